@@ -21,10 +21,9 @@ from multiqueue.client._channel.publishing import Unconfirmed as Unconfirmed
 from multiqueue.client._channel.recorded_topology import Declaration as Declaration
 from multiqueue.client._channel.recorded_topology import RecordedTopology as RecordedTopology
 from multiqueue.client._channel.settlements import DeliveryTags as DeliveryTags
+from multiqueue.client._dispatch.callbacks import TURNS as TURNS
 from multiqueue.client._dispatch.outbox import Outbox as Outbox
 from multiqueue.client._dispatch.receive_buffer import ReceiveBuffer as ReceiveBuffer
-from multiqueue.client._dispatch.shared_pool import TURNS as TURNS
-from multiqueue.client._dispatch.shared_pool import SharedPool
 from multiqueue.client._dispatch.work_pool import Lane, Work, WorkPool
 from multiqueue.client._link import direct_link as direct_link
 from multiqueue.client._link.assembler import Assembler as Assembler
@@ -33,7 +32,7 @@ from multiqueue.client._link.link import Event as Event
 
 
 class Pool:
-    """Lanes and the pool that runs them: a shared one or, with `linger` seconds, that on threads of our own."""
+    """Lanes and the pool that runs them: on an executor of the user's or, with `linger` seconds, on one of our own."""
 
     def __init__(
         self,
@@ -44,11 +43,8 @@ class Pool:
         linger: float | None = None,
     ) -> None:
         self.work = Work()
-        self.runner: WorkPool | SharedPool
-        if linger is None:
-            self.runner = SharedPool(self.work, executor, parallel, on_broken)
-        else:
-            self.runner = WorkPool(self.work, executor, parallel, on_broken, linger)
+        turns = TURNS if linger is None else 1
+        self.runner = WorkPool(self.work, executor, parallel, on_broken, turns=turns, linger=linger)
 
     def add_lane(self, key: object) -> Lane:
         return self.work.add_subqueue(key, max_in_flight=1)

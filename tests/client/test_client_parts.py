@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -381,7 +382,7 @@ class ByHand(Executor):
         self.submitted: list[Callable[[], None]] = []
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        self.submitted.append(fn)
+        self.submitted.append(partial(fn, *args, **kwargs))
         return Future()
 
     def run_next(self) -> None:
@@ -480,7 +481,7 @@ def test_one_run_lingers_and_is_woken_by_the_next_job() -> None:
 
     class Threads(Executor):
         def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-            submitted.append(threading.Thread(target=fn))
+            submitted.append(threading.Thread(target=fn, args=args))
             submitted[-1].start()
             return Future()
 
@@ -544,7 +545,7 @@ def test_a_run_whose_executor_is_shut_down_meanwhile_does_what_is_left() -> None
         def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
             if self.submitted:
                 raise RuntimeError("cannot schedule new futures after shutdown")
-            return super().submit(fn)
+            return super().submit(fn, *args, **kwargs)
 
         def run_next(self) -> None:
             self.submitted[0]()

@@ -17,12 +17,12 @@ from ...core import MultiQueueExecutor
 from ...errors import ShutDown
 from .._base.errors import CallbackFailure
 from .._base.settings import Settings
-from .shared_pool import SharedPool
 from .work_pool import Lane, Work, WorkPool, is_inside
 
 _log = logging.getLogger("multiqueue.client")
 
 LINGER = 5.0  # seconds that a thread of our own pool waits for the next callback before it goes back to its executor
+TURNS = 16  # jobs of a channel before an executor of the user's has its thread back
 
 
 class Callbacks:
@@ -33,15 +33,14 @@ class Callbacks:
         self._own_executor = settings.executor is None
         self._work = Work()
         self._executor: Executor
-        self._pool: WorkPool | SharedPool
         if settings.executor is None:
             threads = settings.threads or max(2, os.cpu_count() or 2)
             self._executor = MultiQueueExecutor(threads, thread_name_prefix=f"{settings.name}-worker")
-            self._pool = WorkPool(self._work, self._executor, threads, on_broken, LINGER)
+            self._pool = WorkPool(self._work, self._executor, threads, on_broken, turns=1, linger=LINGER)
         else:
             self._executor = settings.executor
-            runnables = settings.threads or 1 << 16  # one for each channel with work
-            self._pool = SharedPool(self._work, self._executor, runnables, on_broken)
+            runs = settings.threads or 1 << 16  # one for each channel with work
+            self._pool = WorkPool(self._work, self._executor, runs, on_broken, turns=TURNS, linger=None)
         self._lanes_left = threading.Event()
         self._lane = self.add_lane(self)
 

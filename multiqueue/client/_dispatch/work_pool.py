@@ -1,22 +1,28 @@
-"""The work pool on threads of our own: callbacks of many channels, those of one channel one at a time.
+"""The work pool: callbacks of many channels on an executor, those of one channel one at a time.
 
-Promise     Jobs of a lane run one at a time, in the order they were put; those of different lanes in parallel, as many
-            as the executor has threads. A job that raises ends neither its thread nor the jobs behind it.
-State       `_lock` guards `_runners`, the runs that are submitted or running, and `_idle`, those that look for a job.
-            The jobs are the multi-queue's, `work`: a lane is a sub-queue with `max_in_flight=1`.
+Promise     Jobs of a lane run one at a time, in the order they were put; those of different lanes in parallel, in as
+            many runs as `parallel`. A run does up to `turns` jobs of a lane, which is then behind the other ready ones.
+            A job that raises ends neither its thread nor the jobs behind it. An executor that refuses loses no job.
+State       The jobs are the multi-queue's, `work`: a lane is a sub-queue with `max_in_flight=1`, passed over while one
+            of its jobs runs. `_lock` guards `_runs`, those that are with the executor; `_idle`, those of them that look
+            for a job; `_news`, which counts announcements; `_is_starting`, whether a thread looks for ready lanes.
+            `_refused` has lanes whose first job the executor has refused.
 Lock order  `_lock` -> the multi-queue's own.
-Waiting     A run that finds nothing waits `linger` seconds for the next job: to submit another costs more than a job.
-            Why no job is left behind: 1. a job is put, then announced. 2. The announcement starts a run, unless one is
-            idle. 3. An idle run takes a job and, where more are left and none is idle, starts the next; or it finds
-            none and leaves, but only after another look under the lock.
-            Jobs for which no run can be had wait for `run_what_is_left`.
-Source      WorkPool of RabbitMQ's Java client, for dormant, ready and in progress.
+Waiting     On an executor of ours a run waits `linger` seconds for the next job: to submit another costs more than a
+            job. On one that others use, a run ends with its turns. Why no job is left behind: a put is followed by an
+            announcement; the end of a run is one, and so is a job that an idle run takes. An announcement leaves the
+            job to an idle run, which looks again before it ends; or to a thread that looks for ready lanes, which then
+            looks once more; or to the end of a run, where there are `parallel`; or it looks itself. That one thread
+            alone looks keeps an executor that runs what it is given at once from nesting. Once the executor has
+            refused, runs go on until nothing is ready; then `run_what_is_left` does.
+Source      WorkPool and ConsumerWorkService of RabbitMQ's Java client.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -35,77 +41,122 @@ _inside = threading.local()
 
 @dataclass(eq=False, repr=False)
 class WorkPool:
-    """Runs the jobs in the lanes of `work` on `parallel` threads of `executor`, which none else uses.
-    `on_broken(error)` is called when the executor accepts nothing any more."""
+    """Runs the jobs in the lanes of `work`. `on_broken(error)` is called when the executor accepts nothing any more."""
 
     _work: Work
     _executor: Executor
     _parallel: int
     _on_broken: Callable[[Exception], object]
-    _linger: float
+    turns: int
+    linger: float | None  # None: the executor's threads are not ours to keep
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _runners: int = 0
+    _runs: int = 0
     _idle: int = 0
-    _is_broken: bool = False  # set once, when the executor has taken no run
+    _news: int = 0
+    _is_starting: bool = False
+    _is_broken: bool = False  # set once
+    _refused: deque[tuple[Lane, Job]] = field(default_factory=deque)
 
     def announce(self) -> None:
-        """Something was put into lanes: one announcement after many puts is enough."""
+        """Something was put into lanes, or a lane may be ready again: one announcement after many puts is enough."""
         with self._lock:
-            if self._idle or self._runners >= self._parallel or self._work.empty():
+            self._news += 1
+            if self._idle or self._runs >= self._parallel or self._is_starting or self._is_broken:
                 return
-            self._runners += 1
-            self._idle += 1
+            if self._work.empty():
+                return
+            self._is_starting = True
+        while (ready := self._next_to_start()) is not None:
+            try:
+                self._executor.submit(self._run, *ready)
+            except Exception as error:  # noqa: BLE001  # after any error the run is not with the executor
+                self._refused.append(ready)
+                with self._lock:
+                    self._runs -= 1
+                    self._is_broken = True
+                    self._is_starting = False
+                self._on_broken(error)
+                return
+
+    def _next_to_start(self) -> tuple[Lane, Job] | None:
+        """A ready lane, in progress from now on, with its first job; None, and this thread looks no more."""
+        while True:
+            with self._lock:
+                seen = self._news
+                has_room = self._runs < self._parallel and not self._idle
+                self._runs += has_room
+            ready = self._take() if has_room else None
+            if ready is not None:
+                return ready
+            with self._lock:
+                self._runs -= has_room
+                if self._news == seen:
+                    self._is_starting = False
+                    return None
+
+    def _take(self) -> tuple[Lane, Job] | None:
         try:
-            self._executor.submit(self._run)
-        except RuntimeError as error:  # it was shut down under us
-            with self._lock:
-                self._runners -= 1
-                self._idle -= 1
-            self._is_broken = True
-            self._on_broken(error)
+            return self._refused.popleft()
+        except IndexError:
+            pass
+        try:
+            return self._work.take(False)
+        except (Empty, ShutDown):
+            return None
 
-    def run_what_is_left(self) -> None:
-        """Run jobs here, where the executor takes no runs any more."""
-        if self._is_broken:
+    def _run(self, lane: Lane, job: Job) -> None:
+        """Run jobs, on a thread of the executor."""
+        ready: tuple[Lane, Job] | None = lane, job
+        try:
+            while ready is not None:
+                self._run_some(*ready)
+                ready = None if self.linger is None or self._is_broken else self._wait_for_next(self.linger)
+        finally:
             with self._lock:
-                self._runners += 1
-                self._idle += 1
-            self._run()
+                self._runs -= 1
+            self.announce()
+        self.run_what_is_left()
 
-    def _run(self) -> None:
-        """Run jobs, on a thread of the executor, until there are none for a while."""
+    def _run_some(self, lane: Lane, first: Job) -> None:
+        job: Job | None = first
+        for turn in range(self.turns):
+            if job is None:
+                break
+            run_job(*job)
+            job = lane.poll() if turn + 1 < self.turns else None  # before the next line, so that it stays in progress
+            if job is not None:
+                lane.task_done()
+        lane.task_done()
+
+    def _wait_for_next(self, seconds: float) -> tuple[Lane, Job] | None:
+        with self._lock:
+            self._idle += 1
         while True:
             try:
-                lane, job = self._work.take(True, self._linger)
+                ready = self._work.take(True, seconds)
             except (Empty, ShutDown):
                 with self._lock:
                     if not self._work.empty():
                         continue  # it was put since
-                    self._runners -= 1
                     self._idle -= 1
-                    return
+                    return None
             with self._lock:
                 self._idle -= 1
             self.announce()  # another lane may be ready: its jobs need not wait for ours
-            try:
-                run_job(*job)
-            finally:
-                with self._lock:
-                    self._idle += 1
-                lane.task_done()
+            return ready
+
+    def run_what_is_left(self) -> None:
+        """Run jobs here, where the executor takes no runs any more."""
+        while self._is_broken and (ready := self._take()) is not None:
+            self._run_some(*ready)
 
     def check_invariants(self) -> None:
         """Raise AssertionError when the pool contradicts itself. For tests, with nothing under way."""
-        check_lanes(self._work)
+        self._work.check_invariants()
+        for lane in self._work.subqueues.values():
+            assert lane.in_flight <= 1, lane
         with self._lock:
-            assert 0 <= self._idle <= self._runners <= self._parallel, (self._idle, self._runners)
-
-
-def check_lanes(work: Work) -> None:
-    """Raise AssertionError when two jobs of a lane are in flight. For tests."""
-    work.check_invariants()
-    for lane in work.subqueues.values():
-        assert lane.in_flight <= 1, lane
+            assert 0 <= self._idle <= self._runs <= self._parallel, (self._idle, self._runs)
 
 
 def is_inside() -> bool:
