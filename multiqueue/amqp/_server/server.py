@@ -341,9 +341,12 @@ class Server:
         for each_step in (step, ServerConnection.abort):
             for connection in connections:
                 connection.io.post(each_step, connection)
-            with self._has_ended:
-                if self._has_ended.wait_for(lambda: self._connections.keys().isdisjoint(connections), timeout):
-                    return
+            if self._wait_until_gone(connections, timeout):
+                return
+
+    def _wait_until_gone(self, connections: Iterable[ServerConnection], timeout: float) -> bool:
+        with self._has_ended:
+            return self._has_ended.wait_for(lambda: self._connections.keys().isdisjoint(connections), timeout)
 
 
 async def _read_all(connection: ServerConnection) -> None:
