@@ -50,7 +50,7 @@ def test_a_test_that_kills_its_process_fails_once(tmp_path: Path) -> None:
 @pytest.mark.slow(selected=True)
 def test_slow_tests_begin_first(tmp_path: Path) -> None:
     """The processes begin with the slow tests: a process that is given a slow one last would let the others wait."""
-    for name in ("conftest.py", "hypothesis_support.py"):
+    for name in ("conftest.py", "explorations_support.py", "hypothesis_support.py"):
         (tmp_path / name).write_text((HERE / name).read_text())
     (tmp_path / "test_suite.py").write_text(
         "import pytest as p\n@p.mark.parametrize('n', range(30))\ndef test_short(n): ...\n"
