@@ -102,12 +102,8 @@ class Scheduler:
             try:
                 has_more = scheduled.run_turn()
             except Exception as error:  # noqa: BLE001  # a fault of ours must not end the thread
-                _log.error(
-                    "a turn of subscription %r failed",
-                    scheduled.name,
-                    exc_info=error,
-                    extra={"connection": scheduled.name},
-                )
+                extra = {"connection": scheduled.name}
+                _log.error("a turn of subscription %r failed", scheduled.name, exc_info=error, extra=extra)
             finally:
                 if has_more:
                     self.ready(scheduled)

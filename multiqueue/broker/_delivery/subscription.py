@@ -52,38 +52,33 @@ def _log_error(received: Received, error: Exception) -> None:
 
 
 class Subscription:
-    """A consumer of queues until it is closed, or its queues are gone. Any thread may call any method."""
+    """A consumer of queues, by its `target`, until it is closed, or they are gone. Any thread may call any method."""
 
     def __init__(self, target: ConsumerTarget, on_closed: Callable[[Subscription], None]) -> None:
-        self._target = target
+        self.target: ConsumerTarget = target
         self._on_closed = on_closed
 
     @property
     def queues(self) -> list[str]:
         """The names of the queues it consumes from."""
-        return [consumer.queue.name for consumer in self._target.consumers()]
+        return [consumer.queue.name for consumer in self.target.consumers()]
 
     @property
     def is_closed(self) -> bool:
         """True once `close` was called, or the last of its queues is gone, or cannot be read."""
-        return self._target.is_closed
-
-    @property
-    def target(self) -> ConsumerTarget:
-        """The consumer target behind it."""
-        return self._target
+        return self.target.is_closed
 
     def suspend(self) -> None:
         """Receive nothing until `resume`; other consumers get what this one would have got."""
-        self._target.suspend()
+        self.target.suspend()
 
     def resume(self) -> None:
         """End a suspension."""
-        self._target.resume()
+        self.target.resume()
 
     def unsettled(self) -> list[Received]:
         """The messages that were received and not settled, in order."""
-        return self._target.unsettled()
+        return self.target.unsettled()
 
     def close(self, timeout: float | None = None) -> None:
         """Receive nothing further, and give back what is unsettled. Closing twice is harmless.
@@ -96,12 +91,12 @@ class Subscription:
 
     def queue_deleted(self, consumer: QueueConsumer) -> None:
         """One of its queues was deleted, or cannot be read. Called on any thread, under no lock; does not block."""
-        if not self._target.consumers():
+        if not self.target.consumers():
             self._end()
             self._on_closed(self)
 
     def _end(self) -> None:
-        self._target.close()
+        self.target.close()
 
     def __enter__(self) -> Self:
         return self
@@ -123,7 +118,7 @@ class PullSubscription(Subscription):
             Empty: `timeout` seconds passed first.
             ShutDown: it was closed, or its last queue deleted, or cannot be read: the log has why.
         """
-        return self._target.get(timeout)
+        return self.target.get(timeout)
 
     def get_many(self, most: int, timeout: float | None = None) -> list[Received]:
         """The next messages of one of its queues: what is there now, up to `most`; blocks until there is one.
@@ -134,7 +129,7 @@ class PullSubscription(Subscription):
             ValueError: `most` is less than 1.
             Empty, ShutDown: as `get`.
         """
-        return self._target.get_many(most, timeout)
+        return self.target.get_many(most, timeout)
 
     def accept(self, *received: Received) -> None:
         """Done with these messages of this subscription: those of one queue leave it in one step.
@@ -145,7 +140,7 @@ class PullSubscription(Subscription):
             ValueError: one of them was settled before, or is not of this subscription; then none was settled.
         """
         try:
-            self._target.accept(*received)
+            self.target.accept(*received)
         except ValueError:
             if not all(each.entry.queue.is_deleted for each in received):
                 raise
@@ -190,7 +185,7 @@ class CallbackSubscription(Subscription):
 
     def close(self, timeout: float | None = None) -> None:
         """As `Subscription.close`."""
-        self._target.suspend()
+        self.target.suspend()
         with self._lock:
             self._closing = True
         if not runs_callback():
@@ -200,14 +195,14 @@ class CallbackSubscription(Subscription):
     def run_turn(self) -> bool:
         """Deliver up to 32 messages; True when there may be more. One thread at a time."""
         for _ in range(_TURN):
-            received = self._target.pull()
+            received = self.target.pull()
             if received is None:
                 return False
             self._deliver(received)
         return True
 
     def _end(self) -> None:
-        self._target.close()
+        self.target.close()
         self._scheduler.remove(self)
 
     def _deliver(self, received: Received) -> None:

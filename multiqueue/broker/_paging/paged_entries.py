@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from .._base.message import MESSAGE_BYTES, Message
@@ -259,13 +258,11 @@ class PagedEntries(EntrySource):
         self._expiries.add(when, entry)
         return True
 
-    def expired(self, now: float, most: int) -> list[Entry]:
-        coming = [] if self._coming is None else self._coming.old.expired(now, most)
-        return coming + list(islice(self._expiries.due(now), most - len(coming)))
-
-    def due(self, now: float, most: int) -> list[Entry]:
-        coming = [] if self._coming is None else self._coming.old.due(now, most)
-        return coming + list(islice(self._holds.due(now), most - len(coming)))
+    def due(self, now: float, most: int) -> tuple[list[Entry], list[Entry]]:
+        expired, ended = ([], []) if self._coming is None else self._coming.old.due(now, most)
+        expired += self._expiries.due(now, most - len(expired))
+        ended += self._holds.due(now, most - len(ended))
+        return expired, ended
 
     def next_time(self) -> float:
         if not self._queue.counters.depth:

@@ -12,9 +12,8 @@ Source      Broker-J, AbstractQueue and its entry lists; readers and their retur
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import islice
 from typing import Final, Protocol
 
 from .._base.message import Message
@@ -92,11 +91,8 @@ class EntrySource(Protocol):
     def note_expiry(self, entry: Entry, when: float) -> bool:
         """Find this entry when it is past its time; False when that is found without."""
 
-    def expired(self, now: float, most: int) -> list[Entry]:
-        """Up to `most` entries that are past their time."""
-
-    def due(self, now: float, most: int) -> list[Entry]:
-        """Up to `most` entries that were to be held until now."""
+    def due(self, now: float, most: int) -> tuple[list[Entry], list[Entry]]:
+        """Up to `most` entries that are past their time, and as many that were to be held until now."""
 
     def next_time(self) -> float:
         """When time asks for something next, infinity for never."""
@@ -210,12 +206,14 @@ class Deadlines:
             heapify(self._heap)
         heappush(self._heap, (when, entry.position))
 
-    def due(self, now: float) -> Iterator[Entry]:
-        """Take out what is due, entries already gone left aside. The caller may remove entries meanwhile."""
-        while self._heap and self._heap[0][0] <= now:
+    def due(self, now: float, most: int) -> list[Entry]:
+        """Take out the next `most` of what is due, entries already gone left aside."""
+        due: list[Entry] = []
+        while len(due) < most and self.first <= now:
             entry = self._entries.get(heappop(self._heap)[1])
             if entry is not None:
-                yield entry
+                due.append(entry)
+        return due
 
 
 class ResidentEntries(EntrySource):
@@ -288,11 +286,8 @@ class ResidentEntries(EntrySource):
         self.expiries.add(when, entry)
         return True
 
-    def expired(self, now: float, most: int) -> list[Entry]:
-        return list(islice(self.expiries.due(now), most))
-
-    def due(self, now: float, most: int) -> list[Entry]:
-        return list(islice(self.holds.due(now), most))
+    def due(self, now: float, most: int) -> tuple[list[Entry], list[Entry]]:
+        return self.expiries.due(now, most), self.holds.due(now, most)
 
     def next_time(self) -> float:
         return min(self.expiries.first, self.holds.first)

@@ -431,7 +431,7 @@ class QueueState:
             return False
         source = self.source
         source.keep_time(now, after)
-        expired, due = source.expired(now, FEW), source.due(now, FEW)
+        expired, due = source.due(now, FEW)
         for entry in expired:
             self.drop(entry, DeadLetterReason.EXPIRED, after)
         ended = 0
