@@ -149,12 +149,11 @@ class QueueConsumerManager:
     levels: list[PriorityLists] = field(default_factory=list)
     non_acquiring: ConsumerList = field(default_factory=OrderedDict)
     not_interested: ConsumerList = field(default_factory=OrderedDict)
-    total: int = 0
     # Invariant: how many are INTERESTED or NON_ACQUIRING, that is, may have to be told of a new entry.
     idle: int = 0
 
     def __len__(self) -> int:
-        return self.total
+        return sum(len(lists.all) for lists in self.levels)
 
     def __iter__(self) -> Iterator[QueueConsumer]:
         """All consumers, the highest priority first, those of one priority in order of arrival."""
@@ -169,7 +168,6 @@ class QueueConsumerManager:
             insort(self.levels, lists, key=lambda each: -each.priority)
         consumer.lists = lists
         lists.all[consumer] = None
-        self.total += 1
         self.move(consumer, Interest.ADD)
 
     def remove(self, consumer: QueueConsumer) -> bool:
@@ -180,7 +178,6 @@ class QueueConsumerManager:
         assert lists is not None
         del lists.all[consumer]
         consumer.lists = None
-        self.total -= 1
         if not lists.all:
             self.levels.remove(lists)
         return True
@@ -220,7 +217,7 @@ class QueueConsumerManager:
 
     def check_invariants(self) -> None:
         everyone = list(self)
-        assert len(everyone) == len(set(everyone)) == self.total
+        assert len(everyone) == len(set(everyone))
         priorities = [lists.priority for lists in self.levels]
         assert priorities == sorted(set(priorities), reverse=True)
         assert all(lists.all for lists in self.levels), "an empty priority was kept"
