@@ -107,6 +107,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 raise pytest.UsageError(
                     f"{item.nodeid} would start a {name} of its own: let SHARED find it by its name"
                 )
+        if item.get_closest_marker("spark") is not None and item.get_closest_marker("slow") is None:
+            item.add_marker(pytest.mark.slow(selected=True))  # its JVM takes twenty seconds of CPU
         slow = [mark.kwargs.get("selected", False) for mark in item.iter_markers("slow")]
         runs = not slow or asked == "all" or (asked == "selected" and all(slow))
         (kept if runs else left_out).append(item)

@@ -6,13 +6,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from multiqueue.client import Channel, Message
 from multiqueue.testing import PATIENCE
 
 # A broker in the process, our server over TCP, RabbitMQ over TCP: the names of what `peer` gives.
-PEERS = ["in_process", "server", pytest.param("rabbitmq", marks=pytest.mark.slow(selected=True))]
+PEERS = ["in_process", "server", "rabbitmq"]
 
 
 class Seen:
