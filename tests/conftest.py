@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 from explorations_support import set_surprises
+from jvm_support import java, keep_classes, set_options
 
 if TYPE_CHECKING:
     from emulators_support import Bucket
@@ -53,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Programs that tests start inherit an ignored signal, and those that are to end by it never would.
 
-    And have JVMs start with less ado: here they do little, and live for seconds.
+    And have JVMs start with less ado.
 
     And have gcsfs ask Google's emulator for nothing that only Google has.
 
@@ -70,7 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
         set_examples(is_short)
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+    set_options(_kept(config))
     os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -223,12 +223,23 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A test that needs Spark skips at a desk without Java or pyspark, and fails where peers are required."""
+    """A test that needs Spark skips at a desk without Java or pyspark, and fails where peers are required.
+
+    The first one of a checkout waits until the classes of Spark are kept for all others.
+    """
     if item.get_closest_marker("spark") is None:
         return
     missing = _missing_for_spark()
     if missing is not None:
         do_without(missing)
+    kept = _kept(item.config)
+    if kept is not None:
+        keep_classes(kept)
+
+
+def _kept(config: pytest.Config) -> Path | None:
+    """The directory for what JVMs keep; None in a run without pytest's cache."""
+    return None if getattr(config, "cache", None) is None else config.cache.mkdir("spark")
 
 
 def do_without(missing: str) -> NoReturn:
@@ -331,10 +342,10 @@ def need_module() -> Callable[[str, str], None]:
 def _missing_for_spark() -> str | None:
     if find_spec("pyspark") is None:
         return "pyspark is not installed: pip install 'blocking-multiqueue[spark]'"
-    java = shutil.which("java", path=f"{os.environ.get('JAVA_HOME', '')}/bin{os.pathsep}{os.environ.get('PATH', '')}")
-    if java is None:
+    program = java()
+    if program is None:
         return "there is no Java; Spark needs 17 or later"
-    shown = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    shown = subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
     found = re.search(r'version "(\d+)', shown)
     if found is None or int(found[1]) < 17:
         return f"Java is {found[1] if found else 'unknown'}; Spark needs 17 or later"

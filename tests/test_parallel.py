@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+SUPPORT = ("conftest.py", "explorations_support.py", "hypothesis_support.py", "jvm_support.py")
 
 SUITE = """
 import os, time, pytest
@@ -35,7 +36,7 @@ def test_for_hours():
 @pytest.mark.slow(selected=True)
 def test_a_test_that_kills_its_process_fails_once(tmp_path: Path) -> None:
     """One that ends or blocks its process fails once, with the stacks of a blocked one; every other test runs."""
-    for name in ("conftest.py", "explorations_support.py", "hypothesis_support.py"):
+    for name in SUPPORT:
         (tmp_path / name).write_text((HERE / name).read_text())
     (tmp_path / "test_suite.py").write_text(SUITE)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow\nfaulthandler_timeout = 4\n")
@@ -50,7 +51,7 @@ def test_a_test_that_kills_its_process_fails_once(tmp_path: Path) -> None:
 @pytest.mark.slow(selected=True)
 def test_slow_tests_begin_first(tmp_path: Path) -> None:
     """The processes begin with the slow tests: a process that is given a slow one last would let the others wait."""
-    for name in ("conftest.py", "explorations_support.py", "hypothesis_support.py"):
+    for name in SUPPORT:
         (tmp_path / name).write_text((HERE / name).read_text())
     (tmp_path / "test_suite.py").write_text(
         "import pytest as p\n@p.mark.parametrize('n', range(30))\ndef test_short(n): ...\n"
@@ -68,7 +69,7 @@ def test_slow_tests_begin_first(tmp_path: Path) -> None:
 
 def test_a_test_that_would_start_a_peer_of_its_own_is_refused(tmp_path: Path) -> None:
     """A test that asks for a dear fixture, and that the scheduler does not know by its name, ends the run at once."""
-    for name in ("conftest.py", "explorations_support.py", "hypothesis_support.py"):
+    for name in SUPPORT:
         (tmp_path / name).write_text((HERE / name).read_text())
     (tmp_path / "test_suite.py").write_text("def test_of_frames(rabbitmq_peer):\n    pass\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
