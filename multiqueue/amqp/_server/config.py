@@ -7,7 +7,7 @@ the key and what would be right; docs/reference/broker-toml.md lists the keys, a
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -190,14 +190,3 @@ def _missing_hosts(file: ConfigFile) -> Iterator[tuple[tuple[str, ...], str]]:
         for host in user.permissions:
             if host not in known:
                 yield ("users", name, "permissions", host), "there is no such virtual host; name it in virtual_hosts"
-
-
-SECTIONS: Mapping[str, type[BaseModel]] = {
-    "listen": ListenSection,
-    "http": HttpSection,
-    "data": DataSection,
-    "tls": TlsSection,
-    "limits": LimitsSection,
-    "users.NAME": UserSection,
-    'users.NAME.permissions."VHOST"': PermissionsSection,
-}
