@@ -280,7 +280,8 @@ def _recover(session: Session, method: Any) -> None:
         if isinstance(method, commands.Basic.Recover):
             session.reply(commands.Basic.RecoverOk)
 
-    session.effects.do_in_pieces(session.deliveries.recovering(), session, method.index.to_bytes(4), answer)
+    work = session.deliveries.settle_all(0, "release", None)
+    session.effects.do_in_pieces(work, session, method.index.to_bytes(4), answer)
 
 
 @answers(commands.Channel.Flow)

@@ -174,9 +174,6 @@ class Deliveries:
             if consumer is not but:
                 consumer.queue.credit_changed(consumer.consumer)
 
-    def recovering(self) -> Iterator[None]:
-        return self._take_out(self.last_tag, "release", lambda taken: self._settle(taken.values(), "release"))
-
     def opening(self, settled: dict[int, Held]) -> Iterator[None]:
         """A commit has settled these: windows open, a piece at each step."""
         while settled:

@@ -214,7 +214,7 @@ class Publishing:
         with self._life.lock:
             settled = self._unconfirmed.settle(event.method.delivery_tag, event.method.multiple)
             self._unconfirmed.has_nack |= not is_ack
-            if not len(self):
+            if not len(self._unconfirmed):
                 life.changed.notify_all()
         for message in settled:
             if message.confirm is not None and is_ack:
