@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ pytest.importorskip("pamqp")
 
 from client_parts_support import TURNS, Pool
 
-from multiqueue.testing import PATIENCE
+from multiqueue.core import MultiQueueExecutor
+from multiqueue.errors import Empty
+from multiqueue.testing import PATIENCE, Threads, switch_interval
 
 
 class Recording(Executor):
@@ -119,6 +122,26 @@ def test_an_executor_that_runs_at_once_does_not_nest() -> None:
     pool.runner.check_invariants()
 
 
+def test_a_job_that_comes_as_a_thread_stops_looking_is_started() -> None:
+    """1. A thread that looks for ready lanes finds none.  2. A job is put, and left to that thread.  3. It looks again."""
+    executor, ran = Recording(), []
+    pool = Pool(executor, 1 << 16)
+    first, second = pool.add_lane(1), pool.add_lane(2)
+    take, moments = pool.work.take, iter(["between"])
+
+    def take_late(block: bool) -> Any:
+        try:
+            return take(block)
+        except Empty:
+            if next(moments, None) == "between":
+                pool.put(second, ran.append, "late")
+            raise
+
+    pool.runner._work = SimpleNamespace(take=take_late, empty=pool.work.empty)  # type: ignore[assignment]
+    pool.put(first, ran.append, "first")
+    assert executor.total == 2
+
+
 def test_a_refusing_executor_loses_no_job() -> None:
     """When the executor refuses, its user is told once, and what waits is run, in order, by `run_what_is_left`."""
     executor, ran, broken = Recording(), [], []
@@ -178,4 +201,38 @@ def test_lanes_run_in_parallel_and_a_lane_alone() -> None:
             assert done.acquire(timeout=PATIENCE)
     assert ran == [list(range(each))] * lanes
     assert overlaps == []
+    pool.runner.check_invariants()
+
+
+@pytest.mark.parametrize("linger", [None, 0.0, 0.0005], ids=["theirs", "ours", "waits"])
+@pytest.mark.parametrize("seed", range(5))
+def test_no_job_is_left_behind(linger: float | None, seed: int) -> None:
+    """Put at any moment, as a run begins, waits or ends, a job is run: in its lane's order, and none beside it."""
+    lanes, each = 1 + seed % 3, 100
+    ran: list[list[int]] = [[] for _ in range(lanes)]
+    ended = [threading.Semaphore(0) for _ in range(lanes)]
+
+    def job(of: tuple[int, int]) -> None:
+        lane, number = of
+        ran[lane].append(number)
+        ended[lane].release()
+
+    def put_all(lane: int) -> None:
+        """Put bursts, and wait for the end of each, so that runs begin and end all the time."""
+        for begin in range(0, each, 1 + seed):
+            burst = range(begin, min(begin + 1 + seed, each))
+            for number in burst:
+                pool.put(made[lane], job, (lane, number))
+            for _ in burst:
+                assert ended[lane].acquire(timeout=PATIENCE)
+
+    executor = ThreadPoolExecutor(4) if linger is None else MultiQueueExecutor(2)
+    with executor, switch_interval():
+        pool = Pool(executor, 2, linger=linger)
+        made = [pool.add_lane(lane) for lane in range(lanes)]
+        with Threads() as threads:
+            for lane in range(lanes):
+                threads.start(put_all, lane)
+        pool.work.shutdown()
+    assert ran == [list(range(each))] * lanes
     pool.runner.check_invariants()
