@@ -123,7 +123,7 @@ def test_an_executor_that_runs_at_once_does_not_nest() -> None:
 
 
 def test_a_job_that_comes_as_a_thread_stops_looking_is_started() -> None:
-    """1. A thread that looks for ready lanes finds none.  2. A job is put, and left to that thread.  3. It looks again."""
+    """1. A thread that looks for ready lanes finds none.  2. A job is put, and left to it.  3. It looks once more."""
     executor, ran = Recording(), []
     pool = Pool(executor, 1 << 16)
     first, second = pool.add_lane(1), pool.add_lane(2)
