@@ -23,9 +23,9 @@ from multiqueue.broker._delivery.ready import ReadyConsumers as ReadyConsumers
 from multiqueue.broker._durable.batch import QueueJournal as QueueJournal
 from multiqueue.broker._durable.data_directory import directory_name as directory_name
 from multiqueue.broker._durable.data_directory import virtual_host_name as virtual_host_name
-from multiqueue.broker._durable.definitions import definition_of as definition_of
-from multiqueue.broker._durable.definitions import queue_from as queue_from
 from multiqueue.broker._durable.journal import Journal as Journal
+from multiqueue.broker._durable.stored_topology import definition_of as definition_of
+from multiqueue.broker._durable.stored_topology import queue_from as queue_from
 from multiqueue.broker._paging import budget as budget
 from multiqueue.broker._paging import lists as lists
 from multiqueue.broker._paging import spill as spill

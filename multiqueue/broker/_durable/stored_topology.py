@@ -8,6 +8,9 @@ Lock order  `_order` -> the topology's; `_order` -> the store's. Definitions bri
             for nothing. Commits are waited for with no lock held.
 Who runs    As `Topology`; but a call that adds waits for its commit. On the store's thread, and `without_waiting`, it
             does not, and the store's thread undoes a change that is refused.
+Kept        What is durable and not exclusive; of a binding both ends must be. Documents are JSON, see
+            `_base/json_values`. A queue's has its number in the store and of its settings what differs from the usual,
+            so a setting that is added later has its usual value in queues that were declared before.
 """
 
 from __future__ import annotations
@@ -16,18 +19,27 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, fields
+from enum import Enum
 from functools import partial
-from typing import TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
-from multiqueue.store import Commit, Define, Definition, DropQueue, Level, Operation, StoreFull
+from multiqueue.store import Commit, Define, Definition, DropQueue, Level, Operation, StoreDamaged, StoreFull, Undefine
 
 from .._base.errors import PreconditionFailed
+from .._base.json_values import dump, load
+from .._base.settings import AlertThresholds, MessageGroups, Overflow, QueueKind, QueueSettings
 from .._base.waits import here
 from .._queue.queue import BrokerQueue
-from .._routing.exchange import DEFAULT_EXCHANGE, Binding, Exchange, binding_condition
+from .._routing.exchange import DEFAULT_EXCHANGE, Binding, Destination, Exchange, binding_condition
 from .._routing.topology import Declared, DeclaredQueue, Topology
-from . import definitions
 from .journal import Journal
+
+EXCHANGE, QUEUE, BINDING = "exchange", "queue", "binding"
+_OF_EXCHANGE: Final = ("type", "auto_delete", "internal", "arguments", "alternate")
+_ENUMS: Final[Mapping[str, type[Enum]]] = {"kind": QueueKind, "overflow": Overflow, "groups": MessageGroups}
+_OUR_KINDS: Final = frozenset(kind.value for kind in QueueKind)
+_USUAL: Final = {field.name: field.default for field in fields(QueueSettings)}
 
 _Found = TypeVar("_Found")
 
@@ -42,7 +54,7 @@ class StoredTopology(Topology):
         self._latest: Commit | None = None
         self._is_recovering = True  # what is added now came from the store
 
-    def recover(self, make_queue: Callable[[definitions.KeptQueue], BrokerQueue]) -> None:
+    def recover(self, make_queue: Callable[[KeptQueue], BrokerQueue]) -> None:
         """Make exchanges, queues, bindings and messages of what the store has, on the thread that makes the host.
 
         Reads definitions and the count of each queue; how much of a queue's messages is read at once is the queue's own
@@ -55,15 +67,15 @@ class StoredTopology(Topology):
         kept: dict[str, list[Definition]] = defaultdict(list)
         for definition in store.definitions():
             kept[definition.kind].append(definition)
-        for definition in kept[definitions.EXCHANGE]:
-            self.add_exchange(definitions.exchange_from(definition))
+        for definition in kept[EXCHANGE]:
+            self.add_exchange(Exchange(definition.key, durable=True, **_document_of(definition)))
         default = self._exchanges[DEFAULT_EXCHANGE]
         queues: dict[int, BrokerQueue] = {}
-        for each in map(definitions.queue_from, kept[definitions.QUEUE]):
+        for each in map(queue_from, kept[QUEUE]):
             queue = queues[each.number] = make_queue(each)
             self.add_queue(DeclaredQueue(queue, each.arguments), default)
-        for definition in kept[definitions.BINDING]:
-            self._recover_binding(*definitions.binding_from(definition))
+        for definition in kept[BINDING]:
+            self._recover_binding(*load(definition.document))  # type: ignore[misc] # as `_place_of` wrote it
         self._is_recovering = False
         levels: dict[int, list[Level]] = defaultdict(list)
         for level in store.levels():
@@ -144,19 +156,88 @@ class StoredTopology(Topology):
     # Details
 
     def _definition_of(self, declared: Declared) -> Define | None:
-        if self._is_recovering or not definitions.is_kept(declared):
+        if self._is_recovering or not is_kept(declared):
             return None
         try:
-            return definitions.definition_of(declared)
+            return definition_of(declared)
         except TypeError as error:
             raise PreconditionFailed(f"invalid argument in vhost '{self.virtual_host}': {error}") from error
 
     def _forget_locked(self, gone: Sequence[Declared]) -> None:
         operations: list[Operation] = []
-        for each in filter(definitions.is_kept, gone):
-            operations.append(definitions.undefinition_of(each))
+        for each in filter(is_kept, gone):
+            operations.append(Undefine(*_place_of(each)))
             if isinstance(each, DeclaredQueue):
                 operations.append(DropQueue(each.queue.store_number))
         if operations:
             # A virtual host whose store is at its end refuses everything; what is gone here comes back with it.
             self._latest = self._journal.submit_if_open(operations) or self._latest
+
+
+class KeptQueue(NamedTuple):
+    name: str
+    number: int
+    settings: QueueSettings
+    arguments: Mapping[str, object]
+
+
+def is_kept(declared: Declared | Destination) -> bool:
+    """True for what a store keeps. Exchanges that every virtual host has are there anyway."""
+    if isinstance(declared, Binding):
+        return declared.source.name != "" and is_kept(declared.source) and is_kept(declared.destination)
+    if isinstance(declared, Exchange):
+        return declared.durable
+    if isinstance(declared, DeclaredQueue):
+        return declared.queue.is_stored
+    return declared.is_stored
+
+
+def definition_of(declared: Declared) -> Define:
+    """The definition of something that is kept."""
+    kind, key = _place_of(declared)
+    if isinstance(declared, Binding):
+        return Define(kind, key, key)
+    if isinstance(declared, Exchange):
+        return Define(kind, key, dump({name: getattr(declared, name) for name in _OF_EXCHANGE}))
+    settings = {name: getattr(declared.queue.settings, name) for name in _USUAL}
+    differing = {name: _plain(value) for name, value in settings.items() if value != _USUAL[name]}
+    document = {"number": declared.queue.store_number, "settings": differing, "arguments": declared.arguments}
+    return Define(kind, key, dump(document))
+
+
+def queue_from(definition: Definition) -> KeptQueue:
+    document = _document_of(definition)
+    settings = _settings_in(document["settings"])
+    return KeptQueue(definition.key, document["number"], settings, document["arguments"])
+
+
+def _place_of(declared: Declared) -> tuple[str, str]:
+    if isinstance(declared, Binding):
+        to_queue = not isinstance(declared.destination, Exchange)
+        names = (declared.source.name, declared.destination.name, to_queue)
+        return BINDING, dump([*names, declared.routing_key, dict(sorted(declared.arguments.items()))])
+    return EXCHANGE if isinstance(declared, Exchange) else QUEUE, declared.name
+
+
+def _document_of(definition: Definition) -> dict[str, Any]:
+    try:
+        document = load(definition.document)
+    except ValueError as error:
+        raise StoreDamaged(f"the definition of {definition.kind} '{definition.key}' is no JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise StoreDamaged(f"the definition of {definition.kind} '{definition.key}' is no JSON object")
+    return document
+
+
+def _plain(value: object) -> object:
+    return value.value if isinstance(value, Enum) else asdict(value) if isinstance(value, AlertThresholds) else value
+
+
+def _settings_in(document: Mapping[str, Any]) -> QueueSettings:
+    values = dict(document)
+    for name, enum in _ENUMS.items():
+        if name in values and not (name == "kind" and values[name] not in _OUR_KINDS):  # then it is a program's own
+            values[name] = enum(values[name])
+    if values.get("alerts") is not None:
+        values["alerts"] = AlertThresholds(**values["alerts"])
+    return QueueSettings(**values)

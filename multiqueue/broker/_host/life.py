@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from .._base.errors import BrokerClosed
@@ -42,12 +42,12 @@ class VirtualHostPast:
 _OF_QUEUES: Final = tuple(VirtualHostPast.__dataclass_fields__)[5:]
 
 
+@dataclass(eq=False)
 class Past:
     """The past of one virtual host. Any thread may call."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._figures: Counter[str] = Counter()
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _figures: Counter[str] = field(default_factory=Counter)
 
     def declared(self, *, is_new: bool) -> None:
         """A queue was declared, and made for it or not."""
@@ -65,16 +65,14 @@ class Past:
             return VirtualHostPast(received=received, unroutable=unroutable, **self._figures)
 
 
+@dataclass(slots=True, eq=False)
 class Life:
     """The life of one virtual host. `journal` is that of its store; None where it lives in memory."""
 
-    __slots__ = ("_name", "is_closed", "journal", "past")
-
-    def __init__(self, name: str, journal: Journal | None) -> None:
-        self._name = name
-        self.journal: Journal | None = journal
-        self.is_closed: bool = False
-        self.past: Past = Past()
+    _name: str
+    journal: Journal | None
+    is_closed: bool = False
+    past: Past = field(default_factory=Past)
 
     def check(self) -> None:
         """Return when the virtual host can be used.

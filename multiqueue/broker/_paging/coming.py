@@ -74,7 +74,7 @@ class Coming:
         self._charge(-_cost_of(entry))
         if entry.is_stored:
             with self._memory as paging:
-                paging.leave_unadopted(self._area, entry.number, is_deleted=entry.is_settled_elsewhere)
+                paging.have_gone(self._area, entry.number, is_shown=not entry.is_settled_elsewhere)
 
     def give_back(self, entry: Entry, *, is_new: bool) -> None:
         """It can be had again, when it is adopted; `is_new`: browsers have not seen it."""

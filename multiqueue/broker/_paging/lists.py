@@ -395,17 +395,14 @@ class Paging(PagingBudget):
         area, position = slot.area, slot.position
         del area.slots[position]
         self._leave_account(slot)
-        number = position & NUMBER_MASK
-        if not is_deleted and (slot.is_backed or position in area.writing):
-            self.deleting[number] = area
+        is_shown = not is_deleted and (slot.is_backed or position in area.writing)
         area.unbacked.discard(position)
         area.kept.discard(position)
-        for look in area.looks:
-            look.gone.add(number)
+        self.have_gone(area, position & NUMBER_MASK, is_shown=is_shown)
 
-    def leave_unadopted(self, area: Area, number: int, *, is_deleted: bool) -> None:
-        """A stored message is gone for good before it came to stand on the area."""
-        if not is_deleted and not area.is_closed:
+    def have_gone(self, area: Area, number: int, *, is_shown: bool) -> None:
+        """A message is gone for good; `is_shown`: the store shows it still."""
+        if is_shown and not area.is_closed:
             self.deleting[number] = area
         for look in area.looks:
             look.gone.add(number)

@@ -168,9 +168,9 @@ class Loads:
             self._paging.cut_last(target)
         if not self._paging.may_grow(target):
             return None  # until somebody's entries go
-        if self._is_in_memory(target, level) and self._paging.room(self._paging.entry_bytes):
-            return Load(target.area, target=target, kind=LoadKind.MEMORY, level=level)
         after, through = target.scans[level], target.area.last[level]
+        if self._is_in_memory(target, level) and self._paging.room(self._paging.entry_bytes):
+            return Load(target.area, target=target, kind=LoadKind.MEMORY, level=level, after=after)
         load = Load(target.area, target=target, kind=LoadKind.PAGE, level=level, after=after, through=through)
         return self._reserve(load, self._page)
 
@@ -266,7 +266,7 @@ class Loads:
         if load.kind is LoadKind.PAGE:
             self._take_page(load, found, through)
         elif load.kind is LoadKind.MEMORY:
-            self._take_memory(target, load.level)
+            self._take_memory(load)
         elif load.kind is LoadKind.ASK:
             self._take_answers(load, {each.position: each for each in found})
         else:
@@ -310,29 +310,20 @@ class Loads:
             self._append(target, slot, payload)
         target.scans[level] = max(target.scans[level], through)
 
-    def _take_memory(self, target: TargetList, level: int) -> None:
+    def _take_memory(self, load: Load) -> None:
         """Go on as far as the head cache reaches, some hundred messages at most.
 
         All that is ready up to there has a slot: it is in the cache, on other lists, or not in the store yet.
         """
-        if not self._is_in_memory(target, level):
+        target, area, after = load.target, load.area, load.after
+        if not self._is_in_memory(target, load.level):
             return
-        area, after = target.area, target.scans[level]
         others = [each for each in area.lists if each is not target]
         known = [area.head, area.unbacked, *(each for other in others for each in (other.entries, other.asked_again))]
         through = min(each.at_or_after(after + 1) for each in known) + _LARGEST_PAGE
-        through = min(through, area.head_end, area.last[level])
-        for position in sorted({position for each in known for position in each.between(after, through)}):
-            slot = area.slots.get(position)
-            if slot is not None and slot.in_flight:
-                continue
-            # An entry's room may be made at the end of the cache, so the message may have gone.
-            if target.mark < END or not self._paging.room_for_entry(target) or position not in area.slots:
-                through = position - 1
-                break
-            target.scans[level] = position
-            self._append(target, area.slots[position], None)
-        target.scans[level] = max(target.scans[level], through)
+        through = min(through, area.head_end, area.last[load.level])
+        positions = sorted({position for each in known for position in each.between(after, through)})
+        self._take_page(load, [Found(each, area.slots[each].cost, None) for each in positions], through)
 
     def _take_head(self, load: Load, found: Iterable[Found], through: int) -> None:
         """Let the head cache go on over what was read, as far as there are bytes that no list wants."""

@@ -162,11 +162,6 @@ class MemoryManager:
             paging.close_area(area)
             self._progress.notify_all()
 
-    def clear_some(self, area: Area, most: int) -> list[object]:
-        """Free some of what a closed area has in memory: what that was, for the caller to forget without this lock."""
-        with self as paging:
-            return paging.clear_some(area, most)
-
     @property
     def limit(self) -> int:
         """The budget in bytes. A lower one is kept at once, but for what is under way: loads and commits end first."""

@@ -459,7 +459,8 @@ class PagedEntries(EntrySource):
             gone, is_more = self._coming.old.clear_some(most)
             if gone or is_more:
                 return gone, True
-        gone = self._memory.clear_some(self.area, most)
+        with self._memory as paging:
+            gone = paging.clear_some(self.area, most)  # to be forgotten without this lock
         return gone, len(gone) == most
 
     def check_structure(self) -> None:

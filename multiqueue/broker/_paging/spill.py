@@ -251,15 +251,14 @@ class Spill:
 
     # -- while it pages
 
-    def load_for_get(self) -> bool:
+    def load_for_get(self, *, may_come: bool) -> bool:
         period = self._period
         if period is None:
             return False
-        return period.reader.load_for_get() or (not period.source.is_whole and self._adopt_some())
-
-    def check_for_loss(self) -> None:
-        if (period := self._period) is not None:
-            period.reader.check_for_loss()
+        if may_come and (period.reader.load_for_get() or (not period.source.is_whole and self._adopt_some())):
+            return True
+        period.reader.check_for_loss()
+        return False
 
     def report_loss(self, consumer: QueueConsumer) -> None:
         if (period := self._period) is not None:

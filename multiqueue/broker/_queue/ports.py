@@ -89,19 +89,12 @@ class Pager(Protocol):
     def relieve(self) -> None:
         """More is on the queue than there is memory for: page, or hold publishers back."""
 
-    def load_for_get(self) -> bool:
-        """Do one load for gets without a consumer; False when that can bring nothing.
+    def load_for_get(self, *, may_come: bool) -> bool:
+        """Do one load for a get that found nothing, if something `may_come`; False when that can bring nothing.
 
         Raises:
             ConsumerNotAdmitted: there is something, and no room for it.
-            StoreError: the store cannot be read.
-        """
-
-    def check_for_loss(self) -> None:
-        """Return if a get that found nothing has met no contradiction.
-
-        Raises:
-            StoreDamaged: messages are counted, and the store shows none.
+            StoreError: the store cannot be read, or shows none of the messages that are counted.
         """
 
     def drop_each(self, reason: DeadLetterReason) -> int:

@@ -266,11 +266,8 @@ class BrokerQueue:
             StoreError: the store cannot be read.
         """
         entry, may_come = self._get_now(owner, auto_accept)
-        if entry is None and self._pager is not None:
-            while may_come and self._pager.load_for_get():
-                entry, may_come = self._get_now(owner, auto_accept)
-            if entry is None:
-                self._pager.check_for_loss()
+        while entry is None and self._pager is not None and self._pager.load_for_get(may_come=may_come):
+            entry, may_come = self._get_now(owner, auto_accept)
         if entry is not None and auto_accept:
             self.dead_letters.forget((entry,))
         return entry
