@@ -30,7 +30,7 @@ from ._picture import Picture, Row
 _RATE = 200  # messages a second
 _MESSAGES = 1200
 _KILLED_AT_S = 2.5
-_DONE_S = 30.0  # a demonstration that hangs gives up
+_PATIENCE_S = 30.0  # a demonstration in which nothing happens for so long gives up
 _SHOWN_S = 8.0  # the width of the picture: a little more than _MESSAGES take
 _QUEUE = "demo"
 
@@ -47,6 +47,7 @@ class Record:
 
     start: float = field(default_factory=time.monotonic)
     up: list[float] = field(default_factory=list)
+    published: list[float] = field(default_factory=list)
     confirmed: list[float] = field(default_factory=list)
     handled: list[float] = field(default_factory=list)
     numbers: Counter[int] = field(default_factory=Counter)  # how often each message was handled
@@ -70,6 +71,10 @@ class Record:
     def is_complete(self) -> bool:
         return len(self.confirmed) >= _MESSAGES and len(self.numbers) >= _MESSAGES
 
+    def is_stuck(self) -> bool:
+        last_s = max([0.0, *self.published[-1:], *self.confirmed[-1:], *self.handled[-1:]])
+        return self.now() - last_s > _PATIENCE_S
+
     def picture(self) -> Picture:
         rows = [
             Row("broker up", list(self.up), "", "green"),
@@ -92,15 +97,18 @@ def run_broker(console: Console) -> None:
     logging.getLogger("multiqueue").setLevel(logging.CRITICAL)  # the client would tell of the connection that it loses
     with tempfile.TemporaryDirectory(prefix="multiqueue-demo-") as directory:
         record = _run(console, Path(directory))
-    lost = _MESSAGES - len(record.numbers)
+    lost = len(record.published) - len(record.numbers)
     doubled = sum(record.numbers.values()) - len(record.numbers)
     console.print("" if console.is_terminal else "\n")
     console.print(
-        f"{_MESSAGES:,} published, {len(record.confirmed):,} confirmed, {len(record.numbers):,} handled, {lost} lost;"
-        f" {doubled} handled twice, because the broker had not seen their acknowledgement.\n"
+        f"{len(record.published):,} published, {len(record.confirmed):,} confirmed, {len(record.numbers):,} handled,"
+        f" {lost} lost; {doubled} handled twice, because the broker had not seen their acknowledgement.\n"
     )
     if not record.is_complete():
-        raise DemoFailed(f"{lost} messages were lost, {_MESSAGES - len(record.confirmed)} were not confirmed")
+        raise DemoFailed(
+            f"of {_MESSAGES} messages {_MESSAGES - len(record.published)} could not be published,"
+            f" {len(record.published) - len(record.confirmed)} were not confirmed, {lost} were lost"
+        )
     console.print("multiqueue broker --data DIR", style="cyan")
     console.print("from multiqueue.client import connect", style="cyan")
     console.print('connection = connect("amqp://localhost")', style="cyan")
@@ -131,7 +139,7 @@ def _run(console: Console, data: Path) -> Record:
             first.kill()
             first.wait()
             running.append(servers.enter_context(_server(data, port))[0])
-            while not record.is_complete() and record.now() < _DONE_S:
+            while not record.is_complete() and not record.is_stuck():
                 time.sleep(0.05)
             stop.set()
             for thread in threads:
@@ -143,12 +151,13 @@ def _publish(channel: Channel, record: Record) -> None:
     """Publish at the rate. The client sends again what it has taken; without a connection it takes nothing."""
     for number in range(_MESSAGES):
         time.sleep(1 / _RATE)
-        while record.now() < _DONE_S:
+        while not record.is_stuck():
             try:
                 confirm = channel.publish_confirmed(b"%d" % number, routing_key=_QUEUE, delivery_mode=2)
             except ConnectionInterrupted:
                 time.sleep(0.05)
                 continue
+            record.published.append(record.now())
             confirm.add_done_callback(record.confirm)
             break
 

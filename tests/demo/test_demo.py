@@ -87,6 +87,20 @@ def test_no_message_is_lost_when_the_broker_is_killed(need_module: Callable[[str
     assert re.search("█[ ▁-▇]+█", up), "the picture shows the outage, on a quick machine as a lower block"
 
 
+@pytest.mark.slow(selected=True)
+def test_what_could_not_be_published_is_not_called_lost(
+    need_module: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`multiqueue demo broker` on a machine that is too slow for it says what it did not do."""
+    need_module("pamqp", "pamqp is not installed")
+    monkeypatch.setattr("multiqueue.demo._broker._PATIENCE_S", -1.0)
+    monkeypatch.setattr("multiqueue.demo._broker._KILLED_AT_S", 0.0)
+    result = CliRunner().invoke(main, ["demo", "broker"])
+    assert result.exit_code == 1
+    assert "0 published, 0 confirmed, 0 handled, 0 lost" in " ".join(result.stdout.split())
+    assert "1200 could not be published, 0 were not confirmed, 0 were lost" in result.stderr
+
+
 def test_without_java_there_are_other_demonstrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`multiqueue demo` without Java names, in its one sentence, the demonstrations that need none."""
     pytest.importorskip("pyspark")

@@ -335,6 +335,7 @@ def test_a_page_says_when_it_is_not_live(visit: Visiting, broker: Broker, client
     closing.start()
     look.page.locator("#live[data-state=lost]").get_by_text("not live, as of").wait_for()
     closing.join()
+    look.page.close()  # it asks again and again
     look.wrong = [text for text in look.wrong if "ERR_" not in text]  # Chromium notes each attempt that fails
 
 
