@@ -339,10 +339,7 @@ class UsersFile:
 
     def save(self, users: Iterable[User]) -> None:
         """Replace what is in the file. Raises OSError: it cannot be written; the file is as it was."""
-        text = json.dumps(
-            {"version": _FILE_VERSION, "users": [_view(user) for user in users]},
-            indent=1,
-        )
+        text = json.dumps({"version": _FILE_VERSION, "users": [_view(user) for user in users]}, indent=1)
         beside = self.path.with_suffix(".json.new")
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
