@@ -158,8 +158,14 @@ class Unsettled:
 def _settle_runs(received: Iterable[Received], how: Settlement, options: Mapping[str, bool]) -> None:
     """Those of each queue and consumer in one call; a browser has nothing to settle."""
     runs: dict[tuple[EntryQueue, Any], list[Entry]] = {}
+    queue: EntryQueue | None = None
+    consumer: Any = None
+    entries: list[Entry] = []
     for each in received:
-        runs.setdefault((each.entry.queue, each.consumer), []).append(each.entry)
+        if each.consumer is not consumer or each.entry.queue is not queue:  # mostly all are of one
+            queue, consumer = each.entry.queue, each.consumer
+            entries = runs.setdefault((queue, consumer), [])
+        entries.append(each.entry)
     for (queue, consumer), entries in runs.items():
         if consumer.acquires:
             getattr(queue, how)(entries, consumer, **options)
