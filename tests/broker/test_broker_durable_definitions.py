@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from broker_durable_support import Keeper, bodies, holding, keepers, persistent
-from broker_parts_support import definition_of, frozen, queue_from
+from broker_parts_support import definition_of, frozen, here, queue_from
 
 from multiqueue.broker import (
     AlertThresholds,
@@ -24,6 +24,7 @@ from multiqueue.broker import (
     QueueKind,
     QueueSettings,
     VirtualHost,
+    without_waiting,
 )
 from multiqueue.store import Define, Definition, MemoryStore, StoreDamaged, StoreFailed, StoreFull, Undefine
 from multiqueue.testing import PATIENCE, wait_until_blocked
@@ -278,6 +279,37 @@ def test_a_declaration_that_the_store_refuses_is_undone() -> None:
         attempt()
     host.wait_for_commits()
     assert len(store.definitions()) == 4
+    host.close()
+
+
+def test_a_change_without_waiting_tells_of_its_commit() -> None:
+    """The call returns before it. A refused change is undone by then, as what follows a commit and so may not wait;
+    a call that met the change of another is told of no refusal (broker-durability 8)."""
+    store = MemoryStore()
+    host = VirtualHost(store=store)
+    told: list[object] = []
+    may_wait: list[bool] = []
+    ended = threading.Event()
+    store.fail_at(1, StoreFull("no room"))
+    with holding(store):
+        with without_waiting() as own:
+            queue = host.declare_queue("q", durable=True)
+        with without_waiting() as met:
+            assert host.declare_queue("q", durable=True) is queue
+        queue.add_consumer(
+            lambda consumer: None, on_cancelled=lambda consumer: may_wait.append(not here.follows_commit)
+        )
+        own.add_done_callback(lambda error: told.append((type(error), queue.is_deleted)))
+        met.add_done_callback(told.append)
+        met.add_done_callback(lambda _: ended.set())
+        assert told == []
+    assert ended.wait(PATIENCE)
+    assert told == [(StoreFull, True), None]
+    assert may_wait == [False]
+    with without_waiting() as nothing:
+        host.declare_queue("transient")
+        host.declare_queue("transient")
+    assert nothing.commit is None
     host.close()
 
 

@@ -33,7 +33,7 @@ from .._base.waits import here
 from .._queue.queue import BrokerQueue
 from .._routing.exchange import DEFAULT_EXCHANGE, Binding, Destination, Exchange, binding_condition
 from .._routing.topology import Declared, DeclaredQueue, Topology
-from .journal import Journal
+from .journal import Journal, follow
 
 EXCHANGE, QUEUE, BINDING = "exchange", "queue", "binding"
 _OF_EXCHANGE: Final = ("type", "auto_delete", "internal", "arguments", "alternate")
@@ -114,7 +114,7 @@ class StoredTopology(Topology):
                 return found
             commit = self._latest = self._journal.submit([define])
         if here.put_off is not None or not self._journal.may_wait:
-            commit.add_done_callback(lambda error: undo() if isinstance(error, StoreFull) else None)
+            commit.add_done_callback(lambda error: follow(undo) if isinstance(error, StoreFull) else None)
             if here.put_off is not None:
                 here.put_off.commit, here.put_off.is_own = commit, True
             return found
