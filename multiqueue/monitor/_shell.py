@@ -63,8 +63,10 @@ class Api:
 
         Raises:
             RequestFailed: the broker refused.
-            MonitorError: no server answers there, or not with this API.
+            MonitorError: a segment is empty; no server answers there, or not with this API.
         """
+        if "" in segments:
+            raise MonitorError(f"a name is empty: {'/'.join(segments)!r}; give one")
         parts = urlsplit(self.url)
         path = "/".join(quote(segment, safe="") for segment in segments)
         request = urllib.request.Request(f"{self.place}/api/{path}{query and '?' + query}", method=method)
@@ -80,20 +82,32 @@ class Api:
             return json.loads(raw) if raw else None
         except urllib.error.HTTPError as error:
             with error:
-                raise RequestFailed(self._refusal(error)) from None
+                raise RequestFailed(self._refusal(error, segments)) from None
         except urllib.error.URLError as error:
             raise MonitorError(f"no answer from {self.place}: {error.reason}") from None
         except (ValueError, OSError, http.client.HTTPException) as error:
             raise MonitorError(f"what answers at {self.place} is no broker's HTTP API: {error}") from None
 
-    def _refusal(self, error: urllib.error.HTTPError) -> str:
+    def _refusal(self, error: urllib.error.HTTPError, segments: tuple[str, ...]) -> str:
         try:
             reason = json.loads(error.read())["reason"]
         except (ValueError, KeyError, TypeError):
             reason = error.reason
         if error.code == 401 and reason == "Login failed":
             return f"{self.place} refuses the user and password of the URL"
+        if error.code == 404 and reason == "Not Found":
+            reason = _lacking(*segments)
         return f"{self.place} refuses: {error.code} {reason}"
+
+
+def _lacking(kind: str, *names: str) -> str:
+    """The sentence for what is not there."""
+    if not names:
+        return f"nothing at /api/{kind}"
+    if kind not in ("queues", "exchanges", "bindings", "permissions"):
+        return f"no {kind[:-1]} {names[0]!r}"
+    host = f"virtual host {names[0]!r}"
+    return f"no {kind[:-1]} {names[1]!r} in {host}, or no such host" if len(names) > 1 else f"no {host}"
 
 
 @dataclass(frozen=True, slots=True)

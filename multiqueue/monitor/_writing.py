@@ -140,7 +140,8 @@ class Writing:
         check_right(rights, "read", "queue", ask["queue"])
         check_right(rights, "write", "exchange", "")
         self._existing(host, ask["queue"])
-        self._existing(host, target)
+        if not _has_queue(host, target):
+            raise Refused(404, "not_found", f"no queue '{target}' in vhost '{host.name}'")
         if target == ask["queue"]:
             raise bad_request(f"queue '{target}' cannot be moved to itself")
         moved = self._do(lambda: host.queue(ask["queue"]).move_messages(host.queue(target), limit=count))

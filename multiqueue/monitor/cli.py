@@ -68,6 +68,8 @@ def top(url: str) -> None:
 
     api = Api(url)
     api.ask("GET", "whoami")  # a broker that does not answer is told in a sentence, not on a screen
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise MonitorError("`top` needs a terminal; `status` and `queue list` write to files and pipes")
     Top(api).run()
 
 
@@ -455,14 +457,14 @@ def export_definitions(url: str, file: Path | None) -> None:
 
 
 @definitions.command("import")
-@click.argument("file", type=click.File(encoding="utf-8"))
+@click.argument("file", type=click.File("rb"))
 @_asking
 def import_definitions(url: str, file: Any) -> None:
     """Load FILE, or standard input for `-`; what the broker has no such thing for is named."""
     try:
         found = json.load(file)
     except ValueError as error:
-        raise MonitorError(f"{file.name} is no JSON: {error}") from error
+        raise MonitorError(f"{getattr(file, 'name', 'standard input')} is no JSON: {error}") from error
     answer = Api(url).ask("POST", "definitions", body=found) or {}
     for what in answer.get("left_out", []):
         click.echo(printable(f"left out: {what}"), err=True)

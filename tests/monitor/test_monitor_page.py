@@ -208,7 +208,7 @@ def test_what_a_queue_holds_is_looked_at_moved_requeued_purged_and_deleted(visit
     assert len(broker.queue("other")) == 0
     button("button", name="Move…").click()
     look.confirm("Move", **{"To the queue": "nowhere"})
-    look.says("Not Found")
+    look.says("no queue 'nowhere' in vhost '/'")
     button("button", name="Delete…").click()
     look.confirm("Delete")
     look.page.get_by_role("heading", name="Queues").wait_for()

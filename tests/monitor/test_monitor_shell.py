@@ -94,6 +94,18 @@ def test_definitions_go_out_and_in(shell: Any, tmp_path: Path) -> None:
     assert "left out: policy 'ha'" in shell("definitions", "import", "-", input=json.dumps(policy)).stderr
 
 
+def test_definitions_with_a_byte_order_mark(shell: Any, tmp_path: Path) -> None:
+    """A file that an editor has begun with a byte order mark is loaded as one without."""
+    (tmp_path / "d.json").write_text('{"vhosts": [{"name": "v"}]}', encoding="utf-8-sig")
+    shell("definitions", "import", str(tmp_path / "d.json"))
+    assert json.loads(shell("definitions", "export").output)["vhosts"][-1] == {"name": "v"}
+
+
+def test_top_needs_a_terminal(shell: Any) -> None:
+    """Without a terminal `top` says so, and names the commands that need none."""
+    assert "`top` needs a terminal; `status` and" in shell("top", expect=2).stderr
+
+
 def test_the_whole_in_three_lines(shell: Any, broker: Broker) -> None:
     """`status` says what is there, in singular and plural."""
     broker.declare_queue("one")
@@ -125,8 +137,18 @@ def test_nobody_there_and_somebody_else(shell: Any) -> None:
 
 def test_what_the_broker_refuses_is_said_in_its_words(shell: Any, client: Client) -> None:
     """A queue that is not there, other arguments, a wrong password: status 1."""
-    assert "404" in shell("queue", "purge", "nope", expect=1).stderr
+    for words, lacking in [
+        (("queue", "purge", "nope"), "no queue 'nope' in virtual host '/', or no such host"),
+        (("queue", "show", "nope", "--vhost", "v"), "no queue 'nope' in virtual host 'v', or no such host"),
+        (("queue", "list", "--vhost", "v"), "no virtual host 'v'"),
+        (("exchange", "delete", "nope"), "no exchange 'nope' in virtual host '/'"),
+        (("user", "delete", "nope"), "no user 'nope'"),
+        (("connection", "close", "nope"), "no connection 'nope'"),
+    ]:
+        assert f"refuses: 404 {lacking}" in shell(*words, expect=1).stderr
     shell("queue", "declare", "q")
+    assert "404 no queue 'r' in vhost '/'" in shell("queue", "move", "q", "r", expect=1).stderr
+    assert "a name is empty: 'queues///'; give one" in shell("queue", "declare", "", expect=2).stderr
     assert "inequivalent arg 'durable'" in shell("queue", "declare", "q", "--durable", expect=1).stderr
     wrong = client.url.replace("http://", "http://guest:wrong@")
     assert "refuses the user and password" in shell("queue", "list", "--url", wrong, expect=1).stderr
