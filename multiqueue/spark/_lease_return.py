@@ -19,7 +19,7 @@ from ._lease_properties import properties_of_text
 from ._source_chunks import unseal
 from ._streaming_columns import PROPERTIES
 from ._streaming_errors import SourceUnavailable, StreamingError
-from ._streaming_options import load_client
+from ._streaming_options import load_client, local_path
 
 if TYPE_CHECKING:
     from ..client import Channel, Connection, Message
@@ -109,15 +109,16 @@ def _exists(connection: Connection, queue: str) -> bool:
 
 
 def _on_this_machine(checkpoint: str | Path) -> Path:
-    text = str(checkpoint)
-    if text.startswith("file:"):
-        return Path(text.removeprefix("file:").removeprefix("//"))
-    if "://" in text:
+    try:
+        path = local_path(str(checkpoint))
+    except ValueError as error:
+        raise StreamingError(f"the checkpoint {error}") from None
+    if path is None:
         raise StreamingError(
-            f"the checkpoint {text} is not on this machine: copy its directories offsets and commits here, and name "
-            "the directory that they are in"
+            f"the checkpoint {checkpoint} is not on this machine: copy its directories offsets and commits here, "
+            "and name the directory that they are in"
         )
-    return Path(text)
+    return path
 
 
 def _committed(checkpoint: Path, lease: str) -> int:

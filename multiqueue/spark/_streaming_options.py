@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
-from urllib.parse import unquote, urlsplit
 
 from ._streaming_errors import BadOption, StreamingError
 
@@ -184,14 +183,28 @@ def _queue(text: str) -> QueueOption:
     return QueueOption(text, 0)
 
 
+def local_path(text: str) -> Path | None:
+    """The path that a text or `file:` URL means, literally as in Spark: `%20` is no space. None for another scheme.
+
+    Raises:
+        ValueError: the URL is of another machine.
+    """
+    if text[:5].lower() == "file:":
+        host, slash, path = text[7:].partition("/") if text[5:7] == "//" else ("", "", text[5:])
+        if host not in ("", "localhost"):
+            raise ValueError(f"{text} names the host {host!r}; a directory on this machine is file:///PATH")
+        return Path(slash + path)
+    return None if "://" in text else Path(text)
+
+
 def _directory(text: str) -> Path:
-    parts = urlsplit(text)
-    if parts.scheme not in ("", "file"):
+    path = local_path(text)
+    if path is None:
+        scheme = text.partition(":")[0]
         raise ValueError(
-            f"{parts.scheme}: is not mounted; name a directory that the driver and all executors see under one path, "
+            f"{scheme}: is not mounted; name a directory that the driver and all executors see under one path, "
             "or leave it out and give a sourceId: a broker of ours keeps the messages itself"
         )
-    path = Path(unquote(parts.path) if parts.scheme else text)
     if not path.is_absolute():
         raise ValueError("the path must be absolute, for it is used by several processes")
     return path

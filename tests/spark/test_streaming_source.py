@@ -267,6 +267,7 @@ def test_bodies_do_not_make_up_for_each_other(url: str, engine: Any) -> None:
         ({"sourceId": "x" * 201}, "it has more than 200 bytes"),
         ({"spool": "relative"}, "the path must be absolute"),
         ({"spool": "hdfs://x/y"}, "hdfs: is not mounted"),
+        ({"spool": "file://data/spool"}, "names the host 'data'; a directory on this machine is file:///PATH"),
         (
             {"spool": "s3://bucket/spool"},
             "or leave it out and give a sourceId: a broker of ours keeps the messages itself",
@@ -287,6 +288,14 @@ def test_wrong_options(tmp_path: Path, options: dict[str, str | None], message: 
     with pytest.raises(BadOption, match=message) as caught:
         source_reader({name: value for name, value in given.items() if value is not None})
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("begin", ["", "file:", "file://", "FILE://localhost"])
+def test_a_spool_is_taken_literally(begin: str) -> None:
+    """A path means the same as a URL and without, as in Spark: neither `%20` nor `#` nor `?` is more than a sign."""
+    path = "/data/a b%20c/50%/#1?x=y:z"
+    options = SourceOptions.parse({"url": "amqp://localhost", "queue": "orders", "spool": begin + path})
+    assert options.spool == Path(path)
 
 
 def test_wrong_schemas(tmp_path: Path) -> None:
