@@ -44,6 +44,9 @@ SHARED = {
 DOZEN = 12
 DOZEN_S = 1.0
 
+MANY_MODULES = 50  # since the heap was frozen
+_frozen_modules = 0
+
 # Of these a test that SHARED does not find would start one more, in each process that runs such a test.
 DEAR = {"rabbitmq_peer": "rabbitmq", "postgres_peer": "postgres"}
 
@@ -135,7 +138,23 @@ def pytest_collection_finish() -> None:
     Tests ask for hundreds of them, and each round of a benchmark begins with one. What is garbage already stays: to
     look for it costs more than it holds.
     """
+    _freeze()
+
+
+def pytest_runtest_logfinish() -> None:
+    """Do so with what a test has imported too, and with all again where a test has unfrozen it.
+
+    The libraries of tables and stores make a collection four times as long.
+    """
+    if len(sys.modules) > _frozen_modules + MANY_MODULES or not gc.get_freeze_count():
+        gc.collect()
+        _freeze()
+
+
+def _freeze() -> None:
+    global _frozen_modules
     gc.freeze()
+    _frozen_modules = len(sys.modules)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
