@@ -140,7 +140,14 @@ def _match(pattern: tuple[str, ...], segments: list[str]) -> dict[str, str] | No
     parts: dict[str, str] = {}
     for expected, segment in zip(pattern, segments, strict=True):
         if expected.startswith("{"):
-            parts[expected[1:-1]] = unquote(segment)
+            parts[expected[1:-1]] = _decoded(segment)
         elif expected != segment:
             return None
     return parts
+
+
+def _decoded(segment: str) -> str:
+    try:
+        return unquote(segment, errors="strict")
+    except UnicodeDecodeError:
+        raise bad_request(f"{segment} in the path is not UTF-8") from None

@@ -139,6 +139,8 @@ def test_no_answer_lets_another_site_read_it(client: Client) -> None:
         ("GET", "/api/queues/%2F/q/messages?count=x", None, 404),
         ("GET", "/metrics/nope", None, 404),
         ("POST", "/metrics", None, 405),
+        ("PUT", "/api/queues/%2F/%FF", {}, 400),
+        ("GET", "/api/queues/%FE", None, 400),
     ],
 )
 def test_what_is_asked_wrongly_is_told(client: Client, method: str, path: str, body: Any, status: int) -> None:
