@@ -32,8 +32,13 @@ class Store:
         """A new bucket with these objects; its name."""
         name = f"bucket{next(_NUMBERS)}"
         self.client.create_bucket(Bucket=name)
-        for key, body in (objects or {}).items():
-            self.client.put_object(Bucket=name, Key=key, Body=body)
+        if objects:
+            from moto.core import DEFAULT_ACCOUNT_ID
+            from moto.s3.models import s3_backends
+
+            here = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]  # the server's own: a request for each takes 5 ms
+            for key, body in objects.items():
+                here.put_object(name, key, body)
         return name
 
     def keys(self, bucket: str) -> list[str]:
