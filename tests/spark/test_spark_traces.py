@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 
+@pytest.mark.spark
 def test_an_item_is_a_span_with_its_spark_jobs(spark: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Its lane, attempts and jobs as Spark's UI numbers them; its records say lane and item. (monitor 14)"""
     provider, exporter = TracerProvider(), InMemorySpanExporter()
