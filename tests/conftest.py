@@ -36,6 +36,7 @@ SHARED = {
     "house": re.compile("tests/test_rooms"),  # which it parses
     "postgres": re.compile("::.*postgres", re.IGNORECASE),
     "s3": re.compile(r"test_pipeline_(storage|table_store)|test_pipeline_disposal.*\b(s3|gs|abfss)\b"),
+    "tables": re.compile(r"test_pipeline_(table|command)\.py"),  # whose libraries take a second to load
     "spark": re.compile("tests/(spark/|pipeline/test_pipeline_(cluster|stores|table_spark))"),
     "spark that reads": re.compile("test_pipeline_(columns|input)"),  # as much again: two processes do half of it each
 }
