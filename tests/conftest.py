@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import re
 import signal
@@ -121,6 +122,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = kept
     if hasattr(config, "workerinput"):  # the last process to end waits for a short test then, not for a long one
         items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Iterator[None]:
+    """What a test changes of the house's logger, those after it would have to live with."""
+    try:
+        return (yield)
+    finally:
+        level = logging.getLogger("multiqueue").level
+        logging.getLogger("multiqueue").setLevel(logging.NOTSET)
+        assert level == logging.NOTSET, f"the test has left the logger of multiqueue at level {level}"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -246,7 +258,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """A test that needs Spark skips at a desk without Java or pyspark, and fails where peers are required.
 
     The first one of a checkout waits until the classes of Spark are kept for all others.
+
+    And each takes SIGINT as Python does: the handler of a Spark session outlives the session, and then fails.
     """
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if item.get_closest_marker("spark") is None:
         return
     missing = _missing_for_spark()

@@ -94,8 +94,7 @@ def run_broker(console: Console) -> None:
         f"A broker in a process of its own, two consumers, {_RATE} messages a second, each confirmed once it is on"
         f" disk. After {_KILLED_AT_S} s kill -9 ends the broker, and another one starts over the same directory.\n"
     )
-    logging.getLogger("multiqueue").setLevel(logging.CRITICAL)  # the client would tell of the connection that it loses
-    with tempfile.TemporaryDirectory(prefix="multiqueue-demo-") as directory:
+    with _quiet_client(), tempfile.TemporaryDirectory(prefix="multiqueue-demo-") as directory:
         record = _run(console, Path(directory))
     lost = len(record.published) - len(record.numbers)
     doubled = sum(record.numbers.values()) - len(record.numbers)
@@ -112,6 +111,18 @@ def run_broker(console: Console) -> None:
     console.print("multiqueue broker --data DIR", style="cyan")
     console.print("from multiqueue.client import connect", style="cyan")
     console.print('connection = connect("amqp://localhost")', style="cyan")
+
+
+@contextmanager
+def _quiet_client() -> Iterator[None]:
+    """The client would tell of the connection that it loses."""
+    logger = logging.getLogger("multiqueue")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _run(console: Console, data: Path) -> Record:

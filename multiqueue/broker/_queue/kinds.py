@@ -1,6 +1,6 @@
 """Kinds of queue by name: the four of this room, and those that programs register.
 
-State       `_lock`, a leaf, guards the dictionary of kinds.
+State       `_lock`, a leaf, guards changes of the dictionary of kinds, which is read without it.
 Who runs    A factory runs on the thread that declares the queue or opens its broker, under no lock. The list's methods
             run under the lock of its queue, but for `key_of`. docs/decisions/0506-kinds-are-registered-by-name.md has
             the rest.
@@ -66,8 +66,7 @@ def unregister_queue_kind(name: str) -> None:
 
 def known_queue_kinds() -> tuple[str, ...]:
     """The names that a queue can be declared with."""
-    with _lock:
-        return tuple(_makers)
+    return tuple(_makers)
 
 
 def make_entry_list(settings: QueueSettings, queue: str) -> EntryList:
@@ -78,8 +77,7 @@ def make_entry_list(settings: QueueSettings, queue: str) -> EntryList:
         PreconditionFailed: the kind does not take the settings, or has made something else than a list.
     """
     kind = settings.kind_name
-    with _lock:
-        make = _makers.get(kind)
+    make = _makers.get(kind)
     if make is None:
         raise UnknownQueueKind(kind, queue, known_queue_kinds())
     try:
