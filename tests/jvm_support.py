@@ -19,6 +19,9 @@ from pathlib import Path
 OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """Here JVMs do little, and live for seconds."""
 
+WRITTEN_WITHIN_S = 240
+"""A JVM that takes longer is given up, and the tests do without."""
+
 PROGRAM = """\
 import sys
 from pyspark.sql import SparkSession
@@ -67,22 +70,24 @@ def keep_classes(cache_directory: Path) -> None:
         spark = find_spec("pyspark")
         assert spark is not None
         assert spark.origin is not None
-        # Not `python job.py`: that would not wait for its JVM, which writes the classes when all else is done.
-        done = subprocess.run(
-            [Path(spark.origin).parent / "bin" / "spark-submit", "job.py", work / "out"],
-            cwd=work,
-            env={
-                **os.environ,
-                "JDK_JAVA_OPTIONS": f'{OPTIONS} -Xlog:disable "-XX:ArchiveClassesAtExit={new}"',
-                "PYSPARK_PYTHON": sys.executable,
-                "SPARK_LOCAL_IP": "127.0.0.1",
-            },
-            capture_output=True,
-            check=False,
-        )
-        shutil.rmtree(work)
-        if done.returncode == 0 and new.exists():
+        command = [Path(spark.origin).parent / "bin" / "spark-submit", "job.py", work / "out"]
+        environment = {
+            **os.environ,
+            "JDK_JAVA_OPTIONS": f'{OPTIONS} -Xlog:disable "-XX:ArchiveClassesAtExit={new}"',
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        try:
+            # Not `python job.py`: that would not wait for its JVM, which writes the classes when all else is done.
+            subprocess.run(
+                command, cwd=work, env=environment, capture_output=True, check=True, timeout=WRITTEN_WITHIN_S
+            )
+        except subprocess.SubprocessError:
+            new.unlink(missing_ok=True)
+        else:
             new.rename(archive)
+        finally:
+            shutil.rmtree(work)
 
 
 def _archive(cache_directory: Path) -> Path | None:

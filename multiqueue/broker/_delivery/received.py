@@ -16,7 +16,7 @@ from .._base.message import Message
 from .._queue.entry import Entry, EntryQueue
 from .._queue.queue import BrokerQueue
 
-Settlement = Literal["accept", "release", "reject"]  # a method of a holder, and of a queue
+Disposition = Literal["accept", "release", "reject"]  # a method of a holder, and of a queue
 _NONE: Final[Mapping[str, bool]] = {}
 
 
@@ -122,7 +122,7 @@ class Unsettled:
             return list(self._messages)
 
     def settle(
-        self, received: Sequence[Received], how: Settlement, options: Mapping[str, bool] = _NONE
+        self, received: Sequence[Received], how: Disposition, options: Mapping[str, bool] = _NONE
     ) -> tuple[int, int]:
         """Have these settled by that method of their queues; returns how many that was, and their bytes.
 
@@ -155,7 +155,7 @@ class Unsettled:
         _settle_runs(messages, "release", _NONE)
 
 
-def _settle_runs(received: Iterable[Received], how: Settlement, options: Mapping[str, bool]) -> None:
+def _settle_runs(received: Iterable[Received], how: Disposition, options: Mapping[str, bool]) -> None:
     """Those of each queue and consumer in one call; a browser has nothing to settle."""
     runs: dict[tuple[EntryQueue, Any], list[Entry]] = {}
     queue: EntryQueue | None = None

@@ -25,7 +25,7 @@ from .._base.credit import Credit
 from .._queue.consumer import QueueConsumer
 from .._queue.queue import BrokerQueue
 from .ready import ReadyConsumers
-from .received import Delivery, Settlement, Unsettled
+from .received import Delivery, Disposition, Unsettled
 
 _RUN: Final = 512  # messages, half a millisecond in one hold of the queue's lock
 _RUN_BYTES: Final = 1024 * 1024  # of bodies, with which a run ends: others on the queue are to have some too
@@ -240,7 +240,7 @@ class ConsumerTarget:
             self._credit_changed()  # used up; the other queues should know before they ask
         return deliveries
 
-    def _settle(self, deliveries: tuple[Delivery, ...], how: Settlement, **options: bool) -> None:
+    def _settle(self, deliveries: tuple[Delivery, ...], how: Disposition, **options: bool) -> None:
         count, size = self._unsettled.settle(deliveries, how, options)
         if self.credit.settled(count, size):
             self._credit_changed()
