@@ -23,7 +23,7 @@ from typing import Self
 from .._base.errors import MessageRefused, Unroutable
 from .._base.message import Message
 from .._base.outcome import DeadLetterReason, PutOutcome
-from .._delivery.received import Holder, Received, Disposition
+from .._delivery.received import Disposition, Holder, Received
 from .._durable.batch import Submission
 from .._queue.entry import Entry, IllegalStep
 from .._queue.queue import BrokerQueue
