@@ -29,6 +29,7 @@ from multiqueue.pipeline._demo_tables import fairness_sentence as fairness_sente
 from multiqueue.pipeline._demo_tables import small_lanes as small_lanes
 from multiqueue.pipeline._disposal import Disposal as Disposal
 from multiqueue.pipeline._errors import IllegalTransition as IllegalTransition
+from multiqueue.pipeline._items import FileSeen as FileSeen
 from multiqueue.pipeline._items import Lane as Lane
 from multiqueue.pipeline._items import Step as Step
 from multiqueue.pipeline._items import item_id as item_id

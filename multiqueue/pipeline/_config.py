@@ -158,6 +158,16 @@ class PipelineConfig:
                     return name
         return None
 
+    def lane_that_went(self, lane: str, place: Place) -> Lane | None:
+        """The lane as a directory made it that need not be there any more, which had a file at this place.
+
+        None when no section of this run has such a directory.
+        """
+        name = self.section_of(lane, place)
+        if name is None or (self.chosen and self.chosen.isdisjoint((lane, name))):
+            return None
+        return _lane(lane, name, self.settings.lanes[name], self.base, self.base)
+
     def steps(self) -> list[Step]:
         """The steps, each after those that it needs; none when lanes are chosen."""
         if self.chosen:

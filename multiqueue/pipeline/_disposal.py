@@ -9,8 +9,8 @@ Promise     D1  A file is taken away only after its item was recorded as done, w
                 place there is replaced.
 How         The ledger notes in `leaving` which files go, and forgets them as input; a thread takes them away; the
             ledger forgets them. A file that lies in the new place with the same bytes was moved before a crash; any
-            other stays there, and the one that comes gets another name (`Storage.move`). A lane of which a store has
-            no object left is none; what is noted of it is forgotten when it comes again.
+            other stays there, and the one that comes gets another name (`Storage.move`). A directory whose
+            files have all gone makes no lane in a store; what is noted of one is forgotten all the same.
 State       The runner's: `_is_busy`; `_nothing_until_s`, before which nothing is due; `_again_s`, when what is in
             `leaving` is looked at once more; what was done, for the end. The thread has one batch.
 Threads     The runner's, and one of its own between `open` and its end.

@@ -42,6 +42,10 @@ class LedgerLeaving:
             found.setdefault(path, []).append((size_bytes, mtime_ns))
         return found
 
+    def lanes(self) -> list[tuple[str, str]]:
+        """The lanes of which files are noted to be taken away, each with the path of one."""
+        return [*self._connection.execute("SELECT lane, min(path) FROM leaving GROUP BY lane ORDER BY lane")]
+
     def noted(self, lanes: Sequence[str], most: int) -> list[Leaving]:
         """Files of these lanes that are noted to be taken away."""
         marks = ",".join("?" * len(lanes))

@@ -10,7 +10,7 @@ import contextlib
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,7 @@ from ._config import PipelineConfig
 from ._dead_letters import DeadLetters
 from ._disposal import Disposal
 from ._errors import ConfigError, ExitStatus
-from ._items import KEEP, Lane
+from ._items import KEEP, Lane, place_seen
 from ._known_columns import KnownColumns
 from ._ledger import Ledger, open_ledger
 from ._ledger_file import exclusive
@@ -118,8 +118,7 @@ def run_pipeline(
         steps = config.steps()
         queues = Queues(lanes, ledger, follow=follow)
         stack.enter_context(queues.open())
-        leaving = {lane.name: lane for lane in lanes if lane.after != KEEP}
-        disposal = Disposal(leaving, ledger, config.base, config.storage, mailbox.post)
+        disposal = Disposal(_lanes_with_an_end(config, lanes, ledger), ledger, config.base, config.storage, mailbox.post)
         stack.enter_context(disposal.open())
         scheduled = [*lanes, *(step.as_lane(config.base) for step in steps)]
         post = mailbox.post
@@ -173,6 +172,17 @@ def _prepare(output: Output, ledger: Ledger, reporter: Reporter) -> None:
         reporter.note(f"the last run was cut off: {done} items turned out done, {waiting} run again")
     with ledger.transaction():
         ledger.record_process()
+
+
+def _lanes_with_an_end(config: PipelineConfig, lanes: Sequence[Lane], ledger: Ledger) -> dict[str, Lane]:
+    """The lanes whose files are moved or deleted, also those of which a run that was cut off has left no file."""
+    there = {lane.name for lane in lanes}
+    went = [
+        config.lane_that_went(name, place_seen(path, config.base))
+        for name, path in ledger.leaving.lanes()
+        if name not in there
+    ]
+    return {lane.name: lane for lane in (*lanes, *went) if lane is not None and lane.after != KEEP}
 
 
 def _follow(config: PipelineConfig, reporter: Reporter) -> Follow:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from emulators_support import bucket_maker
-from pipeline_parts_support import Lane, Ledger, Place, Storage, StorageSection
+from pipeline_parts_support import FileSeen, Lane, Ledger, Place, Storage, StorageSection
 from pipeline_support import Pipeline, contents, lane_of, make_tree, rows_in, write_names
 
-from multiqueue.pipeline import ConfigError, Item, parse_config
+from multiqueue.pipeline import ConfigError, Item, Silent, parse_config, run_pipeline
 
 
 def names(directory: Path) -> list[str]:
@@ -285,3 +285,25 @@ def test_what_was_moved_is_not_read_again(tmp_path: Path) -> None:
     assert Place(str(tmp_path / "in" / "gone")) in config.written
     (lane,) = config.lanes()
     assert (lane.after, lane.after_place) == ("move", Place(str(tmp_path / "in" / "gone")))
+
+
+@pytest.mark.parametrize("chosen", [None, "in"])
+def test_a_lane_whose_directory_has_gone(tmp_path: Path, chosen: str | None) -> None:
+    """What an earlier run has noted of a directory that is not there any more is forgotten by the next. (pipeline 28)"""
+    (tmp_path / "in").mkdir()
+    lanes = {"in": {"directories": "in/*", "files": "*.txt", "format": "text", "after": "delete"}}
+    config = parse_config({"lanes": lanes, "job": {"sql": "SELECT 1"}, "output": {"path": "out"}}, tmp_path)
+    state = tmp_path / "out" / "_multiqueue" / "state.sqlite"
+    state.parent.mkdir(parents=True)
+    ledger = Ledger(state, tmp_path)
+    with ledger.transaction():
+        ledger.add("eu", [FileSeen("in/eu/0.txt", 1, 1)], 0)
+        (item,) = ledger.next_waiting("eu", 0, 1)
+        ledger.succeed(ledger.submit(item), item.files, 0, 1)
+        (files,) = ledger.leaving.done_before("eu", 1e12, 9)
+        ledger.leaving.begin(files)
+    ledger.close()
+    run_pipeline(config if chosen is None else config.only([chosen]), Silent())
+    ledger = Ledger(state, tmp_path)
+    assert ledger.leaving.lanes() == []
+    ledger.close()

@@ -121,6 +121,7 @@ def test_killed_while_objects_go(s3_store: Store, tmp_path: Path, after: str, ev
             look(base, after, *lying(s3_store, bucket), BODIES, is_over=is_through)
             assert one_round(maker, base, 1) == [0]
             look(base, after, *lying(s3_store, bucket), BODIES, is_over=True)
+            none_is_noted(base)
             for name, body in LATER.items():  # a lane whose objects have all gone is none until one comes
                 s3_store.client.put_object(Bucket=bucket, Key=f"in/eu/{name}", Body=body.encode())
             assert one_round(maker, base, 1) == [0]
