@@ -89,17 +89,25 @@ def read_messages(spark: SparkSession, item: Item) -> DataFrame:
     )
 
 
-def unchanged(item: Item, storage: Storage) -> None:
+def unchanged(item: Item, storage: Storage, *, was_read: bool = True) -> None:
     """Return if the item's files are still those that were met: no program wrote to them while they were read.
+
+    A file that is gone is as it was if it `was_read` whole.
 
     Raises:
         PipelineError: one has changed; what was read may be half of the one and half of the other.
+        JobError: one is gone and was not read.
     """
     files = [seen for seen in item.files if seen.is_file]
     places = [item.place(seen) for seen in files]
     for seen, place, status in zip(files, places, storage.statuses(places), strict=True):
-        if isinstance(status, FileNotFoundError):  # it was read whole before
-            continue
+        if isinstance(status, FileNotFoundError):
+            if was_read:
+                continue
+            raise JobError(
+                f"{item.shown(place)} was deleted before it was read; "
+                "`multiqueue pipeline retry` forgets files that are gone"
+            ) from status
         if isinstance(status, OSError):
             raise PipelineError(f"cannot ask whether {item.shown(place)} has changed: {status.strerror}") from status
         if (status.size_bytes, status.mtime_ns) != (seen.size_bytes, seen.mtime_ns):

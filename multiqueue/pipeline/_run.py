@@ -118,7 +118,9 @@ def run_pipeline(
         steps = config.steps()
         queues = Queues(lanes, ledger, follow=follow)
         stack.enter_context(queues.open())
-        disposal = Disposal(_lanes_with_an_end(config, lanes, ledger), ledger, config.base, config.storage, mailbox.post)
+        disposal = Disposal(
+            _lanes_with_an_end(config, lanes, ledger), ledger, config.base, config.storage, mailbox.post
+        )
         stack.enter_context(disposal.open())
         scheduled = [*lanes, *(step.as_lane(config.base) for step in steps)]
         post = mailbox.post

@@ -165,6 +165,8 @@ class SparkWork:
                     write_records(reading, records, beside(staged))
                 return has_output
         except Exception as error:
+            # The end of a file that is being written is no record: that is not the file's fault.
+            unchanged(reading.item, self.inputs.storage, was_read=False)
             better = explained(reading, error, self.inputs.read)
             if better is error:
                 raise

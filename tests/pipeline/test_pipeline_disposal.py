@@ -289,7 +289,7 @@ def test_what_was_moved_is_not_read_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("chosen", [None, "in"])
 def test_a_lane_whose_directory_has_gone(tmp_path: Path, chosen: str | None) -> None:
-    """What an earlier run has noted of a directory that is not there any more is forgotten by the next. (pipeline 28)"""
+    """What a run has noted of a directory that is not there any more is forgotten by the next. (pipeline 28)"""
     (tmp_path / "in").mkdir()
     lanes = {"in": {"directories": "in/*", "files": "*.txt", "format": "text", "after": "delete"}}
     config = parse_config({"lanes": lanes, "job": {"sql": "SELECT 1"}, "output": {"path": "out"}}, tmp_path)

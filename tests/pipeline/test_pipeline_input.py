@@ -437,6 +437,33 @@ def test_a_file_that_changes_while_it_is_read(read: Reader) -> None:
     assert not isinstance(caught.value, JobError)
 
 
+@pytest.mark.parametrize(
+    ("later", "expected", "said"),
+    [
+        (A + '"more', PipelineError, r"^'a\.csv' has changed while it was read$"),
+        (None, JobError, r"^'a\.csv' was deleted before it was read; `multiqueue pipeline retry` forgets files"),
+    ],
+)
+def test_a_file_that_changes_before_it_is_read(
+    read: Reader, monkeypatch: pytest.MonkeyPatch, later: str | None, expected: type[Exception], said: str
+) -> None:
+    """A file that is written to or deleted since it was met is told as that, and not as one of bad records.
+
+    (pipeline 13)
+    """
+    there = read.work.inputs.read
+
+    def late(reading: Reading) -> Any:
+        path = read.base / "a.csv"
+        path.unlink() if later is None else path.write_text(later)
+        return there(reading)
+
+    monkeypatch.setattr(read.work.inputs, "read", late)
+    with pytest.raises(PipelineError, match=said) as caught:
+        read({"a.csv": A})
+    assert type(caught.value) is expected
+
+
 CONFIGURATION = """\
 [lanes.orders]
 files = "in/*.csv"
