@@ -180,7 +180,11 @@ class PostgresState:
                         f"the state {str(self)!r} is in use by {self._process(session)}; wait for it or stop it, "
                         "or give this run an [output] and [state] of its own"
                     )
-            yield
+            try:
+                yield
+            finally:  # the server sees the end of a session only some time after it was closed
+                with contextlib.suppress(Exception):
+                    session.execute("SELECT pg_advisory_unlock(%s)", (self._lock_number(),))
 
     @contextlib.contextmanager
     def in_sentences(self, *, connecting: bool = False) -> Iterator[None]:
@@ -217,6 +221,7 @@ class PostgresState:
             autocommit=True,
             connect_timeout=_CONNECTS_WITHIN_S,
             keepalives_idle=30,
+            tcp_user_timeout=60_000,  # ms, of silence after a question
             application_name=f"multiqueue {socket.gethostname()} {os.getpid()}",
             cursor_factory=psycopg.ClientCursor,
         )

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -73,6 +74,24 @@ def test_killed_with_a_state_in_postgres(tmp_path: Path, state: PostgresState, l
         again = start(tmp_path, state, Fuse())
         again.run()
     assert rows_in(again.output) == contents(LANES)
+
+
+def test_the_next_run_with_a_state_in_postgres_begins_at_once(state: PostgresState, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that has ended does not keep the next one out while the server still ends its session (pipeline 7)."""
+    there, opened = PostgresState._session, []
+
+    def session(self: PostgresState) -> Any:
+        opened.append(there(self))
+        return SimpleNamespace(execute=opened[-1].execute, close=lambda: None)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PostgresState, "_session", session)
+        with exclusive(state):
+            pass
+        with exclusive(state):
+            pass
+    for one in opened:
+        one.close()
 
 
 def test_a_state_in_postgres_of_version_2(tmp_path: Path, state: PostgresState) -> None:
