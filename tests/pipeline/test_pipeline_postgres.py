@@ -76,7 +76,9 @@ def test_killed_with_a_state_in_postgres(tmp_path: Path, state: PostgresState, l
     assert rows_in(again.output) == contents(LANES)
 
 
-def test_the_next_run_with_a_state_in_postgres_begins_at_once(state: PostgresState, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_run_with_a_state_in_postgres_begins_at_once(
+    state: PostgresState, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A run that has ended does not keep the next one out while the server still ends its session (pipeline 7)."""
     there, opened = PostgresState._session, []
 
