@@ -48,21 +48,14 @@ class AlertMonitor:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _last: dict[AlertKind, float] = field(default_factory=dict)
 
-    def arrived(self, size: int, depth: int, depth_bytes: int) -> None:
-        self._check(AlertKind.MESSAGE_BYTES, size)
-        self._check(AlertKind.DEPTH, depth)
-        self._check(AlertKind.DEPTH_BYTES, depth_bytes)
+    def look_at(self, **figures: float) -> None:
+        """Tell of those figures, each named by the value of its `AlertKind`, that have reached their thresholds."""
+        for name, value in figures.items():
+            threshold: float | None = getattr(self._thresholds, name)
+            if threshold is not None and value >= threshold:
+                self._tell(AlertKind(name), value, threshold)
 
-    def inspected(self, depth: int, depth_bytes: int, oldest_age: float) -> None:
-        """Housekeeping looked at the queue; `oldest_age` in seconds, 0 for an empty queue."""
-        self._check(AlertKind.DEPTH, depth)
-        self._check(AlertKind.DEPTH_BYTES, depth_bytes)
-        self._check(AlertKind.AGE, oldest_age)
-
-    def _check(self, kind: AlertKind, value: float) -> None:
-        threshold: float | None = getattr(self._thresholds, kind.value)
-        if threshold is None or value < threshold:
-            return
+    def _tell(self, kind: AlertKind, value: float, threshold: float) -> None:
         now = self._clock()
         with self._lock:
             last = self._last.get(kind)

@@ -118,7 +118,7 @@ class QueueSettings:
             )
 
     def _check_kind(self) -> None:
-        for name, kind in _BELONGS_TO.items():
+        for name, kind in KIND_OF_SETTING.items():
             if getattr(self, name) is not None and self.kind is not kind:
                 raise ValueError(f"{name} belongs to a {kind.value} queue, not to a {self.kind_name} one")
         if self.kind_options is not None and isinstance(self.kind, QueueKind):
@@ -154,7 +154,8 @@ _LEAST: dict[str, float] = {
     "max_active_consumers": 1,
 }
 
-_BELONGS_TO: dict[str, QueueKind] = {
+# A queue is of one kind; these settings belong to one each.
+KIND_OF_SETTING: dict[str, QueueKind] = {
     "max_priority": QueueKind.PRIORITY,
     "priority_levels": QueueKind.PRIORITY,
     "sort_key": QueueKind.SORTED,

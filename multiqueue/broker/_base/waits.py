@@ -11,12 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
-from multiqueue.store import StoreFull
-
-if TYPE_CHECKING:
-    from multiqueue.store import Commit
+from multiqueue.store import Commit, StoreFull
 
 
 @dataclass(slots=True, eq=False)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Hashable
+from contextlib import suppress
 from typing import Protocol
 
 from multiqueue.core import LinkedBlockingMultiQueue
@@ -74,10 +75,8 @@ class Scheduler:
 
     def remove(self, scheduled: Scheduled) -> None:
         """Give it no more turns; harmless when it has none."""
-        try:
+        with suppress(KeyError):
             self._work.remove_subqueue(scheduled)
-        except KeyError:
-            pass  # removed before
 
     def close(self, timeout: float | None = None) -> None:
         """End the threads and join them, up to `timeout` seconds each. Subscriptions are not closed by this."""

@@ -11,6 +11,7 @@ Memory      One object per message waits for the commit besides what is stored: 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -92,7 +93,7 @@ class Submission:
             self.take_turn(partial(joining.join_in_turn, entry), lambda _: joining.withdraw(entry))
             return outcome
         put = Put(
-            joining.store_number,
+            queue.store_number,
             properties,
             body,
             level=entry.level,
@@ -144,10 +145,8 @@ class Submission:
 
     def submit_if_open(self) -> None:
         """As `submit`; a store at its end keeps what this would have deleted, and that is no error."""
-        try:
+        with suppress(StoreFailed, StoreClosed):
             self.submit()
-        except (StoreFailed, StoreClosed):
-            pass
 
     def submit_again(self) -> None:
         """After a refusal for want of room."""
@@ -206,11 +205,9 @@ class Arrivals:
     __slots__ = ("_entries", "_joining", "_puts")
 
     def __init__(self, queue: BrokerQueue, messages: Sequence[Message]) -> None:
-        joining = queue.joining
-        number = joining.store_number
-        self._joining = joining
+        self._joining = queue.joining
         self._puts = [
-            Put(number, encode_message(message), message.body)  # type: ignore[arg-type] # they are bytes
+            Put(queue.store_number, encode_message(message), message.body)  # type: ignore[arg-type] # they are bytes
             for message in messages
         ]
         self._entries: Sequence[Entry] = ()  # until they are admitted

@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields
 from enum import Enum
 from functools import partial
@@ -147,10 +147,8 @@ class StoredTopology(Topology):
         if here.put_off is not None and not commit.is_done:
             here.put_off.commit = here.put_off.commit or commit
             return
-        try:
+        with suppress(StoreFull):  # of somebody else's change, which is undone
             commit.wait()
-        except StoreFull:
-            pass  # somebody else's change, which is undone
         self._journal.check()
 
     # Details

@@ -14,7 +14,7 @@ Source      AMQP 0-9-1, class tx.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
@@ -220,10 +220,8 @@ class Transaction:
 
     @staticmethod
     def _unlock(delivery: Received) -> None:
-        try:
+        with suppress(IllegalStep):  # it was settled elsewhere meanwhile; what is being raised matters more
             delivery.entry.queue.unlock(delivery.entry, delivery.consumer)
-        except IllegalStep:
-            pass  # it was settled elsewhere meanwhile; what is being raised matters more
 
     @staticmethod
     def _lock(delivery: Received) -> bool:

@@ -16,6 +16,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -310,11 +311,10 @@ class VirtualHost(Verbs):
         if self._housekeeping is not None:
             self._housekeeping.remove(journal)
         stored = [queue for queue in self.queues() if queue.is_stored]
-        try:
+        # The waiting caller was told why; what it has is delivered again, flagged.
+        with suppress(StoreFailed, StoreClosed):
             journal.wait_for_commits()
             journal.submit([Delivered(number, count) for queue in stored for number, count in queue.deliveries()])
-        except (StoreFailed, StoreClosed):
-            pass  # the waiting caller was told why; what it has is delivered again, flagged
         for queue in stored:
             queue.close()
         self._memory.close()

@@ -73,7 +73,9 @@ class Paging(PagingBudget):
         """
         self.departed.pop(number, None)
         area = self.deleting.get(number)
-        if area is None or (area.writing and not area.writing.isdisjoint(area.positions_of(number))):
+        if area is None:
+            return
+        if area.writing and any(level << LEVEL_SHIFT | number in area.writing for level in range(len(area.last))):
             return
         del self.deleting[number]
         for look in area.looks:

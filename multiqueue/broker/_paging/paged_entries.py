@@ -18,10 +18,11 @@ from typing import Final, NamedTuple, Protocol
 
 from .._base.message import MESSAGE_BYTES, Message
 from .._base.ports import AT_ONCE, After
-from .._base.settings import QueueKind, QueueSettings
+from .._base.settings import QueueKind
 from .._queue.consumer import ConsumerState, QueueConsumer
 from .._queue.cursor import Reader
 from .._queue.entry import Entry, EntryState, Key, Position
+from .._queue.entry_list_kinds import levels_of
 from .._queue.entry_source import Deadlines, Doubt, EntrySource, QueueRules, ResidentEntries
 from .._queue.kinds import make_entry_list
 from .._queue.ports import Rows
@@ -43,12 +44,6 @@ def cost_of(message: Message, size: int) -> int:
         for value in headers.values():
             cost += 64 + (len(value) if type(value) in (str, bytes) else 0)
     return cost
-
-
-def _levels_of(settings: QueueSettings) -> int:
-    if settings.kind is not QueueKind.PRIORITY:
-        return 1
-    return settings.max_priority + 1 if settings.max_priority is not None else settings.priority_levels or 10
 
 
 class PagedQueue(Protocol):
@@ -91,7 +86,7 @@ class PagedEntries(EntrySource):
         self._own_rows = own_rows
         self._has_levels = settings.kind is QueueKind.PRIORITY
         self.key_of: Callable[[Message], Key] = make_entry_list(settings, name).key_of
-        self.area = Area(name, _levels_of(settings))
+        self.area = Area(name, levels_of(settings))
         self.assignments = Assignments(self.area, memory)
         self.taken: dict[int, Entry] = {}  # by position: with consumers, seized, or held until their time
         # Of what is ready and has a past: deliveries, which consumers refused it, doubt. The store may not know of it.

@@ -136,7 +136,8 @@ class PagedReader:
     # -- loads
 
     def perform(self, load: Load) -> tuple[list[Found], int]:
-        in_memory = _payloads(load)
+        # Before the store is read: what has no payload any more was written out since, and the store shows it.
+        in_memory = {slot.position: slot.payload for slot in load.unbacked if slot.payload is not None}
         if load.kind in (LoadKind.PAGE, LoadKind.HEAD):
             headers, through = self._page(load.level, load.after, load.limit, load.through)
             in_memory = {position: entry for position, entry in in_memory.items() if position <= through}
@@ -327,14 +328,6 @@ class PagedReader:
 
     def _complain(self, problem: str, number: int, error: Exception) -> None:
         _log.error(f"%s: {problem}", self._queue.label, number, exc_info=error, extra=self._extra)
-
-
-def _payloads(load: Load) -> dict[int, Entry]:
-    """The messages that memory alone had when the load was planned; to be asked before the store is read.
-
-    What has no payload any more was written out since, so that the store shows it, unless it is gone.
-    """
-    return {slot.position: slot.payload for slot in load.unbacked if slot.payload is not None}
 
 
 def _cost(header: Header) -> int:

@@ -23,7 +23,7 @@ from multiqueue.store import Level, StoreDamaged, StoreError
 
 from .._base.outcome import DeadLetterReason
 from .._base.ports import AT_ONCE
-from .._base.settings import QueueKind, QueueSettings
+from .._base.settings import QueueKind
 from .._base.waits import may_take_long
 from .._queue.consumer import QueueConsumer
 from .._queue.entry_source import ResidentEntries
@@ -59,7 +59,9 @@ class Spill:
         self._queue = queue
         self._memory = memory
         self._new_rows = new_rows
-        self._may_page = may_page(queue.settings)
+        # The other kinds need all their entries to know which is next.
+        kinds = (QueueKind.STANDARD, QueueKind.PRIORITY)
+        self._may_page = queue.settings.kind in kinds and not queue.settings.has_groups
         self._period: _Period | None = None
         self._is_catching_up = False  # a loader is, or a commit that it goes on with. Guarded by the queue's lock
         self._keep_in_memory_locked()
@@ -275,8 +277,3 @@ class Spill:
     def expire(self) -> None:
         if self._period is not None:
             self._memory.look_for_expired()
-
-
-def may_page(settings: QueueSettings) -> bool:
-    """True for the kinds of queue that page. The others need all their entries to know which is next."""
-    return settings.kind in (QueueKind.STANDARD, QueueKind.PRIORITY) and not settings.has_groups

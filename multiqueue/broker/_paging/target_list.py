@@ -180,10 +180,6 @@ class Area:
         """The bytes that are charged to PENDING or to HEAD."""
         return self.pending if account is Account.PENDING else self.head
 
-    def positions_of(self, number: int) -> list[int]:
-        """Where a message of this number may stand: on one of the levels."""
-        return [level << LEVEL_SHIFT | number for level in range(len(self.last))]
-
     @property
     def tail(self) -> int:
         """The last position that anything stood on, -1 when nothing ever did."""

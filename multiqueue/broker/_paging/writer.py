@@ -144,7 +144,7 @@ class PagedWriter:
         for batch in self.pages(bodies=True, lowest_first=True):
             for begin in range(0, len(batch) or 1, FEW):
                 for entry in batch[begin : begin + FEW]:
-                    if not self._queue.state.limit.is_exceeded:
+                    if not self._queue.state.limit.is_exceeded():
                         return
                     self._reader.drop(entry, DeadLetterReason.MAXLEN)
                 yield
@@ -157,7 +157,7 @@ class PagedWriter:
             with acting(self._queue) as after:
                 victim, may_come = None, True
                 for _ in range(FEW):
-                    if not state.limit.is_exceeded or state.deleted:
+                    if not state.limit.is_exceeded() or state.deleted:
                         may_come = False
                         break
                     victim, may_come = state.evict_head(after)

@@ -64,17 +64,23 @@ class DeadLetters:
 
     def __post_init__(self) -> None:
         self.rows: Rows | None = self._journal
+        self._guard = partial(self._callbacks.guard, "dead letter callback")
 
     def entry_dropped(self, entry: Entry, reason: DeadLetterReason | None) -> None:
         """An entry has left; its message goes to the dead letters if there is a reason."""
-        if self._journal is not None and entry.is_stored:
-            self._drop_stored(self._journal, entry, reason)
-            return
-        self.forget((entry,))
-        if reason is not None and self._send is not None:
-            _chain.run(
-                partial(self._callbacks.guard, "dead letter callback", partial(self._send, entry.message, reason))
-            )
+        journal = self._journal
+        if journal is None or not entry.is_stored:
+            self.forget((entry,))
+            if reason is not None and self._send is not None:
+                _chain.run(partial(self._guard, partial(self._send, entry.message, reason)))
+        elif entry.is_settled_elsewhere:
+            pass
+        elif reason is not None:
+            batch = journal.batch(is_owed=True)
+            batch.delete(entry.number)
+            _chain.run(lambda: self._store_on(journal, entry.message, reason, batch))
+        elif not self._is_deleted():  # else it goes, or stays, with its queue
+            journal.delete((entry.number,))
 
     def forget(self, entries: Iterable[Entry]) -> None:
         """Delete, where they are stored, entries that left this queue for good."""
@@ -85,21 +91,8 @@ class DeadLetters:
         if numbers:
             rows.delete(numbers)
 
-    def _drop_stored(self, journal: Rows, entry: Entry, reason: DeadLetterReason | None) -> None:
-        if entry.is_settled_elsewhere:
-            return
-        if reason is None:
-            if not self._is_deleted():  # else it goes, or stays, with its queue
-                journal.delete((entry.number,))
-            return
-        batch = journal.batch(is_owed=True)
-        batch.delete(entry.number)
-        _chain.run(lambda: self._store_on(journal, entry.message, reason, batch))
-
     def _store_on(self, journal: Rows, message: Message, reason: DeadLetterReason, batch: Batch) -> None:
-        if self._callbacks.guard(
-            "dead letter callback", partial(journal.dead_letter, self._queue, message, reason, batch)
-        ):
+        if self._guard(partial(journal.dead_letter, self._queue, message, reason, batch)):
             batch.submit_if_open()
         else:
             batch.withdraw()  # it stays where it is stored, and comes back when that is opened

@@ -78,17 +78,10 @@ class DepthLimit:
             is_exhausted = self._reservations is not None and self._reservations.is_exhausted
             if self._refuses_at_limit or is_exhausted:
                 return True
-        return self._refuses_at_limit and self.is_reached_by(size, coming, coming_bytes)
+        return self._refuses_at_limit and self.is_exceeded(coming + 1, coming_bytes + size)
 
-    def is_reached_by(self, size: int, coming: int = 0, coming_bytes: int = 0) -> bool:
-        """True when one more message of this size, beside those that have been admitted, exceeds the limits."""
-        return self._exceeds(coming + 1, coming_bytes + size)
-
-    @property
-    def is_exceeded(self) -> bool:
-        return self._exceeds(0, 0)
-
-    def _exceeds(self, more: int, more_bytes: int) -> bool:
+    def is_exceeded(self, more: int = 0, more_bytes: int = 0) -> bool:
+        """True when what is ready exceeds the limits, or would with so many messages more."""
         settings, counters = self._settings, self._counters
         length, size = settings.max_length, settings.max_length_bytes
         return (length is not None and counters.ready + more > length) or (
@@ -111,7 +104,7 @@ class DepthLimit:
 
     def throttle(self) -> bool:
         """Hold publishers back while the limits are exceeded; True when they are held back."""
-        self.throttled = self.throttled or self.is_exceeded
+        self.throttled = self.throttled or self.is_exceeded()
         return self.throttled
 
     def end_throttling(self, after: After) -> None:

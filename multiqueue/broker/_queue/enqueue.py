@@ -55,7 +55,6 @@ class Enqueuer:
         self._lock = state.lock
         self._callbacks = callbacks
         self._journal = journal
-        self.store_number: int = 0 if journal is None else journal.number
         self._alerts = alerts
         self.pager: Pager | None = None  # set once, before anybody knows the queue
         # Invariant: the number, and the bodies' bytes, of the entries that `admit` gave out and that did not come back.
@@ -194,7 +193,7 @@ class Enqueuer:
             return PutOutcome.THROTTLED
         if unlimited or self._settings.overflow is not Overflow.FLOW_CONTROL:
             return PutOutcome.ENQUEUED
-        is_full = limit.throttled or limit.is_reached_by(entry.size, self._admitted, self._admitted_bytes)
+        is_full = limit.throttled or limit.is_exceeded(self._admitted + 1, self._admitted_bytes + entry.size)
         return PutOutcome.THROTTLED if is_full else PutOutcome.ENQUEUED
 
     def _count_admitted_locked(self, count: int, size: int) -> None:
@@ -314,7 +313,7 @@ class Enqueuer:
         counters = self._state.counters
         with self._lock:
             self._state.visit_by(AT_ONCE)
-        alerts.arrived(entry.size, counters.depth, counters.depth_bytes)
+        alerts.look_at(message_bytes=entry.size, depth=counters.depth, depth_bytes=counters.depth_bytes)
 
     def offer(self, entry: Entry, candidates: Iterable[QueueConsumer]) -> None:
         """Notify the first candidate whose selector matches.

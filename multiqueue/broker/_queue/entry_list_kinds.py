@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 from .._base.message import Message
 from .._base.positions import SortedSet
-from .._base.settings import QueueSettings
+from .._base.settings import QueueKind, QueueSettings
 from .entry import Entry, Key, Position
 from .entry_list import EntryList
 from .entry_list_log import EntryLog
@@ -35,7 +35,7 @@ class StandardEntryList(EntryLog, EntryList):
         super().__init__()
 
     def add(self, entry: Entry) -> Entry | None:
-        self.append(entry)
+        self.append_all((entry,))
         return None
 
     def remove(self, entry: Entry) -> None:
@@ -67,6 +67,13 @@ def amqp_level(priority: int | None, levels: int) -> int:
     return min(max(wanted - (_AMQP_PRIORITIES // 2 - (levels + 1) // 2), 0), levels - 1)
 
 
+def levels_of(settings: QueueSettings) -> int:
+    """How many levels a queue has: one, unless it is a priority queue."""
+    if settings.kind is not QueueKind.PRIORITY:
+        return 1
+    return settings.priority_levels or _AMQP_PRIORITIES if settings.max_priority is None else settings.max_priority + 1
+
+
 class PriorityEntryList(EntryList):
     """An ordered list of standard lists: the tail of a level is followed by the head of the next lower one.
 
@@ -76,9 +83,7 @@ class PriorityEntryList(EntryList):
 
     def __init__(self, settings: QueueSettings) -> None:
         self._scale = settings.max_priority
-        self._levels = settings.priority_levels or _AMQP_PRIORITIES
-        if self._scale is not None:
-            self._levels = self._scale + 1
+        self._levels = levels_of(settings)
         self._logs = [EntryLog(index << _LEVEL_SHIFT) for index in range(self._levels)]  # [0] is the highest level
 
     def key_of(self, message: Message) -> int:
@@ -91,7 +96,7 @@ class PriorityEntryList(EntryList):
     def add(self, entry: Entry) -> Entry | None:
         index = entry.key
         assert isinstance(index, int)
-        self._logs[index].append(entry)
+        self._logs[index].append_all((entry,))
         return None
 
     def remove(self, entry: Entry) -> None:

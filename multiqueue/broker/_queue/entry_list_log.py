@@ -1,6 +1,6 @@
 """The entry log: entries in arrival order, addressed by number, removed anywhere in constant time.
 
-Promise     Numbers rise strictly and are never reused. `append`, `discard_all` and `get` cost the same for any
+Promise     Numbers rise strictly and are never reused. `append_all`, `discard_all` and `get` cost the same for any
             length; `after` skips what was removed a chunk at a time.
 State       Guarded by the lock of the queue.
 Memory      8 bytes per slot. A chunk goes with its last living entry, so one survivor pins 2 KiB at most.
@@ -46,17 +46,6 @@ class EntryLog:
 
     def __len__(self) -> int:
         return self._size
-
-    def append(self, entry: Entry) -> None:
-        number = self.next_number
-        tail = self._tail
-        if len(tail.slots) == _CHUNK:
-            tail = self._new_tail(number >> _CHUNK_BITS)
-        tail.slots.append(entry)
-        tail.live += 1
-        self._size += 1
-        self.next_number = number + 1
-        entry.position = number
 
     def append_all(self, entries: Iterable[Entry]) -> None:
         for entry in entries:

@@ -92,6 +92,8 @@ class BrokerQueue:
         self.name = name
         self.vhost = vhost
         self.journal = journal
+        self.is_stored: bool = journal is not None  # a store keeps the queue and its persistent messages
+        self.store_number: int = 0 if journal is None else journal.number
         settings = settings or QueueSettings()
         self.settings: QueueSettings = settings
         self._clock = clock
@@ -569,16 +571,6 @@ class BrokerQueue:
 
     # -- what a store has
 
-    @property
-    def is_stored(self) -> bool:
-        """True when a store keeps this queue and its persistent messages."""
-        return self.journal is not None
-
-    @property
-    def store_number(self) -> int:
-        """The queue's number in the store; 0 when no store keeps it."""
-        return self.joining.store_number
-
     def deliveries(self) -> list[tuple[int, int]]:
         """Of what the store has and consumers had: number, and how often. For a clean close."""
         with self._lock:
@@ -637,7 +629,8 @@ class BrokerQueue:
         if self._alerts is not None:
             with self._lock:
                 oldest = self.state.source.oldest_age(now)
-            self._alerts.inspected(self.state.counters.depth, self.state.counters.depth_bytes, oldest)
+            counters = self.state.counters
+            self._alerts.look_at(depth=counters.depth, depth_bytes=counters.depth_bytes, age=oldest)
         with self._lock:
             return self._plan_visit_locked()
 

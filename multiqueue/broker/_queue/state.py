@@ -489,7 +489,7 @@ class QueueState:
     def evict_some(self, after: After) -> bool:
         """Drop some of what a ring has above its limit; True when there is more."""
         for _ in range(FEW if self._is_to_evict else 0):
-            victim = self.source.least_significant(after) if self.limit.is_exceeded else None
+            victim = self.source.least_significant(after) if self.limit.is_exceeded() else None
             if victim is None:
                 self._is_to_evict = False
                 break
@@ -598,7 +598,7 @@ class QueueState:
 
     def _apply_overflow(self, after: After) -> PutOutcome:
         if self.settings.overflow is Overflow.RING:
-            if self.limit.is_exceeded:
+            if self.limit.is_exceeded():
                 self._is_to_evict = True
                 if self.evict_some(after):
                     after.append(self._calls.evict)

@@ -14,7 +14,7 @@ from types import NoneType
 from typing import TypeAlias, TypeVar
 
 from .._base.errors import PreconditionFailed
-from .._base.settings import AlertThresholds, MessageGroups, Overflow, QueueKind, QueueSettings
+from .._base.settings import KIND_OF_SETTING, AlertThresholds, MessageGroups, Overflow, QueueKind, QueueSettings
 from .._queue.kinds import known_queue_kinds
 from .._selector.selector import SELECTOR_ARGUMENT, Selector
 
@@ -135,14 +135,6 @@ _ARGUMENTS: dict[str, tuple[str, _Convert]] = {
     "x-qpid-maximum-message-age": ("alerts.age", _seconds()),
 }
 
-# A queue is of one kind; these settings decide which.
-_KINDS = {
-    "max_priority": QueueKind.PRIORITY,
-    "priority_levels": QueueKind.PRIORITY,
-    "sort_key": QueueKind.SORTED,
-    "lvq_key": QueueKind.LAST_VALUE,
-}
-
 
 def queue_settings(
     queue: str,
@@ -197,7 +189,7 @@ def _derive(queue: str, arguments: Mapping[str, object], found: dict[str, object
     """Settings that follow from several arguments, or from one that is not there."""
     if _is_set(arguments, "qpid.last_value_queue"):
         found.setdefault("lvq_key", DEFAULT_LVQ_KEY)
-    kinds = {kind for setting, kind in _KINDS.items() if setting in found}
+    kinds = {kind for setting, kind in KIND_OF_SETTING.items() if setting in found}
     if len(kinds) > 1:
         names = " and ".join(sorted(kind.value for kind in kinds))
         raise PreconditionFailed(f"invalid args for {queue}: it cannot be {names} at once; choose one")
