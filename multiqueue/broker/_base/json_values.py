@@ -34,11 +34,7 @@ def dump(value: object) -> str:
 
 
 def load(text: str | bytes) -> object:
-    """The value that `dump` wrote.
-
-    Raises:
-        ValueError: it wrote no such text.
-    """
+    """The value that `dump` wrote. Raises ValueError: it wrote no such text."""
     if isinstance(text, bytes):
         text = text.decode()
     value = json.loads(text)

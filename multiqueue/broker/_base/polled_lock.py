@@ -1,11 +1,7 @@
 """A lock that a thread waits for by asking again, so that no convoy forms behind it.
 
 Promise     One thread has the lock at a time. A thread that waits gets it while it has the interpreter, or not at all.
-Reason      With the GIL a plain lock makes a convoy, which lasts until all its threads rest:
-            1. Thread A loses the GIL while it has the lock; B finds the lock taken, and sleeps.
-            2. A lets go of the lock. The kernel wakes B, and B has the lock before it has the GIL.
-            3. A, which has the GIL, wants the lock again and has to sleep: a switch of thread for each hold.
-            Here B asks again when it has the GIL, and A seldom has the lock then.
+Reason      With the GIL a plain lock makes a convoy: docs/decisions/0511-the-lock-of-a-queue-is-polled.md.
 Fairness    None; a plain lock has none. A thread that waits asks three times on average: holds are microseconds.
 Assumes     that a hold is short, and that no thread blocks in it.
 """

@@ -101,11 +101,7 @@ class Housekeeping:
             heapify(self._due)
 
     def start(self) -> None:
-        """Start the thread; harmless when it runs.
-
-        Raises:
-            RuntimeError: it was closed.
-        """
+        """Start the thread; harmless when it runs. Raises RuntimeError: it was closed."""
         with self._lock:
             if self._closing.is_set():
                 raise RuntimeError("housekeeping was closed; make a new one")

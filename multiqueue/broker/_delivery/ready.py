@@ -127,11 +127,7 @@ class ReadyConsumers:
             self._parked.popleft().release()
 
     def _wait(self, parked: Lock, deadline: float | None) -> None:
-        """Wait to be chosen.
-
-        Raises:
-            Empty: the deadline came first.
-        """
+        """Wait to be chosen. Raises Empty: the deadline came first."""
         chosen = False
         try:
             remaining = -1.0 if deadline is None else min(max(deadline - monotonic(), 0.0), TIMEOUT_MAX)

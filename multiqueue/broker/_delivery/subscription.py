@@ -184,7 +184,6 @@ class CallbackSubscription(Subscription):
         super().__init__(ConsumerTarget(name, credit=credit, on_ready=lambda _: scheduler.ready(self)), on_closed)
 
     def close(self, timeout: float | None = None) -> None:
-        """As `Subscription.close`."""
         self.target.suspend()
         with self._lock:
             self._closing = True

@@ -154,19 +154,11 @@ class ConsumerTarget:
         self._settle(deliveries, "accept")
 
     def release(self, *deliveries: Delivery, refused: bool = False, counted: bool = True) -> None:
-        """Give messages back to their places; see `BrokerQueue.release`.
-
-        Raises:
-            ValueError: as `accept`.
-        """
+        """Give messages back to their places; see `BrokerQueue.release`. Raises as `accept`."""
         self._settle(deliveries, "release", refused=refused, counted=counted)
 
     def reject(self, *deliveries: Delivery) -> None:
-        """Send messages to the dead-letter callback of their queues.
-
-        Raises:
-            ValueError: as `accept`.
-        """
+        """Send messages to the dead-letter callback of their queues. Raises as `accept`."""
         self._settle(deliveries, "reject")
 
     def unsettled(self) -> list[Delivery]:

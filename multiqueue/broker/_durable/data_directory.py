@@ -67,11 +67,7 @@ class DataDirectory:
 
 
 def directory_name(virtual_host: str) -> str:
-    """The name of a virtual host's directory.
-
-    Raises:
-        ValueError: it would be too long, or empty.
-    """
+    """The name of a virtual host's directory. Raises ValueError: it would be too long, or empty."""
     name = "".join(chr(byte) if byte in _PLAIN else f"%{byte:02x}" for byte in virtual_host.encode())
     if not 0 < len(name) <= _LONGEST:
         raise ValueError(

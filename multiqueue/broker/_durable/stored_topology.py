@@ -8,9 +8,8 @@ Lock order  `_order` -> the topology's; `_order` -> the store's. Definitions bri
             for nothing. Commits are waited for with no lock held.
 Who runs    As `Topology`; but a call that adds waits for its commit. On the store's thread, and `without_waiting`, it
             does not, and the store's thread undoes a change that is refused.
-Kept        What is durable and not exclusive; of a binding both ends must be. Documents are JSON, see
-            `_base/json_values`. A queue's has its number in the store and of its settings what differs from the usual,
-            so a setting that is added later has its usual value in queues that were declared before.
+Documents   are JSON, see `_base/json_values`. A queue's has its number in the store and of its settings what differs
+            from the usual, so a setting that is added later has its usual value in queues that were declared before.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Promise     A call that raises has changed nothing. Declaring what is there as it is, binding twice, deleting or
             unbinding what is not there: all of that is no error.
-Membership  A queue may delete itself (auto-delete, expiry) at any moment, and leaves the topology before its
-            `on_deleted` returns. A declaration that meets it in between replaces it.
+Membership  A queue may delete itself (auto-delete, expiry) at any moment: see "Declaring, and the moment of dying" in
+            docs/design/broker-front.md.
 """
 
 from __future__ import annotations

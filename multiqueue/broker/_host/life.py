@@ -43,19 +43,15 @@ _OF_QUEUES: Final = tuple(VirtualHostPast.__dataclass_fields__)[5:]
 
 
 class Past:
-    """The past of one virtual host. Any thread may call."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()  # looked up now, so that tests can put another one in its place
         self._figures: Counter[str] = Counter()
 
     def declared(self, *, is_new: bool) -> None:
-        """A queue was declared, and made for it or not."""
         with self._lock:
             self._figures.update(queues_declared=1, queues_created=is_new)
 
     def deleted(self, queue: QueueStatistics) -> None:
-        """A queue was deleted, with these figures at its end."""
         with self._lock:
             self._figures.update({name: getattr(queue, name) for name in _OF_QUEUES}, queues_deleted=1)
 

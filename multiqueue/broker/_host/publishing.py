@@ -2,7 +2,7 @@
 
 Promise     A message is put once on every queue that its exchange and routing key lead to. A call that raises has
             changed nothing; after `MessageRefused` and `StoreFull` other queues may have the message, as they say.
-Who runs    Only `publish` of a persistent message and `wait_for_room` block. Conditions of bindings read header values
+Who runs    Only `publish` of a persistent message blocks. Conditions of bindings read header values
             on the publisher's thread, under no lock.
 Membership  A message routed to a queue that is deleted before it is put there counts as not routed there.
 """
@@ -18,7 +18,6 @@ from multiqueue.store import Commit
 from .._base.errors import MessageRefused, NoConsumers, Unroutable
 from .._base.message import Message
 from .._base.outcome import PutOutcome
-from .._delivery.subscription import runs_callback
 from .._durable.batch import Submission
 from .._durable.journal import Journal, follow
 from .._paging.memory import MemoryManager
@@ -84,7 +83,6 @@ class Publishing:
         return self.put_on(self._topology.route(message), message, mandatory=mandatory, immediate=immediate, wait=wait)
 
     def route(self, message: Message, further_keys: Sequence[str] = ()) -> list[BrokerQueue]:
-        """As `VirtualHost.route`."""
         self._life.check()
         return self._topology.route(message, further_keys)
 
@@ -158,11 +156,7 @@ class Publishing:
         return self.account_for(message, 0, outcomes, mandatory, commit)
 
     def check_size(self, queues: list[BrokerQueue], message: Message) -> None:
-        """Return when a message for these queues can be kept.
-
-        Raises:
-            MessageTooLarge: it cannot.
-        """
+        """Return when a message for these queues can be kept. Raises MessageTooLarge: it cannot."""
         if queues:
             self.memory.check_size(message.size, queues[0].label)
 
@@ -210,16 +204,6 @@ class Publishing:
                 " cannot page, or raise memory_limit"
             )
         return "; ".join(reasons)
-
-    def wait_for_room(self, published: Published, timeout: float | None = None) -> bool:
-        """As `Verbs.wait_for_room`."""
-        if runs_callback():
-            return not published.throttled
-        deadline = None if timeout is None else time.monotonic() + timeout
-        for queue in published.throttled:
-            if not queue.wait_for_room(remaining(deadline)):
-                return False
-        return True
 
 
 def remaining(deadline: float | None) -> float | None:

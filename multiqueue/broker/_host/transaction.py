@@ -1,8 +1,6 @@
 """A transaction: publishes and settlements that are done together at commit, or not at all.
 
-Promise     Before `commit` nothing of it is visible. `commit` first makes sure of every delivery it settles and,
-            when one is not the caller's any more, raises with nothing changed and the transaction as it was.
-            Then it publishes, then it settles: a process that dies in between leaves a message twice, not nowhere.
+Promise     Before `commit` nothing of it is visible; "Transactions" in docs/design/broker-front.md has its steps.
 Stored      What durable queues have to do with it is one commit of the store, all or nothing, and is made before
             anything else is done. When the store refuses it, the transaction is as it was.
 Limits      Routing is done when a message is published, with the bindings of that moment. A queue at its limit

@@ -10,6 +10,7 @@ State       `Receiving._lock`, a leaf, guards the subscriptions that are open. O
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypedDict, Unpack
 
@@ -23,6 +24,7 @@ from .._delivery.subscription import (
     MessageCallback,
     PullSubscription,
     Subscription,
+    runs_callback,
 )
 from .._queue.consumer import Predicate
 from .._routing.arguments import consumer_arguments
@@ -63,12 +65,10 @@ class Receiving:
         self._subscriptions: dict[Subscription, None] = {}
 
     def add(self, subscription: Subscription) -> None:
-        """The subscription begins."""
         with self._lock:
             self._subscriptions[subscription] = None
 
     def forget(self, subscription: Subscription) -> None:
-        """The subscription has ended."""
         with self._lock:
             self._subscriptions.pop(subscription, None)
 
@@ -139,7 +139,10 @@ class Verbs(Declarations):
 
         In a callback it returns at once: the room may be for that very thread to make.
         """
-        return self._publishing.wait_for_room(published, timeout)
+        if runs_callback():
+            return not published.throttled
+        deadline = None if timeout is None else time.monotonic() + timeout
+        return all(queue.wait_for_room(remaining(deadline)) for queue in published.throttled)
 
     def wait_for_commits(self, timeout: float | None = None) -> bool:
         """Block until the store has everything that was published and settled before; False when `timeout` passed.

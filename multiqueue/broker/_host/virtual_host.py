@@ -1,12 +1,7 @@
 """A virtual host: one name space of queues, exchanges and bindings, with its store and its memory; its life.
 
-It makes its parts and gives each what it needs. `declarations` has what is declared, `publishing` the way of a
-message in, `dead_letters` that of a rejected or expired one, `receiving` the way out. Their locks are leaves: no queue
-is called with one of them held.
-
-Closing     1. Subscriptions end and give back what they had.  2. Queues that no store keeps are deleted, and what they
-            have written out.  3. The store has everything and is closed; then the loaders and the rest.
-            A program that ends without closing closes what has a store, or the deliveries would not be recorded.
+It makes its parts and gives each what it needs. Their locks are leaves: no queue is called with one of them held.
+"Closing" in docs/design/broker-durability.md has the order in which they end.
 """
 
 from __future__ import annotations

@@ -90,7 +90,6 @@ class PagingBudget:
             self.want(target)
 
     def check_invariants(self) -> None:
-        """Raise AssertionError when the accounts contradict each other or what is in memory."""
         assert self.used == sum(self.amounts), "the accounts do not add up"
         areas = {target.area for target in self.lists}.union(*self.cached.values())
         for area in areas:

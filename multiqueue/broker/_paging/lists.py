@@ -116,7 +116,6 @@ class Paging(PagingBudget):
         self.unused += share.unused
 
     def take_away(self, target: TargetList, share: Share) -> None:
-        """The consumer is fed by this list no longer."""
         del target.shares[share]
         target.credit -= share.credit
         self.unused -= share.unused

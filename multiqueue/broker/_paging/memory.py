@@ -176,11 +176,7 @@ class MemoryManager:
         self.reservations.relieve()
 
     def check_size(self, size: int, label: str) -> None:
-        """Return if a message of this size, in bytes of its body, can be kept.
-
-        Raises:
-            MessageTooLarge: it cannot.
-        """
+        """Return if a message of this size, in bytes of its body, can be kept. Raises MessageTooLarge: it cannot."""
         if size > self.largest_body:
             raise MessageTooLarge(
                 f"a message of {size} bytes for {label} is larger than a quarter of the memory limit"
@@ -432,7 +428,6 @@ class MemoryManager:
                 thread.join()
 
     def check_invariants(self) -> None:
-        """Raise AssertionError when the budget contradicts what is in memory. For tests."""
         with self._lock:
             self.paging.check_invariants()
             amounts = self.paging.amounts

@@ -93,11 +93,6 @@ class Reservations:
 
     @property
     def is_exhausted(self) -> bool:
-        """True when all of the budget is taken, by those who were asked to wait and did not. A moment's figure.
-
-        Not the share, which gets smaller when a queue begins to page: a publisher that waits when it is asked to is not
-        refused.
-        """
         return self._paging.amounts[Account.UNPAGED] > self._paging.limit
 
     def _share(self, paging: Paging) -> float:

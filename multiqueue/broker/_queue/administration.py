@@ -57,7 +57,6 @@ class ResidentWalk:
                 yield batch
 
     def purge(self, stop: Callable[[], bool]) -> int:
-        """As `Walk.purge`."""
         now, count = self._state.clock(), 0
         for batch in self.pages(bodies=False):
             if stop():

@@ -56,8 +56,6 @@ class QueueStatistics:
 
 @dataclass(slots=True, eq=False)
 class Counters:
-    """The counters of one broker queue, since its beginning."""
-
     # Invariants: depth counts the entries; ready those that no consumer has; held those of the ready that wait for
     # their time. The _bytes are the sums of the same entries' sizes.
     depth: int = 0

@@ -77,7 +77,6 @@ class Reader:
             heappush(self.revisits, entry.position)
 
     def merge(self, log: ReturnLog, start: Position) -> None:
-        """Take notice of what came back since the last time."""
         news = log.since(self.returns_seen)
         self.returns_seen = log.end
         if news is None:

@@ -33,7 +33,11 @@ class MemoryReservations(Protocol):
 
     @property
     def is_exhausted(self) -> bool:
-        """True when all of the budget is taken, by those who were asked to wait and did not. A moment's figure."""
+        """True when all of the budget is taken, by publishers that were asked to wait and did not: a moment's figure.
+
+        Not the share, which gets smaller when a queue begins to page: a publisher that waits when it is asked to is not
+        refused.
+        """
 
 
 class DepthLimit:

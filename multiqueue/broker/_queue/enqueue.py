@@ -5,11 +5,7 @@ Promise     No consumer sees a message that a store keeps before its commit, and
             a store never waits.
 State       `_admitted` and its bytes, guarded by the queue's lock, count what was admitted and is not here yet: depth
             limits count it as if it were.
-Order       1. Under the lock: is it admitted? Then its room is kept.  2. The store gives it its number, in the order
-            of the submissions, and commits.  3. On the store's thread, under the lock: it joins, or its room is free
-            again. A transient message that comes while something is between 1 and 3 takes the same way with an empty
-            row, which gives it its number and its turn; at any other time it takes a number in the hold in which it
-            joins. So numbers rise on every durable queue.
+Order       "A message on a durable queue" in docs/design/broker-durability.md has the steps, a transient one's too.
 Lock order  queue lock -> the store's (`allocate`).
 """
 

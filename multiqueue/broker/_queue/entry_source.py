@@ -128,11 +128,7 @@ class EntrySource(Protocol):
         return
 
     def reader_joined(self, consumer: QueueConsumer) -> None:
-        """A consumer has come.
-
-        Raises:
-            ConsumerNotAdmitted: there is no memory for it. Nothing was changed.
-        """
+        """A consumer has come. Raises ConsumerNotAdmitted: there is no memory for it. Nothing was changed."""
 
     def reader_left(self, consumer: QueueConsumer) -> None:
         """A consumer is gone."""

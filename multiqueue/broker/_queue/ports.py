@@ -80,11 +80,7 @@ class Pager(Protocol):
         """Take in what a store has by its figures alone; False where the entries themselves are needed."""
 
     def check_size(self, size: int) -> None:
-        """Return if a message of this size, in bytes of its body, can be kept.
-
-        Raises:
-            MessageTooLarge: it cannot.
-        """
+        """Return if a message of this size, in bytes of its body, can be kept. Raises MessageTooLarge: it cannot."""
 
     def relieve(self) -> None:
         """More is on the queue than there is memory for: page, or hold publishers back."""

@@ -318,10 +318,8 @@ class BrokerQueue:
         """Give entries back to their places in the queue; returns how many were still the consumer's.
 
         `refused`: not to this consumer again. `counted=False`: the delivery never reached it and is not counted.
-        What has expired meanwhile or was delivered `max_delivery_attempts` times is dead-lettered instead.
-
-        Raises:
-            IllegalStep, ValueError: as `accept`.
+        What has expired meanwhile or was delivered `max_delivery_attempts` times is dead-lettered instead. Raises as
+        `accept`.
         """
 
         def give_back(owned: Sequence[Entry], after: After) -> None:
@@ -334,11 +332,7 @@ class BrokerQueue:
         return self._settle(entries, consumer, give_back)
 
     def reject(self, entries: Entries, consumer: object) -> int:
-        """Dead-letter entries the consumer has; returns how many were still its own.
-
-        Raises:
-            IllegalStep, ValueError: as `accept`.
-        """
+        """Dead-letter entries the consumer has; returns how many were still its own. Raises as `accept`."""
 
         def dead_letter(owned: Sequence[Entry], after: After) -> None:
             for entry in owned:
@@ -631,8 +625,13 @@ class BrokerQueue:
                 oldest = self.state.source.oldest_age(now)
             counters = self.state.counters
             self._alerts.look_at(depth=counters.depth, depth_bytes=counters.depth_bytes, age=oldest)
-        with self._lock:
-            return self._plan_visit_locked()
+        with self._lock:  # what happened in the middle of the visit is seen here, so nothing is missed
+            state = self.state
+            if state.deleted:
+                return None
+            is_watched = state.limit.short_of_memory or (self._alerts is not None and state.counters.depth > 0)
+            self._next_visit = AT_ONCE if is_watched else state.next_visit()
+            return None if self._next_visit == math.inf else self._next_visit
 
     def _keep_time_locked(self, now: float, after: After) -> bool:
         """Some of what is due; True when there may be more."""
@@ -652,15 +651,6 @@ class BrokerQueue:
             if not is_more:
                 return
             nap()
-
-    def _plan_visit_locked(self) -> float | None:
-        """From what the queue is now. What happened in the middle of the visit is seen here, so nothing is missed."""
-        state = self.state
-        if state.deleted:
-            return None
-        is_watched = state.limit.short_of_memory or (self._alerts is not None and state.counters.depth > 0)
-        self._next_visit = AT_ONCE if is_watched else state.next_visit()
-        return None if self._next_visit == math.inf else self._next_visit
 
     def touch(self) -> None:
         """The queue is in use: its `expires` counts from now."""

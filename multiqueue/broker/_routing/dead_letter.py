@@ -3,9 +3,7 @@
 The record is RabbitMQ's `x-death` header: one table per queue and reason, the latest first, with `count`,
 `reason`, `queue`, `exchange`, `routing-keys`, `time`, and `original-expiration` when the message had a time to
 live of its own; it loses that, or it would die again where it goes. `x-first-death-*` and `x-last-death-*` name
-the ends of the story. Every other header stays as it is. Where the queue names no key, the letter goes to all keys that
-it was published with, those of CC and BCC too; where it names one, to that alone, and CC is taken out.
-Pure functions: no lock, no queue, no clock.
+the ends of the story. "Dead letters" in docs/design/broker-front.md has the keys that it goes to. Pure functions.
 """
 
 from __future__ import annotations

@@ -4,10 +4,8 @@ An exchange only *finds* candidates, by routing key, under the topology's lock; 
 message itself (`Binding.condition`) is asked afterwards and without a lock. A further type of exchange is one
 more entry in `EXCHANGE_TYPES`.
 
-Topic       A pattern is words between dots; `*` stands for one word, `#` for any number of them, none included. An
-            empty routing key is no word at all, every other empty word counts: `a.` is two words. A match looks at the
-            patterns' common beginnings once: its cost is words times the nodes alive after each, for any number of
-            bindings. `#` next to `#` does not multiply it.
+Topic       A pattern is words between dots; `*` stands for one word, `#` for any number of them, none included.
+            "Topics" in docs/design/broker-front.md has what a match costs, and when a word is empty.
 Headers     A binding has `x-match`, `all` (the default) or `any`; either passes over the binding's other arguments
             that begin with `x-`, which `all-with-x` and `any-with-x` do not. An argument that is None asks that the
             header is there, with any value; any other asks for an equal value of the same type.
