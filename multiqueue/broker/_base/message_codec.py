@@ -94,9 +94,7 @@ def _address_alone(routing_key: str, exchange: str, persistent: bool) -> bytes:
 
 def decode_message(properties: bytes, body: bytes) -> Message:
     """The message that was encoded, with its body (or none, for a caller that needs the rest alone).
-
-    Raises:
-        ValueError: these are no properties of a message.
+    Raises as `load`.
     """
     return decode_stored(properties, body).message
 

@@ -86,12 +86,7 @@ class ReadyConsumers:
             return self._begin_locked()
 
     def take(self, deadline: float | None) -> QueueConsumer:
-        """Begin a turn: of the first ready consumer; blocks until there is one.
-
-        Raises:
-            Empty: the deadline, on the monotonic clock, came first.
-            ShutDown: the target was closed.
-        """
+        """Begin a turn: of the first ready consumer; blocks until there is one. Raises as `ConsumerTarget.get`."""
         while True:
             with self._lock:
                 if self._closed:

@@ -125,9 +125,7 @@ class Unsettled:
         self, received: Sequence[Received], how: Disposition, options: Mapping[str, bool] = _NONE
     ) -> tuple[int, int]:
         """Have these settled by that method of their queues; returns how many that was, and their bytes.
-
-        Raises:
-            ValueError: one of them is not here; then none was settled.
+        Raises as `ConsumerTarget.accept`.
         """
         settled = received if len(received) == 1 else dict.fromkeys(received)
         with self._lock:

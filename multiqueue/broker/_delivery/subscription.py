@@ -156,11 +156,7 @@ class PullSubscription(Subscription):
 
 
 class CallbackSubscription(Subscription):
-    """A subscription whose messages go to a callback, on a thread of the scheduler.
-
-    Raises:
-        ShutDown: the scheduler is closed.
-    """
+    """A subscription whose messages go to a callback, on a thread of the scheduler. Raises as `Scheduler.add`."""
 
     def __init__(
         self,

@@ -78,9 +78,7 @@ class Submission:
         A transient message is not stored, but joins in its turn among those that are.
 
         With `like` it takes the place of that entry, with its deliveries and times, also beyond the limits.
-
-        Raises:
-            TypeError: the body or a header is nothing that a store can keep. Nothing was changed.
+        Raises TypeError as `BrokerQueue.put`.
         """
         properties, body = self._prepare(message, like) if message.persistent else _NOTHING
         joining = queue.joining
@@ -129,9 +127,7 @@ class Submission:
 
     def submit(self) -> Commit | None:
         """Hand it in; None when nothing is to be stored, and what follows is done. Blocks as `MessageStore.submit`.
-
-        Raises:
-            StoreFailed, StoreClosed: nothing was accepted, and what was kept for it is given back.
+        Raises so too; what was kept for it is given back then.
         """
         if not self.operations:
             self.go_on()
@@ -196,10 +192,7 @@ class Submission:
 class Arrivals:
     """Messages that come to one queue in a row, each stored whole or refused alone: a run has it like a `Submission`.
 
-    Their bodies are bytes.
-
-    Raises:
-        TypeError: a header is nothing that a store can keep.
+    Their bodies are bytes. Raises as `encode_message`.
     """
 
     __slots__ = ("_entries", "_joining", "_puts")

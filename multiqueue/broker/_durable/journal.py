@@ -169,10 +169,7 @@ class Journal:
 
     def wait_for_commits(self, timeout: float | None = None) -> bool:
         """Block until everything that was handed in before is committed; False when `timeout` seconds passed first.
-
-        Raises:
-            StoreFailed, StoreClosed: the store came to its end first.
-            RuntimeError: this is the store's own thread.
+        Raises as `Verbs.wait_for_commits`.
         """
         if not self.may_wait:
             raise RuntimeError(

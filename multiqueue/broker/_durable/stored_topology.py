@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields
 from enum import Enum
@@ -106,7 +106,10 @@ class StoredTopology(Topology):
 
     def _add(self, new: Declared, add: Callable[[], _Found], undo: Callable[[], object]) -> _Found:
         """Add it, unless there is such a thing, and wait for its commit. What the store refuses is undone."""
-        define = self._definition_of(new)
+        try:
+            define = None if self._is_recovering or not is_kept(new) else definition_of(new)
+        except TypeError as error:
+            raise PreconditionFailed(f"invalid argument in vhost '{self.virtual_host}': {error}") from error
         with self._order:
             found = add()
             if define is None or found is not new:
@@ -129,13 +132,18 @@ class StoredTopology(Topology):
         with self._order:
             with super()._removing() as gone:
                 yield gone
-            self._forget_locked(gone)
+            operations: list[Operation] = []
+            for each in filter(is_kept, gone):
+                operations.append(Undefine(*_place_of(each)))
+                if isinstance(each, DeclaredQueue):
+                    operations.append(DropQueue(each.queue.store_number))
+            if operations:
+                # A virtual host whose store is at its end refuses everything; what is gone here comes back with it.
+                self._latest = self._journal.submit_if_open(operations) or self._latest
 
     def wait_for_commits(self) -> None:
         """Block until every change made before is committed, or refused to its caller.
-
-        Raises:
-            StoreFailed, StoreClosed: the store came to its end first.
+        Raises as `Verbs.wait_for_commits`.
         """
         if not self._journal.may_wait:
             return
@@ -149,26 +157,6 @@ class StoredTopology(Topology):
         with suppress(StoreFull):  # of somebody else's change, which is undone
             commit.wait()
         self._journal.check()
-
-    # Details
-
-    def _definition_of(self, declared: Declared) -> Define | None:
-        if self._is_recovering or not is_kept(declared):
-            return None
-        try:
-            return definition_of(declared)
-        except TypeError as error:
-            raise PreconditionFailed(f"invalid argument in vhost '{self.virtual_host}': {error}") from error
-
-    def _forget_locked(self, gone: Sequence[Declared]) -> None:
-        operations: list[Operation] = []
-        for each in filter(is_kept, gone):
-            operations.append(Undefine(*_place_of(each)))
-            if isinstance(each, DeclaredQueue):
-                operations.append(DropQueue(each.queue.store_number))
-        if operations:
-            # A virtual host whose store is at its end refuses everything; what is gone here comes back with it.
-            self._latest = self._journal.submit_if_open(operations) or self._latest
 
 
 class KeptQueue(NamedTuple):

@@ -71,12 +71,7 @@ class Life:
     past: Past = field(default_factory=Past)
 
     def check(self) -> None:
-        """Return when the virtual host can be used.
-
-        Raises:
-            BrokerClosed: it was closed.
-            StoreFailed: its store failed; close it and open it again.
-        """
+        """Return when the virtual host can be used. Raises as `VirtualHost.check_open`."""
         if self.is_closed:
             raise BrokerClosed(f"vhost '{self._name}' is closed")
         if self.journal is not None:

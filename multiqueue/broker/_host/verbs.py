@@ -212,9 +212,7 @@ class Verbs(Declarations):
         **options: Unpack[ConsumerOptions],
     ) -> PullSubscription:
         """A subscription to block on: `get` and iteration give messages of all the queues, in turn.
-
-        Raises:
-            NotFound, ResourceLocked, AccessRefused, PreconditionFailed, SelectorError: as `consume`.
+        Raises as `consume`; it needs no scheduler.
         """
         self._life.check()
         subscription = PullSubscription(

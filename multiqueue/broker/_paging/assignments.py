@@ -38,10 +38,7 @@ class Assignments:
     def enter(self, consumer: QueueConsumer, *, is_here: bool = False) -> None:
         """Give a consumer a list, its own or one that it shares.
 
-        `is_here`: it consumed before the queue paged, and is not refused.
-
-        Raises:
-            ConsumerNotAdmitted: there is no memory for it; not if `is_here`.
+        `is_here`: it consumed before the queue paged, and is not refused. Raises as `Paging.join`.
         """
         key = _key_of(consumer) if consumer.acquires else None
         target = self._shared.get(key)
@@ -62,9 +59,7 @@ class Assignments:
 
     def enter_once(self, reader: Reader) -> None:
         """Give gets without a consumer a list, unless they have one. Nothing is set aside for them.
-
-        Raises:
-            ConsumerNotAdmitted: there is no memory for it.
+        Raises as `Paging.join`.
         """
         if reader not in self._readers:
             share = Share(0)

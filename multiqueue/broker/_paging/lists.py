@@ -423,7 +423,7 @@ class Paging(PagingBudget):
         self.recharge(slot)
         self._keep(slot, payload)
         for target in area.lists:
-            if target.scans[slot.level] >= position and (is_new or not target.browses):
+            if target.scans[position >> LEVEL_SHIFT] >= position and (is_new or not target.browses):
                 self._give_back(target, slot)
         slot.lists -= 1
         self.recharge(slot)

@@ -12,7 +12,7 @@ Lock order  queue lock -> the memory manager's; queue lock -> the store's (`allo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
@@ -40,7 +40,7 @@ def cost_of(message: Message, size: int) -> int:
     """Bytes that a message takes in memory; long headers of plain types count."""
     headers = message.headers
     cost = size + MESSAGE_BYTES
-    if headers and isinstance(headers, Mapping) and type(headers) is dict:
+    if type(headers) is dict:
         for value in headers.values():
             cost += 64 + (len(value) if type(value) in (str, bytes) else 0)
     return cost

@@ -169,11 +169,7 @@ class PagedReader:
         return {base | header.id: header for header in page if base | header.id <= through}, through
 
     def _bodies(self, look: Look, headers: dict[int, Header]) -> dict[int, bytes]:
-        """The bodies that belong to headers, by number, of those that are still there.
-
-        Raises:
-            StoreDamaged: one is not, and the message was not taken.
-        """
+        """The bodies that belong to headers, by number, of those that are still there. Raises as `_check`."""
         bodies = self._store.read([header.id for header in headers.values()]) if headers else {}
         if len(bodies) < len(headers):
             self._check(look, [each for each, header in headers.items() if header.id not in bodies], "body")

@@ -67,10 +67,6 @@ class Slot:
     is_backed: bool = True  # the store has it, so the payload can be let go
     share: Share | None = None  # of the consumer that has it; None for whom nothing can be set aside
 
-    @property
-    def level(self) -> int:
-        return self.position >> LEVEL_SHIFT
-
     def __repr__(self) -> str:
         return f"<slot {self.position} of {self.area.name!r}, {self.cost} bytes {self.account.name}>"
 

@@ -87,10 +87,7 @@ class Pager(Protocol):
 
     def load_for_get(self, *, may_come: bool) -> bool:
         """Do one load for a get that found nothing, if something `may_come`; False when that can bring nothing.
-
-        Raises:
-            ConsumerNotAdmitted: there is something, and no room for it.
-            StoreError: the store cannot be read, or shows none of the messages that are counted.
+        Raises as `BrokerQueue.get`.
         """
 
     def drop_each(self, reason: DeadLetterReason) -> int:

@@ -193,11 +193,7 @@ class Topology:
         """The queues that get the message, each once, by its routing key or one of the further ones.
 
         Where no binding of an exchange matches, its alternate exchange is asked. `internal` lets the message
-        enter at an internal exchange, as dead letters may.
-
-        Raises:
-            NotFound: no exchange has the name `message.exchange`.
-            AccessRefused: the exchange is internal.
+        enter at an internal exchange, as dead letters may. Raises as `Verbs.publish`.
         """
         key = message.routing_key
         with self._lock:

@@ -72,11 +72,7 @@ _Rule: TypeAlias = Callable[[], Expression]
 
 
 def parse(text: str) -> Evaluator:
-    """The evaluator of a whole selector: True, False or None (UNKNOWN) for a message.
-
-    Raises:
-        SelectorError: where `text` is not a selector, with the position.
-    """
+    """The evaluator of a whole selector: True, False or None (UNKNOWN) for a message. Raises as `Selector`."""
     if len(text) > MAX_LENGTH:
         problem = f"{len(text)} characters; {MAX_LENGTH} are the most"
         raise SelectorError(problem, text=text, position=MAX_LENGTH)
