@@ -25,11 +25,7 @@ write: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).enc
 
 
 def dump(value: object) -> str:
-    """The value as a line of ASCII.
-
-    Raises:
-        TypeError: a value, or a table's key, that no header can hold; the message says where it stands.
-    """
+    """The value as a line of ASCII. Raises TypeError for a value or key that no header can hold, and says where."""
     return write(to_json(value, ""))
 
 

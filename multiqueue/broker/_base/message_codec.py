@@ -49,11 +49,7 @@ class StoredForm(NamedTuple):
 
 
 def encode_message(message: Message, held_until: float | None = None, *, in_doubt: bool = False) -> bytes:
-    """The properties of a message, for `decode_message`, and what `StoredForm` has beside them.
-
-    Raises:
-        TypeError: a header that no store can keep; the message says which.
-    """
+    """The properties of a message, and what `StoredForm` has beside them, for `decode_message`. Raises as `dump`."""
     values = _values_of(message)
     wire = message.wire
     if wire is not None and wire.kept is None:
@@ -93,9 +89,7 @@ def _address_alone(routing_key: str, exchange: str, persistent: bool) -> bytes:
 
 
 def decode_message(properties: bytes, body: bytes) -> Message:
-    """The message that was encoded, with its body (or none, for a caller that needs the rest alone).
-    Raises as `load`.
-    """
+    """The message that was encoded, with its body, or with none for a caller that needs the rest. Raises as `load`."""
     return decode_stored(properties, body).message
 
 

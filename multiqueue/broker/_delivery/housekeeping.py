@@ -28,10 +28,7 @@ _LEAST_SWEEP: Final = 64  # plans that were changed; fewer are not worth sweepin
 
 
 class Housekeeping:
-    """Visits queues at intervals of `interval` seconds once started; a context manager that starts and closes it.
-
-    `clock` is that of the queues.
-    """
+    """Visits queues at intervals of `interval` seconds from `start`, or `with`, on. `clock` is that of the queues."""
 
     def __init__(
         self,

@@ -75,10 +75,8 @@ class Submission:
     ) -> PutOutcome:
         """Put a message on a durable queue when this is committed; what the queue says to it is decided now.
 
-        A transient message is not stored, but joins in its turn among those that are.
-
-        With `like` it takes the place of that entry, with its deliveries and times, also beyond the limits.
-        Raises TypeError as `BrokerQueue.put`.
+        A transient message is not stored, but joins in its turn among those that are. With `like` it takes the place of
+        that entry, with its deliveries and times, also beyond the limits. Raises TypeError as `BrokerQueue.put`.
         """
         properties, body = self._prepare(message, like) if message.persistent else _NOTHING
         joining = queue.joining

@@ -45,11 +45,7 @@ class DataDirectory:
         return sorted(name for name in names if name is not None)
 
     def remove(self, virtual_host: str) -> None:
-        """Remove the store of a virtual host, which is closed.
-
-        Raises:
-            OSError: it cannot be renamed; it is as it was.
-        """
+        """Remove the store of a closed virtual host. Raises OSError if it cannot be renamed; then it is as it was."""
         going = tempfile.mkdtemp(prefix=_GOING, dir=self.path)
         (self.path / directory_name(virtual_host)).rename(going)
         if os.name == "posix":

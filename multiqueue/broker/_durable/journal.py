@@ -7,8 +7,7 @@ Memory      What waits for its commit is charged to the budget; a thread that ha
 State       `_lock`, a leaf, guards what a full store still owes, and that a failure is told once. `_last_look` is when
             expired messages were looked for: two threads that look at once find the same, and the one that claims a
             message first drops it.
-Failure     `StoreFull` refuses one submission. What has no caller to try again, a dead letter or an expiry, is kept and
-            handed in again by `housekeeping`. `StoreFailed` is remembered: the virtual host refuses everything then.
+Failure     Promises 10 and 11 of docs/design/broker-durability.md: `owe` and `housekeeping`, `note` and `check`.
 """
 
 from __future__ import annotations

@@ -56,11 +56,8 @@ class StoredTopology(Topology):
     def recover(self, make_queue: Callable[[KeptQueue], BrokerQueue]) -> None:
         """Make exchanges, queues, bindings and messages of what the store has, on the thread that makes the host.
 
-        Reads definitions and the count of each queue; how much of a queue's messages is read at once is the queue's own
-        business. What a crash left half deleted, the messages of a queue without a definition, is deleted now.
-
-        Raises:
-            StoreDamaged: a definition cannot be read.
+        What a crash left half deleted, the messages of a queue without a definition, is deleted now. Raises
+        StoreDamaged if a definition cannot be read.
         """
         store = self._journal.store
         kept: dict[str, list[Definition]] = defaultdict(list)

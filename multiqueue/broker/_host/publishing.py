@@ -87,10 +87,7 @@ class Publishing:
         return self._topology.route(message, further_keys)
 
     def sole_queue(self, messages: Sequence[Message]) -> BrokerQueue | None:
-        """The queue that these messages of one address go to together; None where each has to be looked at.
-
-        `have_gone` counts them when they are there.
-        """
+        """The one queue of these messages of one address, None if each must be looked at. `have_gone` counts them."""
         self._life.check()
         largest = self.memory.largest_body
         persistent = messages[0].persistent
@@ -168,10 +165,7 @@ class Publishing:
         mandatory: bool,
         commit: Commit | None = None,
     ) -> Published:
-        """The outcome of a put that is not simply on every queue; raises as `publish`.
-
-        `accepted` queues have it, besides those that `otherwise` says have.
-        """
+        """The outcome of a put: `accepted` queues have it, and those that `otherwise` says. Raises as `publish`."""
         throttled = tuple(queue for queue, outcome in otherwise if outcome is PutOutcome.THROTTLED)
         refused = [queue for queue, outcome in otherwise if outcome is PutOutcome.REJECTED]
         accepted += sum(outcome.accepted for _, outcome in otherwise)

@@ -15,7 +15,6 @@ from __future__ import annotations
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
 from typing import Self
 
 from .._base.errors import MessageRefused, Unroutable
@@ -152,9 +151,7 @@ class Transaction:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, type: type[BaseException] | None, *others: object) -> None:
         if type is None:
             self.commit()
         else:

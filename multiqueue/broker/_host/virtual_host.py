@@ -229,11 +229,8 @@ class VirtualHost(Verbs):
                 try:
                     declared.queue.delete()
                 except Exception:  # noqa: BLE001  # logged; the others must not stay for it
-                    _log.exception(
-                        "%s cannot be deleted, whose owner is gone",
-                        declared.queue.label,
-                        extra={"queue": declared.name},
-                    )
+                    label, extra = declared.queue.label, {"queue": declared.name}
+                    _log.exception("%s cannot be deleted, whose owner is gone", label, extra=extra)
 
     # The virtual host itself
 

@@ -25,10 +25,7 @@ _LARGEST_SHARE: Final = 0.25  # of the budget: two such messages and a full acco
 
 
 class PagingBudget:
-    """The accounts, and the ways to let bytes go.
-
-    `entry_bytes` is what one line of a list, or one record of a message with a consumer, is charged.
-    """
+    """The accounts. `entry_bytes`: what a line of a list, or a record of a message with a consumer, is charged."""
 
     def __init__(self, limit: int, entry_bytes: int = 96) -> None:
         self.limit = limit

@@ -93,11 +93,7 @@ class Paging(PagingBudget):
         share: Share,
         is_here: bool = False,
     ) -> TargetList:
-        """A list for a consumer that has come; `is_here` for one that was there before the queue paged.
-
-        Raises:
-            ConsumerNotAdmitted: the budget could not be kept with one list more; not if `is_here`.
-        """
+        """A list for a new consumer. Raises as `admit`, unless it `is_here` since before the queue paged."""
         if not is_here:
             self.admit(area.name, label, share.credit + 1)
         target = TargetList(area, label, selector=selector, browses=browses)
@@ -126,11 +122,7 @@ class Paging(PagingBudget):
         share.credit = 0
 
     def admit(self, queue: str, label: str, more: int) -> None:
-        """Return if there is room for so many more messages with consumers, or on lists, than were promised.
-
-        Raises:
-            ConsumerNotAdmitted: there is not.
-        """
+        """Return if so many more messages can be promised to consumers and lists, else raise ConsumerNotAdmitted."""
         if not self._can_promise(more):
             promised = self._promised + more
             need = self._need_of(promised)
@@ -141,11 +133,7 @@ class Paging(PagingBudget):
             )
 
     def affordable(self, credit: int) -> int:
-        """The part of a consumer's credit that can be set aside beside a list of its own: all or nothing.
-
-        A consumer from before its queue paged cannot be refused. Its credit is a permission: where it does not fit,
-        nothing is set aside, as for a consumer without a bound.
-        """
+        """The part of a credit that can be set aside beside a new list, all or nothing: it is too late to refuse."""
         return credit if self._can_promise(credit + 1) else 0
 
     @property
@@ -230,11 +218,10 @@ class Paging(PagingBudget):
         backed: bool = True,
         seen_by: Container[TargetList] = (),
     ) -> bool:
-        """A message has come to stand behind everything of its level.
+        """A message has come to stand behind everything of its level; browsers that have `seen_by` do not see it again.
 
-        `backed`: the store has it. Otherwise it stays in memory until it has. Browsers that have `seen_by` do not see
-        it again.
-        False when no list refers to it and it is not in memory, so that the payload can be forgotten at once.
+        `backed`: the store has it. Otherwise it stays in memory until it has. False when no list refers to it and it is
+        not in memory, so that the payload can be forgotten at once.
         """
         level = position >> LEVEL_SHIFT
         previous, tail = area.last[level], area.tail
@@ -242,7 +229,10 @@ class Paging(PagingBudget):
         slot = None
         if not backed:
             self.room(cost, first=True)  # it stays whether there is or not
-            slot = self._new_unbacked(area, position, cost, payload)
+            slot = self.new_slot(area, position, cost)
+            slot.is_backed, slot.payload = False, payload
+            area.unbacked.add(position)
+            self.recharge(slot)
         for target in area.lists:
             if target.scans[level] != previous:
                 continue
@@ -268,14 +258,6 @@ class Paging(PagingBudget):
         self.room(cost + self.entry_bytes, first=True)
         self.arrive(area, position, cost, payload, backed=backed, seen_by=area.lists)
         self._dispatch(area, position, cost, payload, share)
-
-    def _new_unbacked(self, area: Area, position: int, cost: int, payload: object) -> Slot:
-        slot = self.new_slot(area, position, cost)
-        slot.is_backed = False
-        slot.payload = payload
-        area.unbacked.add(position)
-        self.recharge(slot)
-        return slot
 
     def _offer_to_head(self, area: Area, position: int, cost: int, payload: object, tail: int) -> Slot | None:
         if area.head_end < tail and position > area.head_end:
@@ -409,10 +391,7 @@ class Paging(PagingBudget):
             look.gone.add(number)
 
     def requeue(self, area: Area, position: int, payload: object | None, *, is_new: bool = False) -> None:
-        """A message that was taken returns to its place, in every list that has passed it.
-
-        `is_new`: no list has seen it before, so browsers are shown it as well.
-        """
+        """A message that was taken returns to its place, in each list that has passed it; to browsers if `is_new`."""
         slot = area.slots.get(position)
         if slot is None or area.is_closed:
             return  # the queue was deleted

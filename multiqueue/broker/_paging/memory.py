@@ -365,10 +365,7 @@ class MemoryManager:
     # -- time
 
     def expire(self, due: Iterable[tuple[int, int, int]]) -> int:
-        """Drop what a store says has expired, as (queue, level, id); returns how many were tried.
-
-        Under no lock, with pauses for others.
-        """
+        """Drop what a store says has expired, as (queue, level, id), under no lock; how many were tried."""
         tried = 0
         with self._lock:
             readers = {reader.number: reader for reader in self._readers.values()}

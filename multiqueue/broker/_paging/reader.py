@@ -176,11 +176,7 @@ class PagedReader:
         return bodies
 
     def _check(self, look: Look, missing: list[int], what: str) -> None:
-        """Return if messages that the store does not show, or not whole, have gone since the look began.
-
-        Raises:
-            StoreDamaged: one is to be had still.
-        """
+        """Return if messages that the store lacks have gone since the look began, else raise StoreDamaged."""
         if not missing:
             return
         with self._memory as paging:

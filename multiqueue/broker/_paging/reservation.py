@@ -32,10 +32,7 @@ _MOST_BACKED: Final = UNPAGED_SHARE  # of the budget: what a queue keeps in memo
 
 @dataclass(eq=False)
 class Reservations:
-    """The memory that queues of one virtual host have reserved: `MemoryReservations` says how they ask for it.
-
-    `with memory as paging` is a hold of the memory manager's lock.
-    """
+    """What queues have reserved, as `MemoryReservations` says. `with memory as paging` holds the manager's lock."""
 
     _memory: AbstractContextManager[Paging]
     _paging: Paging

@@ -50,10 +50,7 @@ class _Period(NamedTuple):
 
 
 class Spill:
-    """One queue's `Pager`, and the `PagedQueue` while it pages.
-
-    `new_rows` gives a place for rows to a queue that is not durable; None when there is none now.
-    """
+    """One queue's `Pager`, and `PagedQueue` while it pages. `new_rows()` is a place for rows, None for none now."""
 
     def __init__(self, queue: BrokerQueue, memory: MemoryManager, new_rows: Callable[[], Rows | None]) -> None:
         self._queue = queue
@@ -218,10 +215,8 @@ class Spill:
         try:
             return self._new_rows()
         except (StoreError, OSError) as error:
-            queue = self._queue
-            _log.error(
-                "%s cannot page, and holds publishers back", queue.label, exc_info=error, extra={"queue": queue.name}
-            )
+            label, extra = self._queue.label, {"queue": self._queue.name}
+            _log.error("%s cannot page, and holds publishers back", label, exc_info=error, extra=extra)
             return None
 
     def _may_page_out_locked(self) -> bool:

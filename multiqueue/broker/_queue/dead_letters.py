@@ -23,11 +23,7 @@ from .ports import Batch, Rows
 
 
 class _Chain(threading.local):
-    """The entries that a thread still has to dead-letter.
-
-    Dead-lettering puts messages on other queues, whose limits may send others on. Each goes to the end of this
-    line instead of onto the stack, so a long chain is a loop.
-    """
+    """The entries that a thread still has to dead-letter, in a line: a long chain of queues is a loop, not a stack."""
 
     def __init__(self) -> None:
         self.pending: deque[Callable[[], object]] = deque()

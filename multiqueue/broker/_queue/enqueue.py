@@ -111,10 +111,7 @@ class Enqueuer:
         return outcome, entry if accepted else None
 
     def admit_all(self, messages: Sequence[Message]) -> list[Entry] | None:
-        """`admit` messages without times of their own, in one hold; None, and nothing was done: admit each.
-
-        The entries must come back: by `hand_over` or by `withdraw`.
-        """
+        """`admit` messages without times of their own, in one hold; None, and nothing was done: admit each."""
         if not self.takes_runs:
             return None
         entries = [Entry(self._queue, message, message.size) for message in messages]
@@ -199,11 +196,7 @@ class Enqueuer:
     # -- opening
 
     def recover(self, levels: Iterable[Level]) -> None:
-        """Take in what the store has on this queue, which no other thread knows yet. Reads.
-
-        Raises:
-            StoreDamaged: a message is not whole, or stands where none of this queue can.
-        """
+        """Take in what the store has on this queue, which no other thread knows yet. Raises StoreDamaged."""
         after: After = []
         if self.pager is not None and self.pager.recover(levels):
             return

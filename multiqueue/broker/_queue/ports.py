@@ -9,16 +9,12 @@ from multiqueue.store import Commit, Level, MessageStore, Operation, Put
 
 from .._base.message import Message
 from .._base.outcome import DeadLetterReason, PutOutcome
-from .entry import Entry
+from .entry import Entry, EntryQueue
 
 
-class MoveTarget(Protocol):
+class MoveTarget(EntryQueue, Protocol):
     """A queue that messages are moved or copied to: see `BrokerQueue`."""
 
-    @property
-    def label(self) -> str: ...
-    @property
-    def is_stored(self) -> bool: ...
     @property
     def journal(self) -> Rows | None: ...
     def put(self, message: Message, *, immediate: bool = False) -> PutOutcome: ...

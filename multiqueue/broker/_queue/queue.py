@@ -5,8 +5,7 @@ Promise     A message put is given to one acquiring consumer at a time, in order
 State       `_lock` guards `state` and everything in it. It is not reentrant, and nothing of the user's runs under it,
             so a selector or a callback may call the queue that calls it.
 Selectors   are asked between two holds of the lock: see `filtered_pull`.
-Lock order  queue lock -> credit lock. Never two queue locks: a move claims in one queue, puts into the other, then
-            deletes in the first.
+Lock order  queue lock -> credit lock. Never two queue locks.
 Waiting     No call blocks in here, except `wait_for_room`, which `DepthLimit.end_throttling` ends.
 Assumes     that the clock, which is asked under the lock, is a plain function; no call from a signal handler, `__del__`
             or weakref callback that interrupts a call of the same thread: the lock would never come free; and no
@@ -544,11 +543,7 @@ class BrokerQueue:
         return self._administration.move_messages(target, selector, limit, steal)
 
     def copy_messages(self, target: BrokerQueue, selector: Predicate | None = None, *, limit: int | None = None) -> int:
-        """Put matching messages on another queue as well; returns how many it accepted.
-
-        Raises:
-            ValueError: the target is this queue.
-        """
+        """Put matching messages on another queue as well; returns how many it accepted. Raises as `move_messages`."""
         return self._administration.copy_messages(target, selector, limit)
 
     def change_priority(self, priority: int, selector: Predicate | None = None, *, limit: int | None = None) -> int:
@@ -571,12 +566,7 @@ class BrokerQueue:
             return self.state.source.deliveries()
 
     def wait_for_commits(self, timeout: float | None = None) -> bool:
-        """Block until the store has everything that happened before; False when `timeout` seconds passed first.
-
-        Raises:
-            StoreFailed, StoreClosed: the store came to its end first.
-            RuntimeError: called by something that follows a commit, on the store's own thread.
-        """
+        """As `VirtualHost.wait_for_commits`; with no store it has nothing to wait for."""
         return self.journal is None or self.journal.host.wait_for_commits(timeout)
 
     # -- the queue itself

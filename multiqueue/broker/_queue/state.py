@@ -81,10 +81,7 @@ class QueueState:
 
     @contextmanager
     def pinned(self) -> Iterator[None]:
-        """A block in which the source stays: what is read from it is claimed from it.
-
-        Without the lock, for a generator's end may come anywhere.
-        """
+        """A block in which the source stays: what is read is claimed there. No lock: a generator may end anywhere."""
         pin = object()
         self._pins.add(pin)
         try:
@@ -302,10 +299,7 @@ class QueueState:
     # -- taking and settling
 
     def accept(self, entries: Sequence[Entry], owner: object, after: After, *, is_taken: bool = True) -> None:
-        """Delete entries their owner is done with; of entries that were seized the owner is None.
-
-        Unless they are `is_taken`, they are taken from the source in the same step.
-        """
+        """Delete entries of their owner, None if seized. Unless they are `is_taken`, they are taken in this step."""
         counters = self.counters
         for entry in entries:
             entry.apply(SETTLE, owner)
@@ -322,10 +316,7 @@ class QueueState:
             self.limit.end_throttling(after)
 
     def reject(self, entry: Entry, owner: object, reason: DeadLetterReason | None, after: After) -> None:
-        """Delete an entry of its owner and, for a reason, dead-letter its message.
-
-        On a deleted queue the reason is that of the deletion, or none.
-        """
+        """Delete an entry of its owner; dead-letter it for a reason, on a deleted queue for that of the deletion."""
         if self.deleted:
             reason = self.reason_of_deletion
         self.accept((entry,), owner, after)

@@ -260,11 +260,7 @@ _SCALARS = (str, bytes, bool, int, float, Decimal, datetime, NoneType)
 
 
 def frozen(value: object) -> Hashable:
-    """A hashable stand-in, equal for equal tables, lists and values of one type: True is not 1.
-
-    Raises:
-        PreconditionFailed: a value that no AMQP table can hold.
-    """
+    """A hashable stand-in, equal for equal values of one type: True is not 1. Raises if no AMQP table can hold it."""
     if isinstance(value, Mapping):
         return "table", frozenset((key, frozen(each)) for key, each in value.items())
     if isinstance(value, list | tuple):
@@ -275,11 +271,7 @@ def frozen(value: object) -> Hashable:
 
 
 def assert_same(what: str, name: str, received: object, current: object) -> None:
-    """Refuse a redeclaration that differs.
-
-    Raises:
-        PreconditionFailed: in RabbitMQ's words, which its users search for.
-    """
+    """Refuse a redeclaration that differs: PreconditionFailed in RabbitMQ's words, which its users search for."""
     if frozen(received) != frozen(current):
         raise _inequivalent(what, name, _shown(received), _shown(current))
 

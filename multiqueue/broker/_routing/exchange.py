@@ -36,10 +36,7 @@ Condition: TypeAlias = Callable[[Message], bool]
 
 
 class BindingSet:
-    """Bindings in the order they were made; a change and a look each cost O(1) while the other rests.
-
-    What `matching` returned stays valid after the lock.
-    """
+    """Bindings in order. A change and a look each cost O(1) while the other rests; what a look returned stays valid."""
 
     __slots__ = ("_bindings", "_snapshot")
 
