@@ -42,7 +42,13 @@ class SortedSet(Generic[P]):
     def add(self, position: P) -> bool:
         """Put a position in; False when it was there."""
         if not self._buckets or position > self._lasts[-1]:
-            self._append(position)
+            self._size += 1
+            if self._buckets and len(self._buckets[-1]) < _BUCKET:
+                self._buckets[-1].append(position)
+                self._lasts[-1] = position
+            else:
+                self._buckets.append([position])
+                self._lasts.append(position)
             return True
         index = bisect_left(self._lasts, position)
         bucket = self._buckets[index]
@@ -79,15 +85,6 @@ class SortedSet(Generic[P]):
             return None
         bucket = self._buckets[index]
         return bucket[bisect_right(bucket, position)]
-
-    def _append(self, position: P) -> None:
-        self._size += 1
-        if self._buckets and len(self._buckets[-1]) < _BUCKET:
-            self._buckets[-1].append(position)
-            self._lasts[-1] = position
-        else:
-            self._buckets.append([position])
-            self._lasts.append(position)
 
     def _split(self, index: int) -> None:
         bucket = self._buckets[index]

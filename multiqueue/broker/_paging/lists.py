@@ -300,18 +300,15 @@ class Paging(PagingBudget):
             area.kept.add(position)
             self.recharge(slot)
 
-    def first(self, target: TargetList) -> Slot | None:
-        """The first direct reference of a list. None while something before it is to be looked at."""
-        return self.after(target, -1)
-
     @staticmethod
     def is_at_end(target: TargetList) -> bool:
         """True when everything that this list was ever to have has left it."""
         return not (target.entries or target.is_incomplete or target.loading or target.is_closed)
 
-    def after(self, target: TargetList, position: int) -> Slot | None:
-        """The first direct reference behind a position."""
-        following = target.entries.at_or_after(position + 1)
+    @staticmethod
+    def first(target: TargetList, after: int = -1) -> Slot | None:
+        """The first direct reference of a list, or behind a position. None while one before is to be looked at."""
+        following = target.entries.at_or_after(after + 1)
         if following < target.mark and (target.is_in_order or following < target.horizon):
             return target.area.slots[following]
         return None

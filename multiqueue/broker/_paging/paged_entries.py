@@ -349,7 +349,7 @@ class PagedEntries(EntrySource):
         position = -1
         while target is not None:
             with self._memory as paging:
-                slot = paging.after(target, position)
+                slot = paging.first(target, position)
                 entry = slot.payload if slot is not None else None
             if not isinstance(entry, Entry):
                 return None

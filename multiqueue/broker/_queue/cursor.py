@@ -21,16 +21,14 @@ from .entry_list import EntryList
 _LEAST_CUT: Final = 1024  # positions; below this a log is too short to be worth cutting
 
 
+@dataclass(slots=True, eq=False)
 class ReturnLog:
     """Positions in the order in which they became takeable behind somebody's cursor."""
 
-    __slots__ = ("_base", "_positions", "end")
-
-    def __init__(self) -> None:
-        # Invariant: end == _base + len(_positions). Both only grow.
-        self._positions: list[Position] = []
-        self._base = 0
-        self.end: int = 0
+    # Invariant: end == _base + len(_positions). Both only grow.
+    _positions: list[Position] = field(default_factory=list)
+    _base: int = 0
+    end: int = 0
 
     def add(self, position: Position) -> None:
         """Tell every reader that has passed this position."""
