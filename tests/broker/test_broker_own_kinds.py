@@ -16,6 +16,7 @@ from multiqueue.broker import (
     Message,
     Overflow,
     PreconditionFailed,
+    PriorityEntryList,
     QueueKind,
     QueueSettings,
     SortedEntryList,
@@ -217,6 +218,17 @@ def test_a_queue_of_ones_own_has_all_that_queues_have(register: Register) -> Non
         first.release()
         assert [message.body for message in queue.browse()] == [0, 1, 3]
         queue.check_invariants()
+
+
+def test_a_kind_of_ones_own_may_be_a_priority_list(register: Register) -> None:
+    """A program's kind that makes a `PriorityEntryList` has AMQP's ten levels, as a priority queue has."""
+    register("mine", PriorityEntryList)
+    with Broker() as broker:
+        broker.declare_queue("q", settings=QueueSettings(kind="mine"))
+        for priority in (2, 9, 4, 7):
+            broker.publish(Message(bytes([priority]), routing_key="q", priority=priority))
+        got = [broker.get("q", auto_accept=True) for _ in range(4)]
+    assert [each and each.body for each in got] == [bytes([priority]) for priority in (9, 7, 4, 2)]
 
 
 def test_a_restart_without_the_kind_loses_nothing(tmp_path: Path, register: Register) -> None:

@@ -86,7 +86,7 @@ class PagedEntries(EntrySource):
         self._own_rows = own_rows
         self._has_levels = settings.kind is QueueKind.PRIORITY
         self.key_of: Callable[[Message], Key] = make_entry_list(settings, name).key_of
-        self.area = Area(name, levels_of(settings))
+        self.area = Area(name, levels_of(settings) if self._has_levels else 1)
         self.assignments = Assignments(self.area, memory)
         self.taken: dict[int, Entry] = {}  # by position: with consumers, seized, or held until their time
         # Of what is ready and has a past: deliveries, which consumers refused it, doubt. The store may not know of it.

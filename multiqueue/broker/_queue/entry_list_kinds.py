@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 from .._base.message import Message
 from .._base.positions import SortedSet
-from .._base.settings import QueueKind, QueueSettings
+from .._base.settings import QueueSettings
 from .entry import Entry, Key, Position
 from .entry_list import EntryList
 from .entry_list_log import EntryLog
@@ -68,9 +68,7 @@ def amqp_level(priority: int | None, levels: int) -> int:
 
 
 def levels_of(settings: QueueSettings) -> int:
-    """How many levels a queue has: one, unless it is a priority queue."""
-    if settings.kind is not QueueKind.PRIORITY:
-        return 1
+    """How many levels a priority queue has, or a list of that kind under another name."""
     return settings.priority_levels or _AMQP_PRIORITIES if settings.max_priority is None else settings.max_priority + 1
 
 
