@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -298,6 +299,20 @@ def rabbitmq_peer() -> Iterator[Peer]:
         except NoPeer as missing:
             do_without(str(missing))
         yield peer
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A file system of 3 MiB, or as many as the parameter says."""
+    if not hasattr(os, "geteuid") or os.geteuid() != 0 or shutil.which("mount") is None:
+        do_without("only root can mount a small file system to fill")
+    point = tmp_path / "disk"
+    point.mkdir()
+    size = f"size={getattr(request, 'param', 3)}m"
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", point], check=False).returncode != 0:
+        do_without("a tmpfs cannot be mounted here")
+    yield point
+    subprocess.run(["umount", point], check=True)
 
 
 @pytest.fixture(scope="session")

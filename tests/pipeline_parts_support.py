@@ -29,6 +29,7 @@ from multiqueue.pipeline._demo_tables import fairness_sentence as fairness_sente
 from multiqueue.pipeline._demo_tables import small_lanes as small_lanes
 from multiqueue.pipeline._disposal import Disposal as Disposal
 from multiqueue.pipeline._errors import IllegalTransition as IllegalTransition
+from multiqueue.pipeline._errors import unwritten as unwritten
 from multiqueue.pipeline._items import FileSeen as FileSeen
 from multiqueue.pipeline._items import Lane as Lane
 from multiqueue.pipeline._items import Step as Step
@@ -80,6 +81,7 @@ from multiqueue.pipeline._queues import Queues as Queues
 from multiqueue.pipeline._rate import rate_told as rate_told
 from multiqueue.pipeline._read import met as met
 from multiqueue.pipeline._read import named_files as named_files
+from multiqueue.pipeline._read import unchanged as unchanged
 from multiqueue.pipeline._reading import Reading as Reading
 from multiqueue.pipeline._report import render as render
 from multiqueue.pipeline._report import write_report as write_report

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import sqlite3
 from enum import IntEnum
 
 from ..errors import MultiQueueError
@@ -73,3 +75,12 @@ class JobError(PipelineError):
 
 class IllegalTransition(PipelineError, RuntimeError):
     """An item was told something its state does not allow. The state is unchanged; this is a bug of ours."""
+
+
+def unwritten(what: str, error: OSError | sqlite3.Error, key: str) -> PipelineError:
+    """The error for what cannot be written: a full disk may have room later, for all else there is another `key`."""
+    reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    if full or (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)):
+        return PipelineError(f"cannot write {what}: {reason}; make room and run again")
+    return Unprepared(f"cannot write {what}: {reason}; choose another {key} path")

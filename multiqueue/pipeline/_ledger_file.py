@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ._errors import PipelineError, StateDamaged, StateInUse, StateMismatch, Unprepared
+from ._errors import PipelineError, StateDamaged, StateInUse, StateMismatch, Unprepared, unwritten
 from ._ledger_postgres import Connection as PostgresConnection
 from ._ledger_postgres import PostgresState
 from ._lifecycle import ItemState
@@ -201,7 +201,7 @@ def state_exists(path: State) -> bool:
         return False
     except OSError as error:
         raise Unprepared(
-            f"cannot read the state {str(path)!r}: {_reason(error)}; run as its owner, or make its directory readable"
+            f"cannot read the state {str(path)!r}: {error.strerror}; run as its owner, or make its directory readable"
         ) from error
     return True
 
@@ -219,9 +219,7 @@ def connect(path: State) -> AnyConnection:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Unprepared(
-            f"cannot write the state {str(path)!r}: {_reason(error)}; choose another [state] path"
-        ) from error
+        raise unwritten(f"the state {str(path)!r}", error, "[state]") from error
     with in_sentences(path):
         connection = sqlite3.connect(path, isolation_level=None, timeout=_PATIENCE_S, factory=Connection)
         try:
@@ -271,6 +269,7 @@ def exclusive(path: State) -> Iterator[None]:
     Raises:
         StateInUse: one does already; the message names it.
         Unprepared: the lock file cannot be written.
+        PipelineError: the disk is full.
     """
     if isinstance(path, PostgresState):
         with path.exclusive():
@@ -281,13 +280,13 @@ def exclusive(path: State) -> Iterator[None]:
         lock.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(lock, isolation_level=None, timeout=0)
     except (OSError, sqlite3.OperationalError) as error:
-        raise Unprepared(f"cannot write {str(lock)!r}: {_reason(error)}; choose another [state] path") from error
+        raise unwritten(repr(str(lock)), error, "[state]") from error
     with contextlib.closing(connection):
         try:
             connection.execute("BEGIN EXCLUSIVE")
         except sqlite3.Error as error:
             if error.sqlite_errorcode not in _OCCUPIED:
-                raise Unprepared(f"cannot write {str(lock)!r}: {error}; choose another [state] path") from error
+                raise unwritten(repr(str(lock)), error, "[state]") from error
             raise StateInUse(
                 f"the state {str(path)!r} is in use by {_holder(path)}; wait for it or stop it, "
                 "or give this run an [output] and [state] of its own"
@@ -330,7 +329,3 @@ def _holder(path: Path) -> str:
     except (sqlite3.Error, PipelineError):
         row = None
     return "another process" if row is None else f"process {row[0]}"
-
-
-def _reason(error: OSError | sqlite3.Error) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)

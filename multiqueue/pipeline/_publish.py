@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from ._errors import StateMismatch, Unprepared
+from ._errors import StateMismatch, Unprepared, unwritten
 from ._items import Item
 from ._ledger import FILES, Ledger
 
@@ -105,9 +105,7 @@ class Publisher:
             self._staging.mkdir(parents=True, exist_ok=True)
             self.data.mkdir(exist_ok=True)
         except OSError as error:
-            raise Unprepared(
-                f"cannot write the output {str(self.output)!r}: {error.strerror}; choose another [output] path"
-            ) from error
+            raise unwritten(f"the output {str(self.output)!r}", error, "[output]") from error
 
     def require_place(self) -> None:
         """Return if the output can be where it is to be, as far as that can be told without writing.

@@ -21,7 +21,7 @@ from ._committer import Committer
 from ._config import PipelineConfig
 from ._dead_letters import DeadLetters
 from ._disposal import Disposal
-from ._errors import ConfigError, ExitStatus
+from ._errors import ConfigError, ExitStatus, PipelineError, unwritten
 from ._items import KEEP, Lane, place_seen
 from ._known_columns import KnownColumns
 from ._ledger import Ledger, open_ledger
@@ -60,7 +60,8 @@ class RunResult:
 
     snapshot: Snapshot
     status: ExitStatus
-    report: Path
+    report: Path | None
+    """None where it could not be written."""
     resumed: bool
     """Whether an earlier run had left something done."""
     lost: tuple[str, ...] = ()
@@ -161,7 +162,7 @@ def run_pipeline(
                 reporter.note("steps wait for a run of all lanes")
             if runner.corrupt_records:
                 reporter.note(_corrupt_sentence(runner.corrupt_records, output))
-            report = write_report(config)
+            report = _report(config, reporter)
     tables = output.tables.values() if isinstance(output, TableOutput) else ()
     versions = {table.place: table.version() for table in tables}
     return RunResult(snapshot, _status(runner, snapshot), report, resumed, told, versions)
@@ -174,6 +175,16 @@ def _prepare(output: Output, ledger: Ledger, reporter: Reporter) -> None:
         reporter.note(f"the last run was cut off: {done} items turned out done, {waiting} run again")
     with ledger.transaction():
         ledger.record_process()
+
+
+def _report(config: PipelineConfig, reporter: Reporter) -> Path | None:
+    """The report, written; a run that has come to its end, or to an error, is not made another by a full disk."""
+    try:
+        return write_report(config)
+    except (OSError, PipelineError) as error:
+        told = unwritten("the report", error, "[output]") if isinstance(error, OSError) else f"no report: {error}"
+        reporter.note(str(told))
+        return None
 
 
 def _lanes_with_an_end(config: PipelineConfig, lanes: Sequence[Lane], ledger: Ledger) -> dict[str, Lane]:

@@ -53,7 +53,7 @@ def result_document(config: PipelineConfig, result: RunResult, file: str) -> str
         missing=list(result.lost),
         tables=[{"table": place, "version": version} for place, version in result.tables.items()],
         output=str(config.rows_at / "data"),
-        report=str(result.report),
+        report=None if result.report is None else str(result.report),
     )
 
 

@@ -243,7 +243,8 @@ def _show_result(console: Console, config: PipelineConfig, result: RunResult, fi
     counts = [one for one in counts if names is None or one.lane in names]
     console.print(lanes_table(counts, most=_MOST_LANES))
     _show_failures(console, failed, counts)
-    console.print(f"{sentence(result, file)}\noutput {config.rows_at / 'data'}\nreport {result.report}", soft_wrap=True)
+    report = "" if result.report is None else f"\nreport {result.report}"
+    console.print(f"{sentence(result, file)}\noutput {config.rows_at / 'data'}{report}", soft_wrap=True)
 
 
 def _show_failures(console: Console, failed: list[Failure], counts: list[LaneCount]) -> None:

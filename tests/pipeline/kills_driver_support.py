@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pyiceberg.catalog.sql  # noqa: F401
 import s3fs  # noqa: F401
 from pipeline_parts_support import LedgerLeaving, TableOutput, delta_table
 from pipeline_parts_support import _run as command
+from pipeline_support import PoolDispatcher
 from table_support import put
 
 from multiqueue.cli import main
@@ -40,25 +40,6 @@ class Work:
                 rows.append(stream.read().decode())
         put(self._output, item, {"row": rows}, {"lane": "string", "item": "string", "row": "string"})
         return True
-
-
-class Dispatcher:
-    """Runs what is submitted, four at a time."""
-
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(4)
-
-    def lane(self, key: str, priority: int = 0, capacity: int | None = None, **settings: Any) -> Dispatcher:
-        return self
-
-    def submit(self, fn: Any) -> Future[Any]:
-        return self._pool.submit(fn, None)
-
-    def clear(self) -> int:
-        return 0
-
-    def cancel_running(self) -> int:
-        return 0
 
 
 def fused(moment: int) -> None:
@@ -99,7 +80,7 @@ def drive(base: Path, moment: int | None = None) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     command.work_of = lambda config, lanes, output: Work(config, output)  # type: ignore[attr-defined]
-    command._dispatcher = lambda *arguments: Dispatcher()  # type: ignore[assignment]
+    command._dispatcher = lambda *arguments: PoolDispatcher()  # type: ignore[assignment]
     try:
         main(["pipeline", "run", "p.toml", "--json"])
     except SystemExit as ended:

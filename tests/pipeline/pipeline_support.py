@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -105,6 +105,25 @@ class HandDispatcher:
         else:
             future.set_result(result)
         return True
+
+
+class PoolDispatcher:
+    """Runs what is submitted, four at a time."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(4)
+
+    def lane(self, key: str, priority: int = 0, capacity: int | None = None, **settings: Any) -> PoolDispatcher:
+        return self
+
+    def submit(self, fn: Any) -> Future[Any]:
+        return self._pool.submit(fn, None)
+
+    def clear(self) -> int:
+        return 0
+
+    def cancel_running(self) -> int:
+        return 0
 
 
 class DrivenMailbox(Mailbox):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,22 @@ def test_a_delay_and_a_file_that_changes_meanwhile(tmp_path: Path) -> None:
     now_s += 60
     run()
     assert names(tmp_path / "eu") == []
+
+
+def test_a_delay_by_a_clock_that_jumps(tmp_path: Path) -> None:
+    """The delay is one of the clock on the wall: set back by hours, files stay for as long; set forth, they go.
+
+    No run waits for that. (pipeline 28)
+    """
+    make_tree(tmp_path, {"eu": 1})
+    now_s = 1_800_000_000.0
+    lane = moved(tmp_path, after_delay_s=100.0)
+    for jump_s, there in ((0, 1), (-5 * 3600, 1), (5 * 3600, 1), (3600, 0), (-3600, 0)):
+        now_s += jump_s
+        pipeline = Pipeline(tmp_path, [lane], wall=partial(float, now_s))
+        assert pipeline.run().total.done == 1
+        assert len(names(tmp_path / "eu")) == there, jump_s
+    assert names(tmp_path / "gone") == ["eu/0000.txt"]
 
 
 def test_a_file_that_changes_in_the_last_moment(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,33 @@ def test_a_lane_begins_no_faster_than_its_rate(tmp_path: Path, settings: dict[st
         before += files
     assert before == 6
     assert max(at_s for at_s, lane, _ in found if lane == "quick") < 1.5
+
+
+def test_a_clock_that_jumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rates and the pauses of retries go by a clock that no administrator sets: hours forth or back change nothing.
+
+    (pipeline 29)
+    """
+
+    def run(base: Path) -> list[tuple[float, str]]:
+        make_tree(base, {"slow": 4})
+        begun: list[tuple[float, str]] = []
+
+        def work(spark: Any, item: Item, staged: Path) -> bool:
+            begun.append((pipeline.time(), item.files[0].path))
+            if item.attempt < 3 and item.files[0].path.endswith("1.txt"):
+                raise RuntimeError("not yet")
+            return write_names(spark, item, staged)
+
+        pipeline = Pipeline(base, [lane_of(base, "slow", max_files_per_s=0.5)], work=work, wall=lambda: time.time())
+        assert pipeline.run().total.done == 4
+        return [(at_s - begun[0][0], path) for at_s, path in begun]
+
+    steady = run(tmp_path / "steady")
+    jumps = cycle([0.0, 5 * 3600.0, -5 * 3600.0])
+    clock = time.time
+    monkeypatch.setattr(time, "time", lambda: clock() + next(jumps))
+    assert run(tmp_path / "jumping") == steady
 
 
 def test_items_are_no_larger_than_the_rate_allows(tmp_path: Path) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 from emulators_support import bucket_maker
-from pipeline_parts_support import Place, Storage, StorageSection, place_of
+from pipeline_parts_support import Place, Storage, StorageSection, met, place_of, unchanged
 from s3_support import KEYS, Store
 
-from multiqueue.pipeline import ConfigError, Unprepared, parse_config
+from multiqueue.pipeline import ConfigError, FileSeen, Item, JobError, PipelineError, Unprepared, parse_config
 
 BODY = b"one\ntwo\r\nthree"
 
@@ -43,6 +45,41 @@ def test_bytes_of_files_and_objects(place: tuple[Storage, Place]) -> None:
     with storage.open(root / "in/a.txt") as stream:
         stream.seek(4)
         assert stream.read(3) == b"two"
+
+
+@pytest.mark.parametrize("later", [BODY + b"four", b"", BODY.upper(), None], ids=["grown", "empty", "equal", "gone"])
+def test_a_file_that_changes_during_a_run(place: tuple[Storage, Place], later: bytes | None) -> None:
+    """A file is read as it is when its item begins; one that changes from then on is told, and read once more.
+
+    One that is deleted counts as read if the job has ended well. (pipeline 13)
+    """
+    storage, root = place
+    at = root / "in/a.txt"
+
+    def change() -> None:
+        if place[1].is_local:
+            os.utime(at.text, ns=(1, 1))  # the clock of a disk may stand still between two writes
+        storage.remove(at) if later is None else storage.put(at, later)
+
+    status = storage.status(at)
+    listed = Item("i", "lane", (FileSeen(at.text, status.size_bytes, status.mtime_ns),), Path("/"))
+    begun = replace(listed, files=met(listed, storage))
+    assert begun == listed
+    unchanged(begun, storage)
+    change()
+    if later is None:
+        unchanged(begun, storage)
+        with pytest.raises(JobError, match="was deleted before it was read"):
+            unchanged(begun, storage, was_read=False)
+        with pytest.raises(JobError, match=r"cannot read .*: No such file or directory"):
+            met(listed, storage)
+        return
+    for was_read in (True, False):
+        with pytest.raises(PipelineError, match="has changed while it was read"):
+            unchanged(begun, storage, was_read=was_read)
+    (seen,) = met(listed, storage)
+    assert seen.size_bytes == len(later)
+    unchanged(replace(listed, files=(seen,)), storage)
 
 
 def test_listings(place: tuple[Storage, Place]) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import random
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from store_fault_support import Promises, check_reopened, do_without, is_root, run_worker, worker
+from store_fault_support import Promises, check_reopened, run_worker, worker
 from store_support import ids, put, stored
 
 from multiqueue.store import Delete, SqliteStore, StoreFull
@@ -133,22 +132,6 @@ def test_nothing_is_tried_again_after_a_failed_sync(tmp_path: Path, faulty_disk:
 
 
 # A full disk
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A file system of 3 MiB, or as many as the parameter says."""
-    if not is_root() or shutil.which("mount") is None:
-        do_without("only root can mount a small file system to fill")
-    point = tmp_path / "disk"
-    point.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={getattr(request, 'param', 3)}m", "tmpfs", point], check=False
-    )
-    if mounted.returncode != 0:
-        do_without("a tmpfs cannot be mounted here")
-    yield point
-    subprocess.run(["umount", point], check=True)
 
 
 def fill(store: SqliteStore, size: int = 1000) -> list[int]:
