@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree
 
+from ._streaming_options import is_url
+
 
 @dataclass(frozen=True, slots=True)
 class SchedulerPool:
@@ -39,7 +41,7 @@ def pools_xml(pools: Iterable[SchedulerPool | str], directory: str | Path | None
     Raises:
         ValueError: two pools have the same name, or the directory is a URL.
     """
-    if directory is not None and "://" in str(directory):
+    if directory is not None and is_url(str(directory)):
         raise ValueError(f"{str(directory)!r} is no directory; Spark's driver reads the file on its own machine")
     root = ElementTree.Element("allocations")
     names: set[str] = set()

@@ -60,6 +60,9 @@ def test_a_url_is_no_directory_of_the_driver(tmp_path: Path) -> None:
         ValueError, match="'s3://bucket/pools' is no directory; Spark's driver reads the file on its own"
     ):
         pools_xml(["a"], "s3://bucket/pools")
+    with pytest.raises(ValueError, match="'dbfs:/pools' is no directory"):
+        pools_xml(["a"], Path("dbfs:/pools"))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.spark

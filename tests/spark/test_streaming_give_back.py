@@ -107,6 +107,8 @@ def test_a_wrong_checkpoint_gives_nothing_back(url: str, tmp_path: Path) -> None
         give_back(url, "s", checkpoint=tmp_path / "nowhere")
     with pytest.raises(StreamingError, match=r"s3a://lake/c is not on this machine: copy its directories offsets and"):
         give_back(url, "s", checkpoint="s3a://lake/c")
+    with pytest.raises(StreamingError, match="s3a:/lake/c is not on this machine: copy"):
+        give_back(url, "s", checkpoint=Path("s3a://lake/c"))
     with pytest.raises(StreamingError, match="the checkpoint file://lake/c names the host 'lake'"):
         give_back(url, "s", checkpoint="file://lake/c")
     stream.offsets[1]["lease"] = "another"

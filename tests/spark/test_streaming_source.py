@@ -267,6 +267,7 @@ def test_bodies_do_not_make_up_for_each_other(url: str, engine: Any) -> None:
         ({"sourceId": "x" * 201}, "it has more than 200 bytes"),
         ({"spool": "relative"}, "the path must be absolute"),
         ({"spool": "hdfs://x/y"}, "hdfs: is not mounted"),
+        ({"spool": "dbfs:/x/y"}, "dbfs: is not mounted"),
         ({"spool": "file://data/spool"}, "names the host 'data'; a directory on this machine is file:///PATH"),
         (
             {"spool": "s3://bucket/spool"},
