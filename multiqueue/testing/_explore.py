@@ -16,7 +16,7 @@ from types import ModuleType
 
 from ._errors import ScheduleFailed, TestToolError, TooManySchedules
 from ._run import Cut, Run
-from ._substitute import substituted
+from ._substitute import Global, global_locks, substituted
 from ._walk import GO, EveryOrder, FewPreemptions, Replay, Walk
 
 Scenario = Callable[[Run], object]
@@ -53,7 +53,7 @@ def explore(
     `n` surprises, and nothing is left out as equivalent; a surprise is that a thread is stopped that could go
     on, that a wait expires while some thread could go on, or that a thread is interrupted. With `within`,
     names of modules or packages, threads can be stopped before each line of those as well, which shows races
-    of code that does without locks; that needs `preemptions`.
+    of code that does without locks; that needs `preemptions`. Locks that are globals of those are explored too.
 
     `modules` are those whose `threading.Lock`, `threading.RLock` and `time.monotonic` are replaced meanwhile,
     by default the core's. Timed waits expire as one more choice; no real time passes.
@@ -66,9 +66,10 @@ def explore(
     if within and preemptions is None:
         raise TestToolError("stopping at lines has too many interleavings to try all: pass preemptions=1 or 2")
     walk = EveryOrder() if preemptions is None else FewPreemptions(preemptions)
+    locks = global_locks(within)
     schedules = cut = longest = 0
     while True:
-        run = _run_once(scenario, walk, within, modules)
+        run = _run_once(scenario, walk, within, modules, locks)
         longest = max(longest, len(run.log))
         if run.cut:
             cut += 1
@@ -97,7 +98,7 @@ def replay(
     Where the schedule ends, the thread that runs goes on. Raises: as `explore`.
     """
     walk = Replay(schedule, merges_releases=not every_release)
-    return _steps(_run_once(scenario, walk, within, modules))
+    return _steps(_run_once(scenario, walk, within, modules, global_locks(within)))
 
 
 def _run_once(
@@ -105,12 +106,13 @@ def _run_once(
     walk: Walk,
     within: Sequence[str],
     modules: Sequence[ModuleType] | None,
+    locks: Sequence[Global],
 ) -> Run:
     run = Run(walk, max_steps=MAX_STEPS, within=within)
     collecting = gc.isenabled()
     gc.disable()  # a finalizer that runs at a step of its own choosing would make runs differ
     try:
-        with substituted(modules, lock=run.make_lock, rlock=run.make_rlock, monotonic=run.monotonic):
+        with substituted(modules, locks, lock=run.make_lock, rlock=run.make_rlock, monotonic=run.monotonic):
             try:
                 scenario(run)
                 run.join()

@@ -8,7 +8,7 @@ State       `_threads`, `_now`, `log` and the locks' fields: only touched by the
 Waiting     a thread waits on its baton until the walk chooses it. The thread that moves hands on exactly one baton,
             or the scenario's when the run is over.
 Membership  a thread that ends hands on and is forgotten. `close` makes every lock operation of the others
-            raise `_Abandoned`, one thread after the other.
+            raise `_Abandoned`, one thread after the other; after a hang all at once.
 Assumes     nothing moves a thread but the run: real locks, sleeping and I/O stop everything, which
             `HANG_AFTER` reports.
 """
@@ -27,6 +27,7 @@ from ._errors import Deadlock, Livelock, TestToolError
 from ._locks import ExploredLock, ExploredRLock
 from ._stacks import own_frame, places
 from ._steps import Pending, Spawned
+from ._substitute import is_within
 from ._walk import EXPIRE, GO, INTERRUPT, Choice, Walk
 
 P = ParamSpec("P")
@@ -63,6 +64,7 @@ class Run:
         self._by_ident: dict[int, Spawned] = {}
         self._failure: BaseException | None = None
         self._over = False
+        self._hangs = False  # over, and its threads end at once, not one after the other
         self._real = False  # the controller is starting or joining a thread: its locks are the real ones
 
     # For scenarios
@@ -238,18 +240,18 @@ class Run:
             sys.settrace(None)
             me.finished = True
             del self._by_ident[_thread.get_ident()]
-            self._hand_on(self._choose(None))
+            if not self._hangs:
+                self._hand_on(self._choose(None))
 
     def _trace(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
         name = frame.f_globals.get("__name__", "")
         stops = self._stops.get(name)
         if stops is None:
-            stops = any(name == package or name.startswith(package + ".") for package in self._within)
-            self._stops[name] = stops
+            stops = self._stops[name] = is_within(name, self._within)
         return self._trace_inside if stops else None
 
     def _trace_inside(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
-        if event == "line":
+        if event == "line" and not self._hangs:
             me = self._by_ident[_thread.get_ident()]
             if self._step(me, Pending("line", code=frame.f_code, instruction=frame.f_lasti)) == INTERRUPT:
                 self._interrupt(me)
@@ -270,10 +272,13 @@ class Run:
         following = self._choose(me)
         if following is not me:
             self._hand_on(following)
-            me.baton.acquire()
-            if self._over:
-                raise _Abandoned
+            self._await_turn(me)
         return me.verdict
+
+    def _await_turn(self, me: Spawned) -> None:
+        me.baton.acquire()
+        if self._over and not (self._hangs and me.pending.what == "line"):
+            raise _Abandoned
 
     def _choose(self, running: Spawned | None) -> Spawned | None:
         """The thread that moves next, its verdict set; None when the scenario's own thread has to look at it."""
@@ -337,13 +342,28 @@ class Run:
         while not self._baton.acquire(timeout=HANG_AFTER):
             if steps == len(self.log):
                 stacks = "\n".join(f"  {s.name}: {self._stack(s)}" for s in self._threads if not s.finished)
-                for spawned in self._threads:  # they cannot be unwound; `close` must not wait for them
-                    spawned.finished, spawned.thread = True, None
+                self._let_all_go()
                 raise TestToolError(
                     f"no step for {HANG_AFTER:.0f} s: a thread waits for something the exploration does not "
                     f"know (a real lock, a sleep, I/O) or computes:\n{stacks}"
                 )
             steps = len(self.log)
+
+    def _let_all_go(self) -> None:
+        """After a hang: unwind all threads at once, for one that is stopped may hold the real lock another waits for.
+
+        Not at lines: raised at one that leaves a `with` block, an exception would leave the lock held. Threads that do
+        not end soon are left alone.
+        """
+        self._over = self._hangs = True
+        left = [spawned for spawned in self._threads if not spawned.finished]
+        for spawned in left:
+            spawned.verdict = GO
+            spawned.baton.release()
+        for spawned in left:
+            assert spawned.thread is not None
+            spawned.thread.join(HANG_AFTER / 10)
+            spawned.finished, spawned.thread = True, None  # `close` must not wait for it
 
     def _join_threads(self) -> None:
         with self._real_locks():

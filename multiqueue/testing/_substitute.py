@@ -1,18 +1,20 @@
 """Put other locks and another clock in the place of the real ones, for the duration of a test.
 
 Promise     inside the block every name of the given modules that stood for `threading.Lock`, `RLock` or
-            `time.monotonic` stands for the substitute; afterwards all of them are as they were.
+            `time.monotonic` stands for the substitute, and every lock of `locks` is a substitute too; afterwards all
+            of them are as they were.
 State       the modules' globals, changed by the one thread that runs the test.
-Assumes     the modules look these names up when they make a lock or ask for the time. Locks that were made
+Assumes     the modules look these names up when they make a lock or ask for the time. Other locks that were made
             before the block stay real.
 """
 
 from __future__ import annotations
 
 import _thread
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
@@ -26,16 +28,35 @@ _LOCKS: tuple[object, ...] = (_thread.allocate_lock, threading.Lock)
 _RLOCKS: tuple[object, ...] = (_thread.RLock, threading.RLock)
 _CLOCKS: tuple[object, ...] = (time.monotonic,)
 
+Global = tuple[ModuleType, str]
+
+
+def global_locks(within: Sequence[str]) -> list[Global]:
+    """The locks that are globals of these modules and packages: each by its module and its name there."""
+    return [
+        (module, name)
+        for module_name, module in sorted(sys.modules.items())
+        if is_within(module_name, within)
+        for name, value in vars(module).items()
+        if isinstance(value, _thread.LockType | _thread.RLock)
+    ]
+
+
+def is_within(module_name: str, within: Collection[str]) -> bool:
+    """True if the module is one of these modules, or in one of these packages."""
+    return any(module_name == package or module_name.startswith(package + ".") for package in within)
+
 
 @contextmanager
 def substituted(
     modules: Sequence[ModuleType] | None,
+    locks: Sequence[Global] = (),
     *,
     lock: Callable[[], object],
     rlock: Callable[[], object],
     monotonic: Callable[[], float],
 ) -> Iterator[None]:
-    """Inside the block `modules` (the core's, if None) make these locks and read this clock.
+    """Inside the block `modules` (the core's, if None) make these locks and read this clock, and `locks` are of these.
 
     Raises: TestToolError if a module holds nothing that could be replaced.
     """
@@ -52,6 +73,10 @@ def substituted(
             )
         undo += [(module, name, vars(module)[name]) for name in found]
         vars(module).update(found)
+    for module, name in locks:
+        real = vars(module)[name]
+        undo.append((module, name, real))
+        setattr(module, name, rlock() if isinstance(real, _thread.RLock) else lock())
     try:
         yield
     finally:

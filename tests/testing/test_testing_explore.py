@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from multiqueue.testing import (
+    PATIENCE,
     Deadlock,
     Livelock,
     NotDeterministic,
@@ -326,6 +327,53 @@ def test_a_thread_that_waits_outside_is_shown(monkeypatch: pytest.MonkeyPatch) -
         outside.release()
 
 
+outside = threading.Lock()  # made before any run
+stopped: list[str] = []
+
+
+def hold_outside() -> None:
+    with outside:
+        stopped.append("in")
+
+
+def test_locks_that_are_globals_are_explored() -> None:
+    """With `within`, a global lock of those modules is a step as any other; a real one would stop the run for good."""
+    before = outside
+
+    def scenario(run: Run) -> None:
+        for _ in range(2):
+            run.spawn(hold_outside)
+        run.join()
+        assert outside is not before
+
+    assert explore(scenario, preemptions=1, within=[__name__], modules=MODULES).schedules > 10
+    assert outside is before
+    assert not outside.locked()
+
+
+@pytest.mark.parametrize("place", ["in the block", "at its end"])
+def test_a_hang_leaves_no_real_lock_held(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """A thread that was stopped while it held a real lock goes on and releases it, and the one that hung ends too."""
+    monkeypatch.setattr("multiqueue.testing._run.HANG_AFTER", 0.1)
+    real = threading.Lock()
+
+    def hold() -> None:
+        with real:
+            stopped.append("in")
+
+    def scenario(run: Run) -> None:
+        run.spawn(hold)
+        run.spawn(hold)
+        run.join()
+
+    before = set(threading.enumerate())
+    with pytest.raises(TestToolError, match="a thread waits for something"):
+        replay(scenario, [f"{2 + (place == 'at its end')}:hold-2"], within=[__name__], modules=MODULES)
+    assert real.acquire(timeout=PATIENCE)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(PATIENCE)
+
+
 # What is refused
 
 
@@ -390,8 +438,10 @@ def test_everything_is_put_back() -> None:
 
     (testing 4, 5)
     """
-    before = (threading.Lock, threading.RLock, queue.time, threading.active_count())  # type: ignore[attr-defined]
+    before = (threading.Lock, threading.RLock, queue.time)  # type: ignore[attr-defined]
+    threads = set(threading.enumerate())
     with pytest.raises(ScheduleFailed):
         explore(adding(Counter.add_with_gap), modules=MODULES)
-    after = (threading.Lock, threading.RLock, queue.time, threading.active_count())  # type: ignore[attr-defined]
+    after = (threading.Lock, threading.RLock, queue.time)  # type: ignore[attr-defined]
     assert after == before
+    assert set(threading.enumerate()) <= threads
