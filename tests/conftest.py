@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import re
 import shutil
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 from explorations_support import set_surprises
 from jvm_support import java, keep_classes, set_options
+from process_support import left_changed, process_state
 
 if TYPE_CHECKING:
     from emulators_support import Bucket
@@ -49,6 +49,7 @@ DOZEN_S = 1.0
 
 MANY_MODULES = 50  # since the heap was frozen
 _frozen_modules = 0
+_BEFORE = pytest.StashKey[dict[str, object]]()
 
 # Of these a test that SHARED does not find would start one more, in each process that runs such a test.
 DEAR = {"rabbitmq_peer": "rabbitmq", "postgres_peer": "postgres"}
@@ -125,17 +126,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown() -> Iterator[None]:
-    """What a test changes of the house's logger, those after it would have to live with."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
+    """Note what the process is like before a test."""
+    item.stash[_BEFORE] = process_state(item.config)
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[object]:
+    """Fail a test that leaves its process changed: those after it would have to live with that."""
     try:
         return (yield)
     finally:
-        logger = logging.getLogger("multiqueue")
-        if logger.level != logging.NOTSET:
-            left = logger.level
-            logger.setLevel(logging.NOTSET)
-            pytest.fail(f"the test has left the logger of multiqueue at level {left}")
+        left = left_changed(item.stash[_BEFORE], process_state(item.config))
+        if left:
+            pytest.fail(f"the test has left changed: {left}", pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)

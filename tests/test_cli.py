@@ -251,10 +251,13 @@ def test_an_output_without_its_state(config: Path) -> None:
     refused(call("pipeline", "run", config), "has results that the state knows nothing of")
 
 
-def test_a_job_that_does_not_exist(config: Path) -> None:
+def test_a_job_that_does_not_exist(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A function that cannot be imported is told before anything starts."""
     config.write_text(CONFIG.replace('sql = "SELECT * FROM input"', 'python = "no_such_module:f"'))
+    before = list(sys.path)
     refused(call("pipeline", "run", config), "job.python: cannot import 'no_such_module': ModuleNotFoundError")
+    assert sys.path == before
+    monkeypatch.setattr(sys, "path", before)
     config.write_text(CONFIG.replace('sql = "SELECT * FROM input"', 'python = "job_without:f"'))
     (config.parent / "job_without.py").touch()
     refused(call("pipeline", "run", config), "has no function 'f'")

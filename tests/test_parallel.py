@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-SUPPORT = ("conftest.py", "explorations_support.py", "hypothesis_support.py", "jvm_support.py")
+SUPPORT = ("conftest.py", "explorations_support.py", "hypothesis_support.py", "jvm_support.py", "process_support.py")
 
 SUITE = """
 import os, time, pytest
@@ -76,3 +76,23 @@ def test_a_test_that_would_start_a_peer_of_its_own_is_refused(tmp_path: Path) ->
     command = [sys.executable, "-m", "pytest", "-n0", "."]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert "test_suite.py::test_of_frames would start a rabbitmq of its own" in done.stderr, done.stdout
+
+
+def test_a_test_that_leaves_its_process_changed_fails(tmp_path: Path) -> None:
+    """It is named at once, with what it has left; those after it, which would only suffer from that, are not."""
+    for name in SUPPORT:
+        (tmp_path / name).write_text((HERE / name).read_text())
+    (tmp_path / "test_suite.py").write_text(
+        "import logging, os, sys\n"
+        "def test_quiet():\n    logging.getLogger('multiqueue').setLevel(logging.CRITICAL)\n"
+        "def test_elsewhere():\n    os.chdir('/')\n"
+        "def test_environment():\n    os.environ['LEFT'] = 'here'\n"
+        "def test_path(monkeypatch):\n    monkeypatch.setattr(sys, 'path', ['.', *sys.path])\n"
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "-n0", "."]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert "4 passed, 3 errors" in done.stdout, done.stdout
+    assert "left changed: the logger multiqueue, which was (0, " in done.stdout
+    assert "left changed: the working directory, which was" in done.stdout
+    assert "left changed: the environment, which was {} and is {b'LEFT': b'here'}" in done.stdout

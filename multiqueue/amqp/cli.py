@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -62,10 +62,8 @@ def broker(
     """Run an AMQP 0-9-1 broker until Ctrl-C or SIGTERM."""
     if context.invoked_subcommand is None:
         logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(message)s")
-        for handler in logging.getLogger().handlers:
-            handler.addFilter(OneLine())  # of asyncio's logger too
-        _allow_many_files()
-        _run(load_config(config), host, port, tls_port, data, http)
+        with _lines_of_all_loggers(), _many_files():
+            _run(load_config(config), host, port, tls_port, data, http)
 
 
 def _run(
@@ -128,19 +126,36 @@ def _listen_http(
     click.echo(f"HTTP on {http.url}")
 
 
-def _allow_many_files() -> None:
-    """Each connection is a file: have as many as the system lets this process have."""
+@contextmanager
+def _lines_of_all_loggers() -> Iterator[None]:
+    """Records of other loggers, asyncio's too, are one line each in this block."""
+    handlers, one_line = list(logging.getLogger().handlers), OneLine()
+    for handler in handlers:
+        handler.addFilter(one_line)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(one_line)
+
+
+@contextmanager
+def _many_files() -> Iterator[None]:
+    """Each connection is a file: have as many in this block as the system lets this process have."""
     try:
         import resource
     except ImportError:  # Windows has no such limit
+        yield
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        try:
+        with suppress(OSError, ValueError):  # as many as before
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        except (OSError, ValueError):
-            pass  # as many as before
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @contextmanager

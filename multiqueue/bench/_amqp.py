@@ -205,7 +205,8 @@ class _Idle:
     def __init__(self, server: Server, n: int) -> None:
         self._server, self._n = server, n
         self._connections: list[BareConnection] = []
-        _allow_files(n + 100)
+        self._files = ExitStack()
+        self._files.enter_context(_files(n + 100))
 
     def run(self) -> Figures:
         idle = self._server.memory_bytes()
@@ -220,14 +221,21 @@ class _Idle:
     def close(self) -> None:
         for connection in self._connections:
             connection.close()
+        self._files.close()
 
 
-def _allow_files(count: int) -> None:
+@contextmanager
+def _files(count: int) -> Iterator[None]:
+    """Let this process have so many files open in this block."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < count:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(count, hard), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def _rivals(

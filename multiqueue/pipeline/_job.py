@@ -135,11 +135,14 @@ def _check_arguments(place: str, name: str, function: Callable[..., Any]) -> Non
 
 
 def _imported(place: str, module_name: str, base: Path) -> ModuleType:
-    if str(base) not in sys.path:
+    added = str(base) not in sys.path
+    if added:
         sys.path.insert(0, str(base))
     try:
         return importlib.import_module(module_name)
     except Exception as error:
+        if added:
+            sys.path.remove(str(base))
         raise ConfigError(
             f"{place}.python: cannot import {module_name!r}: {type(error).__name__}: {error}; "
             f"searched {str(base)!r} first"

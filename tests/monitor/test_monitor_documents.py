@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import re
 from pathlib import Path
 
@@ -15,7 +16,13 @@ def test_the_guides_program_runs() -> None:
     code = "\n".join(re.findall(r"```python\n(.*?)```", GUIDE.read_text(), flags=re.DOTALL))
     assert code
     printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(code, str(GUIDE), "exec"), {"__name__": "__main__"})
+    root = logging.getLogger()
+    before = list(root.handlers)
+    try:
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, str(GUIDE), "exec"), {"__name__": "__main__"})
+    finally:
+        for handler in set(root.handlers) - set(before):
+            root.removeHandler(handler)
     said = [line for line in printed.getvalue().splitlines() if not line.startswith("orders: [")]  # of progress
     assert said == re.findall(r"print\(.*\)  # (.*)", code)
