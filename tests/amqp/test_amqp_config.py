@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shutil
@@ -321,6 +322,21 @@ def test_what_keeps_it_from_starting(case: str, url: str, tmp_path: Path) -> Non
     assert done.exit_code == 2
     assert done.output.startswith("multiqueue: ")
     assert len(done.output.splitlines()) == 1
+
+
+def test_the_command_leaves_its_process_as_it_was(tmp_path: Path) -> None:
+    """Called within a process, it puts back the limit of open files, and takes its filters from the log's handlers."""
+    resource = pytest.importorskip("resource")
+    handlers = list(logging.getLogger().handlers)
+    filters = [list(each.filters) for each in handlers]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
+    try:
+        assert CliRunner().invoke(command, ["--config", str(tmp_path / "nonesuch.toml")]).exit_code != 0
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (soft - 1, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert [list(each.filters) for each in handlers] == filters
 
 
 def test_hash_password() -> None:
