@@ -129,7 +129,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
     """Note what the process is like before a test."""
-    item.stash[_BEFORE] = process_state(item.config)
+    item.stash[_BEFORE] = process_state(item)
     return (yield)
 
 
@@ -139,7 +139,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[object]:
     try:
         return (yield)
     finally:
-        left = left_changed(item.stash[_BEFORE], process_state(item.config))
+        left = left_changed(item.stash[_BEFORE], process_state(item))
         if left:
             pytest.fail(f"the test has left changed: {left}", pytrace=False)
 

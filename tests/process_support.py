@@ -21,22 +21,20 @@ except ImportError:  # Windows has none
 _HOUSE = logging.getLogger("multiqueue")
 # Not SIGINT: each test begins with Python's own handler, for a Spark session leaves another.
 _SIGNALS = [signal.SIGTERM, *(getattr(signal, name) for name in ("SIGALRM", "SIGHUP") if hasattr(signal, name))]
-# Set for all later tests alike: by pytest for each phase of a test, and by the first that needs Spark or a JVM.
-_KEPT = {b"PYTEST_CURRENT_TEST", b"PYSPARK_PYTHON", b"JDK_JAVA_OPTIONS"}
+# Set for all later tests alike: by pytest for each phase of a test, by the first that needs Spark or a JVM, by polars.
+_KEPT = {b"PYTEST_CURRENT_TEST", b"PYSPARK_PYTHON", b"JDK_JAVA_OPTIONS", b"_RJEM_MALLOC_CONF"}
 
 
-def process_state(config: pytest.Config) -> dict[str, object]:
-    """The state by name."""
-    pytests = config.pluginmanager.get_plugin("logging-plugin")
+def process_state(item: pytest.Item) -> dict[str, object]:
+    """The state by name; without the environment and the path where a test needs Spark, whose session adds to both."""
+    pytests = item.config.pluginmanager.get_plugin("logging-plugin")
     handlers = [] if pytests is None else [pytests.caplog_handler, pytests.report_handler]  # root's while a test runs
     kinds = sys.modules.get("multiqueue.broker._queue.kinds")
-    return {
+    state: dict[str, object] = {
         "the logger multiqueue": _logger(_HOUSE),
         "the root logger": (*_logger(logging.root), logging.root.manager.disable),
         "the filters of pytest's log handlers": [list(each.filters) for each in handlers],
-        "the environment": {k: v for k, v in os.environ._data.items() if k not in _KEPT},  # type: ignore[attr-defined]
         "the working directory": os.getcwd(),
-        "sys.path": list(sys.path),
         "the garbage collector": (gc.isenabled(), gc.get_threshold()),
         "the switch interval": sys.getswitchinterval(),
         "the recursion limit": sys.getrecursionlimit(),
@@ -49,6 +47,11 @@ def process_state(config: pytest.Config) -> dict[str, object]:
         "the limit of open files": resource and resource.getrlimit(resource.RLIMIT_NOFILE),
         "the kinds of queue": kinds and kinds.known_queue_kinds(),
     }
+    if item.get_closest_marker("spark") is None:
+        variables = os.environ._data.items()  # type: ignore[attr-defined]
+        state["the environment"] = {key: value for key, value in variables if key not in _KEPT}
+        state["sys.path"] = list(sys.path)
+    return state
 
 
 def _logger(logger: logging.Logger) -> tuple[object, ...]:
