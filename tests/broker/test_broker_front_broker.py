@@ -251,6 +251,26 @@ def test_iterating_ends_when_the_last_queue_is_deleted(broker: Broker) -> None:
     assert sorted(map(str, seen)) == ["1", "2"]
 
 
+def test_a_queue_that_goes_while_a_subscription_begins_does_not_end_it(broker: Broker) -> None:
+    """It consumes from the others, by either verb; it is closed if there are none."""
+
+    def names(*others: str) -> Iterator[str]:
+        broker.declare_queue("gone")
+        yield "gone"
+        broker.delete_queue("gone")
+        yield from others
+
+    broker.declare_queue("here")
+    put(broker, "here", 1, 2)
+    seen: Queue[object] = Queue()
+    with broker.subscribe(names("here"), prefetch=1) as subscription:
+        assert subscription.queues == ["here"]
+        assert subscription.get(timeout=PATIENCE).body == 1
+        with broker.consume(names("here"), lambda received: seen.put(received.body), prefetch=1):
+            assert seen.get(timeout=PATIENCE) == 2
+    assert broker.subscribe(names()).is_closed
+
+
 def test_a_blocked_thread_is_told_when_the_broker_closes() -> None:
     """Ten threads that wait for messages end with the broker, and so do its own."""
     broker = Broker()

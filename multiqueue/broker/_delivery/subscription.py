@@ -57,6 +57,7 @@ class Subscription:
     def __init__(self, target: ConsumerTarget, on_closed: Callable[[Subscription], None]) -> None:
         self.target: ConsumerTarget = target
         self._on_closed = on_closed
+        self._has_all = False  # until then it stays, though all queues that it has may go
 
     @property
     def queues(self) -> list[str]:
@@ -89,9 +90,17 @@ class Subscription:
         self._end()
         self._on_closed(self)
 
+    def has_all_queues(self) -> None:
+        """It consumes from all that it was asked to; it ends here if they have gone meanwhile."""
+        self._has_all = True
+        self._end_without_queues()
+
     def queue_deleted(self, consumer: QueueConsumer) -> None:
         """One of its queues was deleted, or cannot be read. Called on any thread, under no lock; does not block."""
-        if not self.target.consumers():
+        self._end_without_queues()
+
+    def _end_without_queues(self) -> None:
+        if self._has_all and not self.target.consumers():
             self._end()
             self._on_closed(self)
 

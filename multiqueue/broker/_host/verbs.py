@@ -237,6 +237,7 @@ class Verbs(Declarations):
                     connection=owner,
                     **options,
                 )
+            subscription.has_all_queues()
         except BaseException:
             subscription.close()
             raise
