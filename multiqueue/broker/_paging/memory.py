@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from typing import Final, Protocol
 from .._base.errors import ConsumerNotAdmitted, MessageTooLarge
 from .._base.message import MESSAGE_BYTES
 from .._base.waits import InPieces
+from .._queue.state import nap
 from .lists import Paging
 from .loads import Found, Load, LoadKind, Loads
 from .reservation import Reservations
@@ -35,7 +35,6 @@ _log = logging.getLogger("multiqueue.broker")
 # Bytes of a line of a list, or of a record of what a consumer has: a slot, its places in dict and list, its position.
 ENTRY_BYTES: Final = 256
 _LOADERS: Final = 2
-_NAP: Final = 0.0002  # seconds, between two slices of what may be much: others wait for a lock, or the interpreter's
 _EXPIRED_AT_ONCE: Final = 32  # messages: some 5 ms where they go to dead letters
 _MOST_ON_THE_WAY: Final = 8 << 20  # bytes: some 0.3 s of commits of small messages, which others' commits wait for
 _WRITING_SHARE: Final = 1 / 8  # of the budget: what waits for its commit; beyond it, publishers wait
@@ -295,7 +294,7 @@ class MemoryManager:
             if load is not None:
                 self._try(load)
             elif is_more_to_clear:
-                time.sleep(_NAP)
+                nap()
             had_piece = piece is not None
             if piece is not None and not self._closed:
                 self._do(piece)
@@ -308,7 +307,7 @@ class MemoryManager:
             return
         if is_more:
             self.do_later(piece)
-            time.sleep(_NAP)
+            nap()
 
     def _try(self, load: Load) -> None:
         try:
@@ -374,7 +373,7 @@ class MemoryManager:
             if reader is not None and number not in self.paging.deleting:
                 tried += reader.expire(level << LEVEL_SHIFT | number)
                 if not tried % _EXPIRED_AT_ONCE:
-                    time.sleep(_NAP)
+                    nap()
         return tried
 
     # -- writing

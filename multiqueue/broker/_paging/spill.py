@@ -70,7 +70,7 @@ class Spill:
         state.limit.keep_within(
             self._memory.reservations,
             self.page_out if self._may_page else None,
-            lambda: is_stored and not state.is_pinned,
+            lambda: is_stored and not state.pins,
         )
 
     # -- opening
@@ -198,7 +198,7 @@ class Spill:
         state = self._queue.state
         with self._queue.state.lock:
             period = self._period
-            if period is None or state.counters.depth or state.deleted or state.is_pinned:
+            if period is None or state.counters.depth or state.deleted or state.pins:
                 return
             if period.source.area.writing:
                 return  # a row is on its way of what was settled; paging is to know of it
@@ -221,7 +221,7 @@ class Spill:
 
     def _may_page_out_locked(self) -> bool:
         state = self._queue.state
-        if state.deleted or state.is_pinned or not isinstance(state.source, ResidentEntries):
+        if state.deleted or state.pins or not isinstance(state.source, ResidentEntries):
             return False
         if self._queue.journal is not None:
             return True

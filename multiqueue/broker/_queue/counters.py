@@ -112,11 +112,6 @@ class Counters:
         if ready_bytes > self.highest_ready_bytes:
             self.highest_ready_bytes = ready_bytes
 
-    def left(self, count: int, size: int) -> None:
-        """So many entries that were taken have left."""
-        self.depth -= count
-        self.depth_bytes -= size
-
     def reset_high_water_marks(self) -> None:
         self.highest_depth, self.highest_depth_bytes = self.depth, self.depth_bytes
         self.highest_ready, self.highest_ready_bytes = self.ready, self.ready_bytes

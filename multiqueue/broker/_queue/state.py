@@ -77,22 +77,17 @@ class QueueState:
         self.reason_of_deletion: DeadLetterReason | None = None  # None: what was on the queue is simply gone
         self.consumer_numbers: Iterator[int] = count(1)  # each is one consumer's
         self._is_to_evict = False  # a ring may have more above its limit than was dropped at once
-        self._pins: set[object] = set()
+        self.pins: set[object] = set()  # one for each block that looks at everything on the queue, by position
 
     @contextmanager
     def pinned(self) -> Iterator[None]:
         """A block in which the source stays: what is read is claimed there. No lock: a generator may end anywhere."""
         pin = object()
-        self._pins.add(pin)
+        self.pins.add(pin)
         try:
             yield
         finally:
-            self._pins.discard(pin)
-
-    @property
-    def is_pinned(self) -> bool:
-        """True while somebody looks at everything on the queue, by position."""
-        return bool(self._pins)
+            self.pins.discard(pin)
 
     # -- putting
 
@@ -373,7 +368,8 @@ class QueueState:
 
     def have_gone(self, count: int, size: int, after: After) -> None:
         """So many ready entries were taken out of a store at once, with bodies of `size` bytes together."""
-        self.counters.left(count, size)
+        self.counters.depth -= count
+        self.counters.depth_bytes -= size
         self._left_ready(count, size, after)
 
     # -- consumers
@@ -471,7 +467,8 @@ class QueueState:
     def _let_go(self, after: After) -> None:
         """Make what is ready unavailable: it goes when the lock is free."""
         counters = self.counters
-        counters.left(counters.ready, counters.ready_bytes)
+        counters.depth -= counters.ready
+        counters.depth_bytes -= counters.ready_bytes
         counters.ready = counters.ready_bytes = counters.held = 0
         self.source.close(after)
         self.is_let_go = True
