@@ -22,6 +22,8 @@ from .target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Look, Share, S
 class Paging(PagingBudget):
     """Lists, caches and accounts of one virtual host."""
 
+    unused: int  # of the budget
+
     # -- areas
 
     def open_area(self, area: Area) -> None:
@@ -161,7 +163,7 @@ class Paging(PagingBudget):
             self._extend_head(target)
         self.leaving[target] = None
         self.clear_leaving()
-        self.stirred = self.stirred or bool(self.leaving)
+        self.stirred: bool = self.stirred or bool(self.leaving)
 
     def _part_with(self, target: TargetList) -> None:
         target.is_closed = True
@@ -191,7 +193,7 @@ class Paging(PagingBudget):
 
     def _share_out(self) -> None:
         """Lists, or the budget, have changed: set the high-water mark, and let lists give what is above it."""
-        self.high_water = int(self.limit * HIGH_WATER_SHARE) // max(len(self.lists), 1)
+        self.high_water: int = int(self.limit * HIGH_WATER_SHARE) // max(len(self.lists), 1)
         for target in self.lists:
             while target.direct > 1 and target.direct_bytes > self.high_water:
                 self.demote_last(target)
