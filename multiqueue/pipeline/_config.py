@@ -16,7 +16,7 @@ from .._toml import Mistaken, placed_sentences, read_toml, validated
 from . import _scan
 from ._errors import ConfigError
 from ._graph import in_order, mistakes
-from ._items import ALLOW, ERROR, Lane, Step
+from ._items import ALLOW, ERROR, KEEP, Lane, Step
 from ._ledger_file import State
 from ._ledger_postgres import PostgresState
 from ._pace import CHUNK_BYTES, CHUNK_FILES
@@ -99,14 +99,19 @@ class PipelineConfig:
         spark = self.settings.spark.model_copy(update=place)
         return replace(self, settings=self.settings.model_copy(update={"spark": spark}))
 
-    def only(self, names: Collection[str]) -> PipelineConfig:
+    def only(self, names: Collection[str], ran: Collection[str] = ()) -> PipelineConfig:
         """The same for these lanes alone; the name of a section means all its lanes. Steps are left out.
+
+        Lanes that `ran` before need not be there, if directories may go: the input may be empty, or is taken away.
 
         Raises:
             ConfigError: a name is that of no lane; or as `lanes`.
         """
         found = self.lanes()
         there = {one for lane in found for one in (lane.name, lane.section)} | self.settings.lanes.keys()
+        sections = self.settings.lanes.values()
+        if any(one.directories is not None and (one.allow_empty or one.after != KEEP) for one in sections):
+            there |= set(ran)
         if unknown := [name for name in names if name not in there]:
             shown = ", ".join(repr(lane.name) for lane in found[:_MOST_NAMES])
             more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""

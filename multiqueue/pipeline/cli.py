@@ -25,7 +25,7 @@ from ._dead_letters import DeadLetters
 from ._errors import ExitStatus, Unprepared
 from ._items import Item, shown
 from ._ledger import open_ledger
-from ._ledger_file import LaneCount, exclusive
+from ._ledger_file import LaneCount, exclusive, state_exists
 from ._ledger_view import Failure, ledger_view
 from ._lifecycle import ItemState
 from ._metrics import MetricsFile
@@ -102,7 +102,7 @@ def run(
         if url is not None:
             config = config.on(url)
         if lanes:
-            config = config.only(lanes)
+            config = config.only(lanes, ran=_lanes_that_ran(config))
         reporter = reporter_for(console, as_json=as_json)
         if metrics is not None:
             reporter = MetricsFile(metrics.absolute(), reporter)
@@ -116,6 +116,14 @@ def run(
         else:
             _show_result(console, config, result, file)
     ctx.exit(int(result.status))
+
+
+def _lanes_that_ran(config: PipelineConfig) -> set[str]:
+    """The lanes that the state knows."""
+    if not state_exists(config.state):
+        return set()
+    with ledger_view(config.state) as view:
+        return {count.lane for count in view.counts()}
 
 
 def _windows(port: int, config: PipelineConfig, reporter: Reporter) -> Any:

@@ -129,6 +129,20 @@ def test_a_chosen_lane_without_files(base: Path) -> None:
         run_pipeline(config_of(base, "empty"), Recorder(), session=no_spark)
 
 
+def test_a_chosen_lane_whose_directory_may_go(base: Path) -> None:
+    """A lane that has run is chosen also while its directory is away, if its section may be empty. (pipeline 24)"""
+    once(config_of(base))
+    (base / "inbox" / "umbrella" / "0000.txt").unlink()
+    (base / "inbox" / "umbrella").rmdir()
+    refused = call(base, "--lane", "umbrella")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert refused.stderr == "multiqueue: there is no lane 'umbrella'; there are 'big', 'acme'\n"
+    (base / "p.toml").write_text(TOML.replace("[lanes.customers]", "[lanes.customers]\nallow_empty = true"))
+    told = document(call(base, "--lane", "umbrella", "--json"))
+    assert (told["verdict"], told["missing"]) == ("done", [])
+    assert call(base, "--lane", "nobody").exit_code == 2
+
+
 # One document
 
 
