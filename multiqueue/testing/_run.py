@@ -359,7 +359,8 @@ class Run:
         left = [spawned for spawned in self._threads if not spawned.finished]
         for spawned in left:
             spawned.verdict = GO
-            spawned.baton.release()
+            if spawned.baton.locked():  # else it has its turn, and has not noticed yet
+                spawned.baton.release()
         for spawned in left:
             assert spawned.thread is not None
             spawned.thread.join(HANG_AFTER / 10)
