@@ -82,8 +82,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, elsewhere: Any) -> Iterato
         yield cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def spark(elsewhere: Any) -> SparkSession:
-    """A classic session on two cores."""
+    """A classic session on two cores: the one of all tests, or a new one where a test of a pipeline has stopped it."""
     session: SparkSession = elsewhere.common_session()
     return session
