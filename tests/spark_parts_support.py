@@ -8,6 +8,7 @@ from multiqueue.spark import _lease as _lease
 from multiqueue.spark import _lease_backlog as _lease_backlog
 from multiqueue.spark import _lease_reading as _lease_reading
 from multiqueue.spark import _lease_return as _lease_return
+from multiqueue.spark import _queue_reader as _queue_reader
 from multiqueue.spark import _reading as _reading
 from multiqueue.spark import _sink as _sink
 from multiqueue.spark import _source as _source

@@ -77,8 +77,13 @@ class QueueReader:
 
     @property
     def waiting(self) -> int:
-        """How many messages are here and were not taken."""
-        return self._messages.qsize()
+        """How many messages are here and were not taken, those included that the client has not handed over yet.
+
+        One that is being handed over may count twice.
+        """
+        channels = [channel.statistics() for channel in self._channels.values()]
+        on_their_way = sum(channel.queued + (channel.running_for is not None) for channel in channels)
+        return on_their_way + self._messages.qsize()
 
     def take(self, messages: int, size_bytes: float, timeout: float) -> list[tuple[str, Message]]:
         """Up to so many messages with their queues, or until they have so many bytes; waits only for the first.

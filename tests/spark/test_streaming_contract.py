@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StringType, StructType
 from rabbitmq_support import Peer
-from spark_parts_support import _lease, _source, _spool
+from spark_parts_support import Supply, _lease, _queue_reader, _source, _spool
 from spark_streaming_support import bodies, depth, numbers, publish, wait_for_depth
 
 from multiqueue.broker import Broker
@@ -227,6 +228,34 @@ def test_available_now_ends_when_others_took_the_rest(url: str, engine: Any, mon
     while stream.batch():
         pass
     assert bodies(stream.rows()) == numbers(1, 4)
+
+
+def test_available_now_waits_for_what_is_on_its_way(url: str, engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages that have left their queue, and that the client has not handed over yet, were not taken by others."""
+    monkeypatch.setattr(_source, "QUIET", 0.01)
+    publish(url, "orders", *numbers(0, 5))
+    stream = engine()
+    stream.reader.prepareForTriggerAvailableNow()
+    ready, hand_over = Supply.ready, _queue_reader._put
+    asked = 0
+    may_come = threading.Event()
+
+    def ask(supply: Supply[Any]) -> int | None:
+        nonlocal asked
+        asked += 1
+        if asked == 10:
+            may_come.set()
+        return ready(supply)
+
+    def hand_over_late(tail: Any, message: Any) -> None:
+        assert may_come.wait(PATIENCE)
+        hand_over(tail, message)
+
+    monkeypatch.setattr(Supply, "ready", ask)
+    monkeypatch.setattr(_queue_reader, "_put", hand_over_late)
+    while stream.batch():
+        pass
+    assert bodies(stream.rows()) == numbers(0, 5)
 
 
 def test_a_limit_of_everything_is_kept(url: str, engine: Any) -> None:
