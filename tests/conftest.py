@@ -268,10 +268,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
     The first one of a checkout waits until the classes of Spark are kept for all others.
 
-    And each takes SIGINT as Python does: the handler of a Spark session outlives the session, and then fails.
+    And each takes SIGINT as Python does: the handler of a Spark session outlives the session, and then fails; that of
+    Polars, which `signal.getsignal` does not see, has a thread that waits for a lock go on waiting.
     """
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if item.get_closest_marker("spark") is None:
         return
     missing = _missing_for_spark()

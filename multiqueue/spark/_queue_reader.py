@@ -77,13 +77,14 @@ class QueueReader:
 
     @property
     def waiting(self) -> int:
-        """How many messages are here and were not taken, those included that the client has not handed over yet.
+        """How many messages are here and were not taken."""
+        return self._messages.qsize()
 
-        One that is being handed over may count twice.
-        """
+    @property
+    def coming(self) -> int:
+        """How many messages the client has and has not handed over yet. One that it is handing over counts."""
         channels = [channel.statistics() for channel in self._channels.values()]
-        on_their_way = sum(channel.queued + (channel.running_for is not None) for channel in channels)
-        return on_their_way + self._messages.qsize()
+        return sum(channel.queued + (channel.running_for is not None) for channel in channels)
 
     def take(self, messages: int, size_bytes: float, timeout: float) -> list[tuple[str, Message]]:
         """Up to so many messages with their queues, or until they have so many bytes; waits only for the first.
@@ -191,7 +192,7 @@ class Supply(Generic[ReaderT]):
         """How many messages wait in the queues or here; None while the broker is away."""
         reader = self.reader()
         try:
-            return None if reader is None else reader.ready() + reader.waiting
+            return None if reader is None else reader.ready() + reader.coming + reader.waiting  # in this order
         except load_client().ClientError as error:
             self.lost(error)
             return None

@@ -18,11 +18,15 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 
 @pytest.mark.spark
-def test_an_item_is_a_span_with_its_spark_jobs(spark: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_item_is_a_span_with_its_spark_jobs(
+    spark: Any, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
+) -> None:
     """Its lane, attempts and jobs as Spark's UI numbers them; its records say lane and item. (monitor 14)"""
     provider, exporter = TracerProvider(), InMemorySpanExporter()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    caplog.handler.addFilter(LogContext())
+    context = LogContext()
+    caplog.handler.addFilter(context)
+    request.addfinalizer(lambda: caplog.handler.removeFilter(context))
 
     def count(session: Any) -> int:
         logging.getLogger("shop").warning("counting")
