@@ -33,15 +33,20 @@ def test_for_hours():
 """
 
 
+def run_suite(directory: Path, suite: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run tests of their own under this house's conftest, in a process of their own."""
+    for name in SUPPORT:
+        (directory / name).write_text((HERE / name).read_text())
+    (directory / "test_suite.py").write_text(suite)
+    (directory / "pytest.ini").write_text("[pytest]\nmarkers = slow\n")
+    command = [sys.executable, "-m", "pytest", *options, "."]
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=300)
+
+
 @pytest.mark.slow(selected=True)
 def test_a_test_that_kills_its_process_fails_once(tmp_path: Path) -> None:
     """One that ends or blocks its process fails once, with the stacks of a blocked one; every other test runs."""
-    for name in SUPPORT:
-        (tmp_path / name).write_text((HERE / name).read_text())
-    (tmp_path / "test_suite.py").write_text(SUITE)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow\nfaulthandler_timeout = 4\n")
-    command = [sys.executable, "-m", "pytest", "-n", "2", "-rP", "--timeout-method", "thread", "."]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = run_suite(tmp_path, SUITE, "-n2", "-rP", "--timeout-method=thread", "-o", "faulthandler_timeout=4")
     assert done.stdout.splitlines()[-1].strip("= ").startswith("2 failed, 8 passed, 1 deselected"), done.stdout
     processes = {line for line in done.stdout.splitlines() if line.startswith("rabbitmq in ")}
     assert len(processes) == 1
@@ -51,15 +56,11 @@ def test_a_test_that_kills_its_process_fails_once(tmp_path: Path) -> None:
 @pytest.mark.slow(selected=True)
 def test_slow_tests_begin_first(tmp_path: Path) -> None:
     """The processes begin with the slow tests: a process that is given a slow one last would let the others wait."""
-    for name in SUPPORT:
-        (tmp_path / name).write_text((HERE / name).read_text())
-    (tmp_path / "test_suite.py").write_text(
+    suite = (
         "import pytest as p\n@p.mark.parametrize('n', range(30))\ndef test_short(n): ...\n"
         "@p.mark.slow(selected=True)\n@p.mark.parametrize('n', range(4))\ndef test_long(n): ...\n"
     )
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow\n")
-    command = [sys.executable, "-m", "pytest", "-n", "2", "-v", "--slow", "selected", "."]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = run_suite(tmp_path, suite, "-n2", "-v", "--slow=selected")
     assert "34 passed" in done.stdout, done.stdout
     for process in ("gw0", "gw1"):
         kinds = [line.split("::")[1][:9] for line in done.stdout.splitlines() if line.startswith(f"[{process}]")]
@@ -69,29 +70,20 @@ def test_slow_tests_begin_first(tmp_path: Path) -> None:
 
 def test_a_test_that_would_start_a_peer_of_its_own_is_refused(tmp_path: Path) -> None:
     """A test that asks for a dear fixture, and that the scheduler does not know by its name, ends the run at once."""
-    for name in SUPPORT:
-        (tmp_path / name).write_text((HERE / name).read_text())
-    (tmp_path / "test_suite.py").write_text("def test_of_frames(rabbitmq_peer):\n    pass\n")
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    command = [sys.executable, "-m", "pytest", "-n0", "."]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = run_suite(tmp_path, "def test_of_frames(rabbitmq_peer):\n    pass\n", "-n0")
     assert "test_suite.py::test_of_frames would start a rabbitmq of its own" in done.stderr, done.stdout
 
 
 def test_a_test_that_leaves_its_process_changed_fails(tmp_path: Path) -> None:
     """It is named at once, with what it has left; those after it, which would only suffer from that, are not."""
-    for name in SUPPORT:
-        (tmp_path / name).write_text((HERE / name).read_text())
-    (tmp_path / "test_suite.py").write_text(
+    suite = (
         "import logging, os, sys\n"
         "def test_quiet():\n    logging.getLogger('multiqueue').setLevel(logging.CRITICAL)\n"
         "def test_elsewhere():\n    os.chdir('/')\n"
         "def test_environment():\n    os.environ['LEFT'] = 'here'\n"
         "def test_path(monkeypatch):\n    monkeypatch.setattr(sys, 'path', ['.', *sys.path])\n"
     )
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    command = [sys.executable, "-m", "pytest", "-n0", "."]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = run_suite(tmp_path, suite, "-n0")
     assert "4 passed, 3 errors" in done.stdout, done.stdout
     assert "left changed: the logger multiqueue, which was (0, " in done.stdout
     assert "left changed: the working directory, which was" in done.stdout
