@@ -28,6 +28,7 @@ from multiqueue.broker._durable.stored_topology import definition_of as definiti
 from multiqueue.broker._durable.stored_topology import queue_from as queue_from
 from multiqueue.broker._paging import budget as budget
 from multiqueue.broker._paging import lists as lists
+from multiqueue.broker._paging import reader as reader
 from multiqueue.broker._paging import spill as spill
 from multiqueue.broker._paging.lists import Paging as Paging
 from multiqueue.broker._paging.loads import HEADER_BYTES as HEADER_BYTES

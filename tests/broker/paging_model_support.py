@@ -147,7 +147,7 @@ class PagingModel:
         share = Share(credit)
         try:
             target = self.paging.join(
-                self.area, f"c{self.names}", selector=None if colours is None else bool, browses=browses, share=share
+                self.area, f"c{self.names}", share, selector=None if colours is None else bool, browses=browses
             )
         except ConsumerNotAdmitted:
             return None

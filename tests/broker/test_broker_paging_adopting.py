@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import test_broker_paging_host
-from broker_parts_support import Spill, here, spill, state
+from broker_parts_support import Spill, here, reader, spill, state
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 from paging_outgrown_support import LIMIT, drain, fill, number_in
@@ -23,7 +23,11 @@ COUNT = 5 * SLICE + 3
 
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spill, "_SLICE", SLICE)
+    monkeypatch.setattr(reader, "_SLICE", SLICE)
+
+
+def adopt_some(pager: Spill) -> bool:
+    return pager._period is not None and pager._period.adopt_some()
 
 
 # -- with nobody who goes on: what is not adopted yet stays that way
@@ -37,7 +41,7 @@ class LazyMachine(PagingHostMachine):
         pager = self.keeper.host.queue(name)._pager
         assert isinstance(pager, Spill)
         for _ in range(slices):
-            pager._adopt_some()
+            adopt_some(pager)
 
     @rule(pick=st.integers(0, 3))
     def receive(self, pick: int) -> None:
@@ -71,14 +75,14 @@ class LazyForgetfulMachine(LazyMachine):
 @pytest.fixture
 def nobody_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue that begins to page writes out what is adopted, and adopts nothing while there is memory."""
-    monkeypatch.setattr(spill, "_SLICE", 2)
+    monkeypatch.setattr(reader, "_SLICE", 2)
     monkeypatch.setattr(test_broker_paging_host, "LIMIT", 100_000)
 
     def write_out(pager: Spill) -> None:
-        while pager._memory.writes_too_much and pager._adopt_some():
+        while pager._memory.writes_too_much and adopt_some(pager):
             pass
         if pager._period is not None and not here.follows_commit:
-            for commit in pager._period.writer.write_out():
+            for commit in pager._write_out(pager._period):
                 commit.wait()
 
     monkeypatch.setattr(Spill, "catch_up", write_out)
@@ -256,12 +260,12 @@ def test_what_was_settled_before_it_was_adopted_does_not_come_back() -> None:
     received = [host.get("q") for _ in range(COUNT)]
     spill_of: Spill = queue._pager  # type: ignore[assignment]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Spill, "catch_up", lambda pager: pager._adopt_some())
+        patch.setattr(Spill, "catch_up", adopt_some)
         assert queue.state.limit.page_out()
         store.hold()
         received[-2].accept()  # type: ignore[union-attr]
         received[-1].release()  # type: ignore[union-attr]
-    while spill_of._adopt_some():
+    while adopt_some(spill_of):
         pass
     assert [int(message.body) for message in queue.browse()] == [COUNT - 1]  # type: ignore[arg-type]
     store.release()

@@ -264,12 +264,12 @@ def test_a_list_is_served_when_the_question_before_its_entries_is_settled_by_oth
     """While a selector is to be asked about a returned message nothing behind it is given; when somebody else takes
     that message, the consumers of the list are to be told that they can go on."""
     returned = Returned.of(3, with_body=True)
-    paging, loads, target = returned.model.paging, returned.model.loads, returned.reds.target
+    paging, target = returned.model.paging, returned.reds.target
     assert paging.first(target) is None
-    loads.take_served()
+    paging.served.clear()
     assert returned.model.take(returned.anyone) is returned.first
     assert paging.first(target) is not None
-    assert target in loads.take_served()
+    assert target in paging.served
     assert paging.stirred
 
 
@@ -351,7 +351,7 @@ def test_a_thousand_lists_share_one_budget() -> None:
     model = PagingModel(4 << 20)
     model.paging, model.loads = paging, Loads(paging)
     for _ in range(1000):
-        paging.set_hungry(paging.join(model.area, "c", share=Share(1)), True)
+        paging.set_hungry(paging.join(model.area, "c", Share(1)), True)
     model.check = lambda: None  # type: ignore[method-assign]  # it recounts a thousand lists
     for _ in range(5):
         model.publish(size=1000)

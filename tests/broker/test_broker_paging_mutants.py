@@ -111,15 +111,19 @@ def _cuts_without_reopening(self: Paging, target: TargetList, position: int) -> 
 
 
 def _evicts_the_next(original: Any) -> Any:
-    def evict(self: Paging) -> bool:
-        for target in self.lists:
+    def evict(self: Paging, account: Account) -> bool:
+        for target in self.lists if account is Account.PENDING else ():
             slot = target.area.slots[target.entries.first] if target.direct else None
             if slot is not None and slot.payload is not None and slot.is_backed:
                 self.let_go(slot)
                 return True
-        return bool(original(self))
+        return bool(original(self, account))
 
     return evict
+
+
+def _keeps_the_head(original: Any) -> Any:
+    return lambda self, account: account is not Account.HEAD and original(self, account)
 
 
 def _grows_without_end(self: Paging, target: TargetList) -> bool:
@@ -159,13 +163,13 @@ MUTATIONS: dict[str, Mutation] = {
     "an arrival is appended to an open tail": _replace("arrive", _appends_to_open_tail),
     "a message that was taken stays in other lists": _replace("unlink", _keeps_lists_of_taken),
     "a cut does not open the tail": _replace("_reopen", lambda original: _cuts_without_reopening),
-    "what is needed next is evicted": _replace("_evict_pending", _evicts_the_next),
+    "what is needed next is evicted": _replace("_evict", _evicts_the_next),
     "entries have no share of their own": _replace("may_grow", lambda original: _grows_without_end),
     "what is settled is found again before its delete": _replace("settle", _forgets_the_dying),
     "what is deleted during a load is found by it": _replace("deleted", lambda original: _forgets_looks),
     "the high-water mark is not lowered for others": _replace("_share_out", lambda original: lambda self: None),
     "nobody gives for a consumer that has nothing": _replace("_shed", lambda original: lambda self: False),
-    "the head cache keeps what it has": _replace("_evict_head", lambda original: lambda self: False),
+    "the head cache keeps what it has": _replace("_evict", _keeps_the_head),
     "the head cache is refilled over what was not read": _replace("_take_head", _refills_over_gaps),
     "the head cache has gaps": _replace("_uncover", lambda original: lambda self, slot: None),
 }

@@ -112,7 +112,7 @@ def test_what_is_found_expired_when_its_queue_has_come_back_is_left_alone() -> N
     queue = host.declare_queue("q")
     fill(host, range(1))
     assert queue.state.limit.page_out()
-    reading, received = queue._pager._period.reader, host.get("q")
+    reading, received = queue._pager._period, host.get("q")
     assert reading is not None
     assert received is not None
     position = received.entry.position

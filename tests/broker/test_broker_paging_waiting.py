@@ -61,7 +61,7 @@ def _explore(scenario: Callable[[Run], None]) -> None:
 
 def _loading(memory: MemoryManager) -> TargetList:
     """A list that a load is under way for."""
-    target = memory.paging.join(Area("q"), "a consumer", share=Share(0))
+    target = memory.paging.join(Area("q"), "a consumer", Share(0))
     target.loading = True
     memory.paging.stirred = False
     return target
@@ -126,7 +126,7 @@ def test_a_get_that_finds_no_room_has_woken_a_loader_for_what_others_gave() -> N
     def scenario(run: Run) -> None:
         memory = Unmanned(LIMIT)
         paging = memory.paging
-        rich, poor = (paging.join(area, "a consumer", share=Share(0)) for area in (Area("rich"), Area("poor")))
+        rich, poor = (paging.join(area, "a consumer", Share(0)) for area in (Area("rich"), Area("poor")))
         for position in (1, 2):
             paging.arrive(rich.area, position, COST, position)
         paging.charge(Account.UNPAGED, paging.free - 256)  # room for a line, and not for what it names

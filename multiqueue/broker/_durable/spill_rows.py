@@ -3,7 +3,7 @@
 Promise     In the host's own store if it has one, as transient rows; else in a store in the directory for temporary
             files, which is made when it is first needed, and removed by `close`, or after a crash by the host that
             makes the next one.
-State       `_lock` guards `_journal`, `_is_closed` and `_next_try`, and is held while the store is opened, so that
+State       `_lock` guards `_scratch`, `_is_closed` and `_next_try`, and is held while the store is opened, so that
             there is one. It is taken under no other lock.
 """
 
@@ -29,7 +29,7 @@ _BETWEEN_TRIES: Final = 10.0  # seconds: publishers would try, and log, with eve
 
 @dataclass(eq=False)
 class SpillRows:
-    """One virtual host's. `_journal` is that of its own store, None while it lives in memory."""
+    """One virtual host's. `_journal` is that of its own store, None where it lives in memory."""
 
     _memory: MemoryManager
     _journal: Journal | None
@@ -38,7 +38,7 @@ class SpillRows:
     _wall_clock: Callable[[], float]
     _look_after: Callable[[Kept], object] | None  # `Housekeeping.add`
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _is_own: bool = False  # the store was made here
+    _scratch: Journal | None = None  # of the store that was made here
     _is_closed: bool = False
     _next_try: float = -math.inf  # on the clock
 
@@ -55,8 +55,15 @@ class SpillRows:
             if self._is_closed or self._clock() < self._next_try:
                 return None
             try:
-                self._journal = self._journal or self._make()
-                return QueueJournal(self._journal, self._journal.store.allocate(), self._dead_letter)
+                journal = self._journal or self._scratch
+                if journal is None:
+                    store = SqliteStore.scratch()
+                    journal = self._scratch = Journal(
+                        store, self._memory, clock=self._clock, wall_clock=self._wall_clock
+                    )
+                    if self._look_after is not None:
+                        self._look_after(journal)
+                return QueueJournal(journal, journal.store.allocate(), self._dead_letter)
             except (StoreError, OSError):
                 self._next_try = self._clock() + _BETWEEN_TRIES
                 raise
@@ -65,15 +72,6 @@ class SpillRows:
         """Remove the store that was made here. Closing twice is harmless."""
         with self._lock:
             self._is_closed = True
-            journal, is_own = self._journal, self._is_own
-            self._is_own = False
-        if journal is not None and is_own:
-            journal.store.close()
-
-    def _make(self) -> Journal:
-        journal = Journal(SqliteStore.scratch(), self._memory, clock=self._clock, wall_clock=self._wall_clock)
-        self._memory.look_for_expired = journal.drop_expired
-        if self._look_after is not None:
-            self._look_after(journal)
-        self._is_own = True
-        return journal
+            scratch, self._scratch = self._scratch, None
+        if scratch is not None:
+            scratch.store.close()

@@ -110,7 +110,6 @@ class VirtualHost(Verbs):
         self._on_alert = on_alert or _log_alert
         self._housekeeping = housekeeping
         if self._journal is not None and isinstance(topology, StoredTopology):
-            self._memory.look_for_expired = self._journal.drop_expired
             topology.recover(lambda kept: self._make(kept.name, kept.settings, kept.number))
             self._journal.on_failed = self._store_failed
             if housekeeping is not None:

@@ -41,20 +41,11 @@ class Assignments:
         `is_here`: it consumed before the queue paged, and is not refused. Raises as `Paging.join`.
         """
         key = _key_of(consumer) if consumer.acquires else None
-        target = self._shared.get(key)
         share = Share(0 if consumer.credit is None else consumer.credit.limit or 0)
-        with self._memory as paging:
-            if is_here:
-                share.credit = paging.affordable(share.credit)
-            elif target is not None:
-                paging.admit(self._area.name, consumer.tag, share.credit)
-            if target is not None:
-                paging.set_aside(target, share)
-        if target is None:
-            target = self._join(consumer, share, is_here=is_here)
-            if key is not None:
-                target.key = key
-                self._shared[key] = target
+        target = self._join(consumer, share, target=self._shared.get(key), is_here=is_here)
+        if key is not None:
+            target.key = key
+            self._shared[key] = target
         self._assign(consumer, target, share)
 
     def enter_once(self, reader: Reader) -> None:
@@ -67,31 +58,28 @@ class Assignments:
 
     def separate(self, reader: Reader) -> bool:
         """Give a reader that shares a list one of its own; False when there is no memory for it."""
-        nothing = Share(0)
         try:
-            own = self._join(reader, nothing)
+            own = self._join(reader, None)
         except ConsumerNotAdmitted:
             return False
-        share = self._part(reader)
-        with self._memory as paging:
-            paging.take_away(own, nothing)
-            paging.set_aside(own, share)
-        self._assign(reader, own, share)
+        self._assign(reader, own, self._part(reader, own))
         return True
 
     def leave(self, reader: Reader) -> None:
         """The reader has no list any longer. Harmless when it had none."""
         if reader in self._readers:
-            self._part(reader, is_gone=True)
+            self._part(reader, None)
 
-    def _part(self, reader: Reader, *, is_gone: bool = False) -> Share:
+    def _part(self, reader: Reader, other: TargetList | None) -> Share:
+        """Take a reader from its list. What is set aside for it goes to the other, or nowhere: then it is gone."""
         self.note_demand(reader, willing=False)
         target, share = self._readers.pop(reader)
         with self._memory as paging:
-            if is_gone:
+            if other is None:
                 paging.give_up(target, share)
             else:
                 paging.take_away(target, share)
+                paging.set_aside(other, share)
             if not target.shares:
                 self._shared.pop(target.key, None)
                 paging.leave(target)
@@ -114,11 +102,19 @@ class Assignments:
             with self._memory as paging:
                 paging.set_hungry(target, bool(target.willing))
 
-    def _join(self, reader: Reader, share: Share, *, is_here: bool = False) -> TargetList:
-        label, selector = ("get", None) if not isinstance(reader, QueueConsumer) else (reader.tag, reader.selector)
+    def _join(
+        self, reader: Reader, share: Share | None, *, target: TargetList | None = None, is_here: bool = False
+    ) -> TargetList:
+        label, selector = (reader.tag, reader.selector) if isinstance(reader, QueueConsumer) else ("get", None)
         with self._memory as paging:
             return paging.join(
-                self._area, label, selector=selector, browses=not reader.acquires, share=share, is_here=is_here
+                self._area,
+                label,
+                share,
+                target=target,
+                selector=selector,
+                browses=not reader.acquires,
+                is_here=is_here,
             )
 
     def _assign(self, reader: Reader, target: TargetList, share: Share) -> None:

@@ -117,7 +117,9 @@ class PagingBudget:
         pending cache, which pushes the head cache out, never itself.
         """
         while self.limit - self.used < need:
-            if not (self._evict_head() or (not pending and (self._evict_pending() or (first and self._shed())))):
+            if self._evict_what_ends() or self._evict(Account.HEAD):
+                continue
+            if pending or not (self._evict(Account.PENDING) or (first and self._shed())):
                 return False
         return True
 
@@ -151,33 +153,23 @@ class PagingBudget:
             self.closing.pop(area, None)
         return gone
 
-    def clear_leaving(self) -> None:
-        """Let go of some of what a list names that has left."""
+    def clear_leaving(self) -> bool:
+        """Let go of some of what a list names that has left; False when none has."""
         for target in self.leaving:
             for _ in range(SLICE):
-                if target.asked_again:
-                    self.forget_question(target, target.asked_again.first)
-                elif target.entries:
-                    self.unlink(target, target.entries.first)
+                if target.asked_again or target.entries:
+                    self.unlink(target, min(target.asked_again.first, target.entries.first))
             if not (target.asked_again or target.entries):
                 del self.leaving[target]
                 target.area.lists.remove(target)
-            return
+            return True
+        return False
 
     def _evict_what_ends(self) -> bool:
         for area in self.closing:
             self.clear_some(area, SLICE)
             return True
-        if self.leaving:
-            self.clear_leaving()
-            return True
-        return False
-
-    def _evict_head(self) -> bool:
-        return self._evict_what_ends() or self._evict(Account.HEAD)
-
-    def _evict_pending(self) -> bool:
-        return self._evict(Account.PENDING)
+        return self.clear_leaving()
 
     def _evict(self, account: Account) -> bool:
         """Let the last of a cache go, of one area after the other; False when there is none."""
@@ -308,49 +300,35 @@ class PagingBudget:
         target.mark = target.entries.at_or_after(target.mark + 1)
         self.refer(target, slot)
 
-    def refer(self, target: TargetList, slot: Slot) -> None:
-        target.direct += 1
-        target.direct_bytes += slot.cost
-        slot.direct += 1
+    def refer(self, target: TargetList, slot: Slot, by: int = 1) -> None:
+        """Count a direct reference of a list, or one less."""
+        target.direct += by
+        target.direct_bytes += by * slot.cost
+        slot.direct += by
         self.recharge(slot)
 
     def demote_last(self, target: TargetList) -> None:
         """Make the last direct reference of a list a cache reference."""
         position = target.entries.before(target.mark)
         target.mark = position
-        self._unrefer(target, target.area.slots[position])
+        self.refer(target, target.area.slots[position], -1)
         self.want(target)
 
-    def _unrefer(self, target: TargetList, slot: Slot) -> None:
-        target.direct -= 1
-        target.direct_bytes -= slot.cost
-        slot.direct -= 1
-        self.recharge(slot)
-
     def unlink(self, target: TargetList, position: int) -> bool:
-        """Take an entry out of a list; False when it was not there."""
-        if not target.entries.discard(position):
+        """Have a list not name a message any more, if it does; True when its selector was to be asked again."""
+        is_question = not target.entries.discard(position)
+        if is_question and not target.asked_again.discard(position):
             return False
         slot = target.area.slots[position]
         slot.lists -= 1
         self.charge(Account.ENTRIES, -self.entry_bytes)
-        if position < target.mark:
-            self._unrefer(target, slot)
+        if position < target.mark and not is_question:
+            self.refer(target, slot, -1)
         else:
             if position == target.mark:
                 target.mark = target.entries.at_or_after(position)
             self.recharge(slot)
-        return True
-
-    def forget_question(self, target: TargetList, position: int) -> bool:
-        """Do not ask the selector again about a message that came back; False when that was not to be done."""
-        if not target.asked_again.discard(position):
-            return False
-        slot = target.area.slots[position]
-        slot.lists -= 1
-        self.charge(Account.ENTRIES, -self.entry_bytes)
-        self.recharge(slot)
-        return True
+        return is_question
 
     def cut_last(self, target: TargetList) -> None:
         """Let the last entry of a list go and open the tail before it."""
@@ -368,5 +346,5 @@ class PagingBudget:
         level = position >> LEVEL_SHIFT
         target.scans[level] = min(target.scans[level], position - 1)
         for asked in target.asked_again.between(position - 1, (level << LEVEL_SHIFT) + NUMBER_MASK):
-            self.forget_question(target, asked)
+            self.unlink(target, asked)
         self.want(target)

@@ -16,7 +16,7 @@ from typing import Any
 from .._base.errors import ConsumerNotAdmitted
 from .._base.positions import END, Positions
 from .budget import HIGH_WATER_SHARE, SLICE, UNPAGED_SHARE, PagingBudget
-from .target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Look, Share, Slot, TargetList
+from .target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Share, Slot, TargetList
 
 
 class Paging(PagingBudget):
@@ -52,17 +52,15 @@ class Paging(PagingBudget):
         if area.slots:
             self.closing[area] = None
 
-    def is_ready(self, look: Look, position: int) -> bool:
-        """True when a message that the look has read can still be taken by somebody."""
-        area = look.area
-        slot = area.slots.get(position)
-        return (
-            not area.is_closed
-            and (number := position & NUMBER_MASK) not in look.gone
-            and number not in self.deleting
-            and (slot is None or not slot.in_flight)
-            and position <= area.last[position >> LEVEL_SHIFT]
-        )
+    def is_ready(self, area: Area, position: int) -> bool:
+        """True when a message that a store has shown, perhaps a while ago, can be taken by somebody."""
+        slot, number = area.slots.get(position), position & NUMBER_MASK
+        if (slot is not None and slot.in_flight) or area.is_closed or number in self.deleting:
+            return False
+        for look in area.looks:  # seldom one, so no generator is made for them
+            if number in look.gone:
+                return False
+        return position <= area.last[position >> LEVEL_SHIFT]  # else its commit was not told yet
 
     def deleted(self, number: int) -> None:
         """The store has committed that a message is gone. A look that is under way may have read it before.
@@ -87,22 +85,37 @@ class Paging(PagingBudget):
         self,
         area: Area,
         label: str,
+        share: Share | None,
         *,
+        target: TargetList | None = None,
         selector: Callable[[Any], bool] | None = None,
         browses: bool = False,
-        share: Share,
         is_here: bool = False,
     ) -> TargetList:
-        """A list for a new consumer. Raises as `admit`, unless it `is_here` since before the queue paged."""
-        if not is_here:
-            self.admit(area.name, label, share.credit + 1)
-        target = TargetList(area, label, selector=selector, browses=browses)
-        self.set_aside(target, share)
-        area.lists.append(target)
-        self.lists.append(target)
-        self._share_out()
-        if target.open_level is not None:
-            self.want(target)
+        """The list of a new consumer: `target`, which others have, or a new one.
+
+        Raises ConsumerNotAdmitted. One that `is_here` since before the queue paged is not refused: nothing is set aside
+        for it where its credit does not fit.
+        """
+        more = (0 if share is None else share.credit) + (target is None)
+        if share is not None and is_here:
+            share.credit = share.credit if self._can_promise(more) else 0
+        elif not self._can_promise(more):
+            promised = len(self.lists) + self.unused + more
+            raise ConsumerNotAdmitted(
+                f"consumer {label!r} of {area.name} is not admitted: {len(self.lists)} lists of consumers, {promised}"
+                f" messages that they may have besides, and {self.in_flight} unsettled ones need {self._need_of(more)}"
+                f" of {self.limit} bytes; raise the memory limit, or consume with a smaller prefetch"
+            )
+        if target is None:
+            target = TargetList(area, label, selector=selector, browses=browses)
+            area.lists.append(target)
+            self.lists.append(target)
+            self._share_out()
+            if target.open_level is not None:
+                self.want(target)
+        if share is not None:
+            self.set_aside(target, share)
         return target
 
     def set_aside(self, target: TargetList, share: Share) -> None:
@@ -121,33 +134,16 @@ class Paging(PagingBudget):
         self.take_away(target, share)
         share.credit = 0
 
-    def admit(self, queue: str, label: str, more: int) -> None:
-        """Return if so many more messages can be promised to consumers and lists, else raise ConsumerNotAdmitted."""
-        if not self._can_promise(more):
-            promised = self._promised + more
-            need = self._need_of(promised)
-            raise ConsumerNotAdmitted(
-                f"consumer {label!r} of {queue} is not admitted: {len(self.lists)} lists of consumers, {promised}"
-                f" messages that they may have besides, and {self.in_flight} unsettled ones need {need} of {self.limit}"
-                " bytes; raise the memory limit, or consume with a smaller prefetch"
-            )
-
-    def affordable(self, credit: int) -> int:
-        """The part of a credit that can be set aside beside a new list, all or nothing: it is too late to refuse."""
-        return credit if self._can_promise(credit + 1) else 0
-
-    @property
-    def _promised(self) -> int:
-        return len(self.lists) + self.unused
-
-    def _need_of(self, promised: int) -> int:
-        return self.entry_bytes * (promised + self.in_flight) + 2 * self.largest_message
+    def _need_of(self, more: int) -> int:
+        """The bytes of so many more messages, of what is promised to consumers and lists, and of what is unsettled."""
+        records = len(self.lists) + self.unused + more + self.in_flight
+        return self.entry_bytes * records + 2 * self.largest_message
 
     def _can_promise(self, more: int) -> bool:
         while True:
             # What is reserved beyond its share gives way.
             reserved = min(self.amounts[Account.UNPAGED], int(self.limit * UNPAGED_SHARE))
-            if self._need_of(self._promised + more) <= self.limit - reserved:
+            if self._need_of(more) <= self.limit - reserved:
                 return True
             if not self._evict_what_ends():
                 return False
@@ -315,7 +311,7 @@ class Paging(PagingBudget):
 
     def take(self, area: Area, position: int, cost: int, payload: object | None, share: Share | None = None) -> bool:
         """A consumer, or somebody else, takes a message; False when it is gone, or there is no room for its record."""
-        if not self._is_there(area, position):
+        if not self.is_ready(area, position):
             return False
         slot = area.slots.get(position)
         # A line of a list becomes the record; one that no list names needs room.
@@ -342,7 +338,7 @@ class Paging(PagingBudget):
 
     def consume(self, area: Area, position: int, cost: int) -> bool:
         """As `take` and `settle` in one, by somebody who never gives it back: no record is kept in between."""
-        if not self._is_there(area, position):
+        if not self.is_ready(area, position):
             return False
         slot = area.slots.get(position) or self.new_slot(area, position, cost)
         slot.payload = None  # so that no list leaves it to a cache
@@ -350,22 +346,11 @@ class Paging(PagingBudget):
         self._forget(slot)
         return True
 
-    def _is_there(self, area: Area, position: int) -> bool:
-        slot = area.slots.get(position)
-        number = position & NUMBER_MASK
-        if (slot is not None and slot.in_flight) or area.is_closed or number in self.deleting:
-            return False
-        for look in area.looks:  # seldom one, so no generator is made for them
-            if number in look.gone:
-                return False
-        return True
-
     def _unlist(self, slot: Slot) -> None:
         """Somebody takes it: take it out of the lists, which may want others."""
         slot.in_flight = True  # first: it is not let go when the last list has let go of it
         for target in slot.area.lists:
-            self.unlink(target, slot.position)
-            if self.forget_question(target, slot.position):
+            if self.unlink(target, slot.position):
                 self.served[target] = None  # what stands behind the question can be had now
                 self.stirred = True
             self.want_if_low(target)

@@ -128,18 +128,9 @@ class Loads:
         limit = min(body_bytes // HEADER_BYTES, _LARGEST_PAGE)
         if level < 0 or limit < 1:
             return None
-        load = Load(
-            area,
-            target=refill.reader,
-            kind=LoadKind.HEAD,
-            level=level,
-            after=after,
-            through=area.last[level],
-            limit=limit,
-            body_bytes=body_bytes,
-            reserved=body_bytes + limit * HEADER_BYTES,
-        )
-        self._paging.charge(Account.LOADING, load.reserved)
+        load = Load(area, target=refill.reader, kind=LoadKind.HEAD, level=level, after=after, through=area.last[level])
+        load.limit, load.body_bytes = limit, body_bytes
+        self._take(load, body_bytes + limit * HEADER_BYTES)
         self._note_unbacked(load)
         return load
 
@@ -254,12 +245,30 @@ class Loads:
 
     def loaded(self, load: Load, found: Iterable[Found], through: int = 0) -> None:
         """Take what a load has read. Of a PAGE: what matched, in order, and up to where it looked."""
-        self._end(load)
-        target = load.target
+        self._release(load)
         if self._refills:
             self._paging.stirred = True  # a queue may be next that has no demand
-        if target.is_closed or load.area.is_closed:
-            return
+        try:  # a look until then: what goes meanwhile is known to have gone
+            if not (load.target.is_closed or load.area.is_closed):
+                self._take_found(load, found, through)
+        finally:
+            load.area.looks.remove(load)
+
+    def failed(self, load: Load) -> None:
+        """The load could not be done; it is planned again when its list is wanting again."""
+        self._release(load)
+        load.area.looks.remove(load)
+        self._paging.wanting.pop(load.target, None)
+        if load.kind is LoadKind.HEAD:
+            self._refills.pop(load.area, None)
+
+    def _release(self, load: Load) -> None:
+        load.target.loading = False
+        self._paging.charge(Account.LOADING, -load.reserved)
+        load.reserved = 0
+
+    def _take_found(self, load: Load, found: Iterable[Found], through: int) -> None:
+        target = load.target
         if load.kind is LoadKind.HEAD:
             self._take_head(load, found, through)
             return
@@ -276,31 +285,12 @@ class Loads:
         if self._paging.first(target) is not None or self._paging.is_at_end(target):
             self._paging.served[target] = None  # or its consumers are to know that there is nothing
 
-    def failed(self, load: Load) -> None:
-        """The load could not be done; it is planned again when its list is wanting again."""
-        self._end(load)
-        self._paging.wanting.pop(load.target, None)
-        if load.kind is LoadKind.HEAD:
-            self._refills.pop(load.area, None)
-
-    def take_served(self) -> list[TargetList]:
-        """The lists whose consumers are to be told; each is returned once."""
-        served = list(self._paging.served)
-        self._paging.served.clear()
-        return served
-
-    def _end(self, load: Load) -> None:
-        load.area.looks.remove(load)
-        load.target.loading = False
-        self._paging.charge(Account.LOADING, -load.reserved)
-        load.reserved = 0
-
     def _take_page(self, load: Load, found: Iterable[Found], through: int) -> None:
         target, level = load.target, load.level
         if target.scans[level] != load.after:
             return  # the list was cut meanwhile: what was read may leave a gap
         for position, cost, payload in found:
-            if not self._paging.is_ready(load, position):
+            if not self._paging.is_ready(load.area, position):
                 continue
             if not self._paging.room_for_entry(target):
                 through = position - 1
@@ -332,7 +322,7 @@ class Loads:
         if refill is None or area.lists or max(area.head_end, load.level << LEVEL_SHIFT) != load.after:
             return  # somebody consumes it meanwhile, or the cache was cut
         for position, cost, payload in found:
-            if not self._paging.is_ready(load, position):
+            if not self._paging.is_ready(load.area, position):
                 continue
             slot = area.slots.get(position)
             if slot is None and payload is not None and cost <= min(self._paging.free, refill.left):
@@ -360,7 +350,7 @@ class Loads:
                 continue  # taken, or cut, meanwhile
             slot = load.area.slots[position]
             slot.lists += 1  # held: it goes from one part of the list to the other
-            self._paging.forget_question(target, position)
+            self._paging.unlink(target, position)
             match = matches.get(position)
             if match is not None:
                 self._append(target, slot, match.payload)
@@ -378,7 +368,6 @@ class Loads:
                 if found is None:  # the row is no message, or its reader would have said so: it is passed over
                     for each in slot.area.lists:
                         self._paging.unlink(each, position)
-                        self._paging.forget_question(each, position)
                     continue
                 if not self._paging.room(slot.cost):
                     return

@@ -1,12 +1,17 @@
 """The memory of a virtual host: who may use how much of it, the threads that load, and the figures.
 
 Promise     What paged queues keep in memory stays within one budget; a list that lacks something, and for which there
-            is room, has a load under way soon.
+            is room, has a load under way soon. What a queue that does not page reserves covers what is on it, but for a
+            message that joins just now: it is reserved in steps, so that most puts do not ask. When no more is to be
+            had, the largest queues that can page are made to, until there is room again.
 State       `_lock` guards the paging state machine, of all queues, and everything below. It is a leaf under the
-            queues' locks, which decide the order of events: see docs/decisions/0733-the-memory-lock-is-a-leaf.md.
+            queues' locks, which decide the order of events: see docs/decisions/0733-the-memory-lock-is-a-leaf.md. A
+            queue reads its own `reserved` under its own lock alone: what is taken back meanwhile is asked for again by
+            the next message.
 Who runs    Two loaders, so that a slow read does not hold up the others. They hold no lock while they read or ask
             selectors, and take a queue's lock, without this one, to notify consumers. Between two loads each does a
-            piece of what others must not do (`do_later`).
+            piece of what others must not do (`do_later`). `reserve` runs under a queue's lock, so it pages no queue;
+            `relieve` runs under no lock, and takes the locks of other queues, one after the other.
 Waiting     Every event that makes a list want something or frees bytes sets `stirred` in its hold, which ends by waking
             a loader. "Why each wait ends" in docs/design/bounded-memory.md has the other waits; `close` ends them all.
 """
@@ -24,10 +29,11 @@ from typing import Final, Protocol
 from .._base.errors import ConsumerNotAdmitted, MessageTooLarge
 from .._base.message import MESSAGE_BYTES
 from .._base.waits import InPieces
+from .._queue.depth_limit import DepthLimit
 from .._queue.state import nap
+from .budget import UNPAGED_SHARE
 from .lists import Paging
 from .loads import Found, Load, LoadKind, Loads
-from .reservation import Reservations
 from .target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Look, TargetList
 
 _log = logging.getLogger("multiqueue.broker")
@@ -38,24 +44,22 @@ _LOADERS: Final = 2
 _EXPIRED_AT_ONCE: Final = 32  # messages: some 5 ms where they go to dead letters
 _MOST_ON_THE_WAY: Final = 8 << 20  # bytes: some 0.3 s of commits of small messages, which others' commits wait for
 _WRITING_SHARE: Final = 1 / 8  # of the budget: what waits for its commit; beyond it, publishers wait
+# Of the budget: what is reserved while no queue pages, for then nothing else wants the rest.
+_SHARE_ALONE: Final = 3 / 4
+_RELIEVED: Final = 3 / 4  # of the share: paging out goes on down to this, so that it is not each message's business
+_LEAST: Final = 1 / 4096  # of the budget, 64 KiB of 256 MiB: what is reserved beyond what a queue uses
+_LARGEST: Final = 1 / 64  # of the budget: the same, at most
 
 
 class AreaReader(Protocol):
-    """A reader of an area: a paged queue."""
+    """A reader of an area, under no lock: see `PagedReader`."""
 
     number: int  # the queue's in the store
 
-    def perform(self, load: Load) -> tuple[list[Found], int]:
-        """Read, without any lock, what a load asks for: what was found, and up to where."""
-
-    def feed(self, target: TargetList) -> None:
-        """A list has something new: tell its consumers."""
-
-    def cancel(self, target: TargetList) -> None:
-        """A list cannot be loaded: cancel its consumers."""
-
-    def expire(self, position: int) -> bool:
-        """A message is past its time: drop it; False when somebody has it, or it is gone."""
+    def perform(self, load: Load) -> tuple[list[Found], int]: ...
+    def feed(self, target: TargetList) -> None: ...
+    def cancel(self, target: TargetList) -> None: ...
+    def expire(self, position: int) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,13 +116,12 @@ class MemoryManager:
         self._threads: list[threading.Thread] = []
         self._pieces: deque[Callable[[], bool]] = deque()  # of what takes long
         self._closed = False
-        self.reservations: Reservations = Reservations(
-            self, self.paging, lambda: bool(self._readers), InPieces(self.do_later)
-        )
+        # Those that have something reserved. Invariant: the sum of it, and what no store can keep, is amounts[UNPAGED].
+        self._holders: dict[DepthLimit, None] = {}
+        self._relieving = InPieces(self.do_later)
         # Invariant: no more than amounts[WRITING]; the rest of that is in memory alone until it is written out.
         self._on_the_way = 0
         self._telling = 0  # lists that were served, and whose consumers are not told yet
-        self.look_for_expired: Callable[[], object] = lambda: None  # drops what has expired in the store alone
 
     def __enter__(self) -> Paging:
         self._lock.acquire()
@@ -172,7 +175,7 @@ class MemoryManager:
         with self as paging:
             paging.set_limit(limit)
             self.largest_body = paging.largest_message - MESSAGE_BYTES
-        self.reservations.relieve()
+        self.relieve()
 
     def check_size(self, size: int, label: str) -> None:
         """Return if a message of this size, in bytes of its body, can be kept. Raises MessageTooLarge: it cannot."""
@@ -185,9 +188,8 @@ class MemoryManager:
 
     def statistics(self) -> MemoryStatistics:
         """The accounts and every target list, at one moment."""
-        self.reservations.trim()
-        with self._lock:
-            paging = self.paging
+        with self as paging:
+            self._trim_locked()
             accounts = {each.name.lower(): paging.amounts[each] for each in Account if each}
             return MemoryStatistics(
                 **accounts,
@@ -210,13 +212,13 @@ class MemoryManager:
             )
 
     @contextmanager
-    def looking(self, area: Area) -> Iterator[Look]:
+    def looking(self, area: Area) -> Iterator[None]:
         """While rows of an area are read without the lock: what goes meanwhile is remembered."""
         look = Look(area)
         with self._lock:
             area.looks.append(look)
         try:
-            yield look
+            yield
         finally:
             with self._lock:
                 area.looks.remove(look)
@@ -341,7 +343,9 @@ class MemoryManager:
         self._tell(served)
 
     def _take_served_locked(self) -> list[TargetList]:
-        served = self._loads.take_served()
+        """The lists whose consumers are to be told by the caller, by `_tell`."""
+        served = list(self.paging.served)
+        self.paging.served.clear()
         self._telling += len(served)
         return served
 
@@ -360,6 +364,79 @@ class MemoryManager:
         """True while consumers are about to be told of what a load has brought."""
         with self._lock:
             return self._telling > 0 or bool(self.paging.served)
+
+    # -- reserving: see `MemoryReservations`
+
+    def reserve(self, holder: DepthLimit) -> bool:
+        with self as paging:
+            use = holder.in_use
+            if use > paging.limit * UNPAGED_SHARE and holder.is_backed():
+                return False  # a store has it already
+            ahead = min(max(use, int(paging.limit * _LEAST)), int(paging.limit * _LARGEST))
+            if self._grant_locked(holder, use + ahead):
+                return True
+            self._trim_locked()
+            return self._grant_locked(holder, use)
+
+    def reserve_anyway(self, holder: DepthLimit) -> None:
+        with self as paging:
+            paging.room(max(holder.in_use - holder.reserved, 0), first=True)
+            self._reserve_locked(holder, max(holder.in_use, holder.reserved))
+
+    def release(self, holder: DepthLimit) -> None:
+        with self:
+            self._reserve_locked(holder, 0)
+
+    def relieve(self, asking: DepthLimit | None = None) -> None:
+        """Have queues page, the largest first, until there is room for the one that asks, and some more."""
+        self._relieving.run(self._relieve(asking))
+
+    def _relieve(self, asking: DepthLimit | None) -> Iterator[None]:
+        """Yields after each queue that was made to page."""
+        tried: set[DepthLimit] = set()
+        while True:
+            with self as paging:
+                need = 0 if asking is None or asking in tried else max(asking.in_use - asking.reserved, 0)
+                most = self._unpaged_share * _RELIEVED - need
+                if paging.amounts[Account.UNPAGED] <= most:
+                    return
+                self._trim_locked()
+                left = [each for each in {*self._holders, asking} - tried if each is not None and each.can_page]
+                if paging.amounts[Account.UNPAGED] <= most or not left:
+                    return
+            largest = max(left, key=lambda each: each.in_use)
+            tried.add(largest)
+            largest.page_out()
+            yield
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self.paging.amounts[Account.UNPAGED] > self.paging.limit
+
+    @property
+    def _unpaged_share(self) -> float:
+        return self.paging.limit * (UNPAGED_SHARE if self._readers else _SHARE_ALONE)
+
+    def _grant_locked(self, holder: DepthLimit, amount: int) -> bool:
+        amount = max(amount, holder.reserved)
+        more = amount - holder.reserved
+        if self.paging.amounts[Account.UNPAGED] + more > self._unpaged_share or not self.paging.room(more):
+            return False
+        self._reserve_locked(holder, amount)
+        return True
+
+    def _trim_locked(self) -> None:
+        """Take back what was reserved and is not in use."""
+        for holder in list(self._holders):
+            self._reserve_locked(holder, min(holder.in_use, holder.reserved))
+
+    def _reserve_locked(self, holder: DepthLimit, amount: int) -> None:
+        self.paging.charge(Account.UNPAGED, amount - holder.reserved)
+        holder.reserved = amount
+        if amount:
+            self._holders[holder] = None
+        else:
+            self._holders.pop(holder, None)
 
     # -- time
 
@@ -428,7 +505,8 @@ class MemoryManager:
             self.paging.check_invariants()
             amounts = self.paging.amounts
             kept = sum(area.slots[each].cost for area in (*self._readers, *self.paging.closing) for each in area.kept)
-            assert amounts[Account.UNPAGED] == self.reservations.reserved_locked() + kept, "reservations do not add up"
+            reserved = sum(holder.reserved for holder in self._holders)
+            assert amounts[Account.UNPAGED] == reserved + kept, "reservations do not add up"
             # What is under way was admitted, perhaps under a higher limit, and ends by itself.
             settled = self.paging.used - amounts[Account.LOADING] - amounts[Account.WRITING]
             assert settled <= self.paging.limit, f"{settled} of {self.paging.limit} bytes"

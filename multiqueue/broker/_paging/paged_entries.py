@@ -12,9 +12,9 @@ Lock order  queue lock -> the memory manager's; queue lock -> the store's (`allo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from .._base.message import MESSAGE_BYTES, Message
 from .._base.ports import AT_ONCE, After
@@ -47,27 +47,12 @@ def cost_of(message: Message, size: int) -> int:
 
 
 class PagedQueue(Protocol):
-    """The work of a queue that pages when its lock is free."""
+    """The work of a queue that pages when its lock is free: see `Spill`."""
 
-    def catch_up(self) -> object:
-        """Adopt what is not adopted, and give the store what is in memory alone."""
-
-    def trim(self) -> object:
-        """Evict what is above the limit of a ring."""
-
-    def report_loss(self, consumer: QueueConsumer) -> object:
-        """Tell that counted messages are lost, and cancel the consumers that would wait for it."""
-
-    def keep_in_memory(self) -> object:
-        """Page no longer, should nothing be on the queue."""
-
-
-class _Past(NamedTuple):
-    """An event in the life of an entry."""
-
-    deliveries: int
-    refused_by: set[int] | None
-    maybe_delivered: bool
+    def catch_up(self) -> object: ...
+    def trim(self) -> object: ...
+    def report_loss(self, consumer: QueueConsumer) -> object: ...
+    def keep_in_memory(self) -> object: ...
 
 
 class PagedEntries(EntrySource):
@@ -90,7 +75,7 @@ class PagedEntries(EntrySource):
         self.assignments = Assignments(self.area, memory)
         self.taken: dict[int, Entry] = {}  # by position: with consumers, seized, or held until their time
         # Of what is ready and has a past: deliveries, which consumers refused it, doubt. The store may not know of it.
-        self._returned: dict[int, _Past] = {}
+        self._returned: dict[int, tuple[int, set[int] | None, bool]] = {}
         self._expiries = Deadlines(self)  # of what the store does not have
         self._holds = Deadlines(self)
         # What was in memory when the queue began to page and is not adopted yet; None when that is nothing.
@@ -104,14 +89,9 @@ class PagedEntries(EntrySource):
         if self._coming is not None and not self._coming.goes_before(entry):
             self._coming.add(entry)
             self.adopt_some(_ADOPTED_BY_A_PUT)
-            if self._memory.writes_too_much:
-                after.append(self._paged.catch_up)
-            return None
-        position = self._place(entry)
-        self._keep_past(entry)
-        with self._memory as paging:
-            paging.arrive(self.area, position, cost_of(entry.message, entry.size), entry, backed=entry.is_stored)
-        if not entry.is_stored and self._memory.writes_too_much:
+        else:
+            self._arrive(entry)
+        if not (entry.is_stored and self._coming is None) and self._memory.writes_too_much:
             after.append(self._paged.catch_up)
         return None
 
@@ -123,8 +103,7 @@ class PagedEntries(EntrySource):
             self.assignments.enter(consumer, is_here=True)
         if len(old.entries):
             browsers = [consumer for consumer in consumers if not consumer.acquires]
-            targets = [(self.assignments.target_of(browser), browser) for browser in browsers]
-            seen = [(target, old.has_seen(browser)) for target, browser in targets if target]
+            seen = [(target, old.has_seen(each)) for each in browsers if (target := self.assignments.target_of(each))]
             counters = self._queue.counters
             cost = counters.depth_bytes + MESSAGE_BYTES * counters.depth
             self._coming = Coming(old, seen, self._memory, self.area, cost)
@@ -144,13 +123,11 @@ class PagedEntries(EntrySource):
     def is_whole(self) -> bool:
         return self._coming is None
 
-    def _adopt(self, entry: Entry, seen_by: list[TargetList]) -> None:
-        position, cost = self._place(entry), cost_of(entry.message, entry.size)
+    def _adopt(self, entry: Entry, seen_by: Collection[TargetList]) -> None:
         if entry.state is EntryState.AVAILABLE:
-            self._keep_past(entry)
-            with self._memory as paging:
-                paging.arrive(self.area, position, cost, entry, backed=entry.is_stored, seen_by=seen_by)
+            self._arrive(entry, seen_by)
         else:
+            position, cost = self._place(entry), cost_of(entry.message, entry.size)
             self.taken[position] = entry
             share = self.assignments.share_of(entry.owner)
             with self._memory as paging:
@@ -159,6 +136,12 @@ class PagedEntries(EntrySource):
             self._holds.add(entry.held_until, entry)
         if entry.expires_at is not None and self.note_expiry(entry, entry.expires_at):
             self._queue.visit_by(entry.expires_at)
+
+    def _arrive(self, entry: Entry, seen_by: Collection[TargetList] = ()) -> None:
+        position, cost = self._place(entry), cost_of(entry.message, entry.size)
+        self._keep_past(entry)
+        with self._memory as paging:
+            paging.arrive(self.area, position, cost, entry, backed=entry.is_stored, seen_by=seen_by)
 
     def _place(self, entry: Entry) -> int:
         if self._own_rows is not None:
@@ -292,11 +275,8 @@ class PagedEntries(EntrySource):
 
     def deliveries(self) -> list[tuple[int, int]]:
         unbacked = self.area.unbacked
-        counts = {
-            position: past.deliveries
-            for position, past in self._returned.items()
-            if past.deliveries and position not in unbacked
-        }
+        returned = self._returned.items()
+        counts = {position: count for position, (count, _, _) in returned if count and position not in unbacked}
         for position, entry in self.taken.items():
             if entry.is_stored and entry.delivery_count:
                 counts[position] = entry.delivery_count
@@ -318,7 +298,7 @@ class PagedEntries(EntrySource):
 
     def _keep_past(self, entry: Entry) -> None:
         if entry.delivery_count or entry.refused_by or entry.maybe_delivered:
-            self._returned[entry.position] = _Past(entry.delivery_count, entry.refused_by, entry.maybe_delivered)
+            self._returned[entry.position] = entry.delivery_count, entry.refused_by, entry.maybe_delivered
 
     def _remember(self, entry: Entry) -> None:
         """Tell an entry that was read from the store what has happened to it since."""
@@ -437,7 +417,7 @@ class PagedEntries(EntrySource):
     @property
     def is_overfull(self) -> bool:
         """True when what no store can keep has filled the memory."""
-        return bool(self.area.kept) and self._memory.reservations.is_exhausted
+        return bool(self.area.kept) and self._memory.is_exhausted
 
     def close(self, after: After) -> None:
         for position in [position for position, entry in self.taken.items() if entry.is_ready]:

@@ -1,9 +1,10 @@
 """Reading a paged queue: what loads, gets, management and time ask for, from the store and from memory.
 
 Promise     What is read is what stands on the queue: a message that the store does not have yet is merged in at its
-            place, and one that goes meanwhile is refused when it is claimed.
+            place. What is read is claimed under the queue's lock before anything is done to it, so what has gone
+            meanwhile is left alone.
 Who runs    Nothing in here is called with a lock held; the memory manager's is taken for moments, and the queue's to
-            tell its consumers.
+            tell its consumers, to adopt, and to take messages out.
 Failures    A row that is no message is logged and passed over: it blocks no consumer, and stays in the store. Where
             the store itself cannot be read, or does not show a message that was not taken, the get fails, and
             consumers are cancelled.
@@ -12,33 +13,38 @@ Failures    A row that is no message is logged and passed over: it blocks no con
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
 
-from multiqueue.store import Header, StoreDamaged
+from multiqueue.store import Commit, Header, StoreDamaged, StoreError
 
 from .._base.message import MESSAGE_BYTES
 from .._base.message_codec import decode_message
 from .._base.outcome import DeadLetterReason
 from .._base.ports import After
+from .._base.settings import QueueKind
+from .._base.waits import InPieces
 from .._queue.consumer import Predicate, QueueConsumer
 from .._queue.entry import Entry
 from .._queue.ports import Rows
 from .._queue.queue import BrokerQueue
+from .._queue.state import FEW, nap
 from .._selector.selector import Selector
 from .loads import Found, Load, LoadKind
 from .memory import MemoryManager
 from .paged_entries import PagedEntries, cost_of
-from .target_list import LEVEL_SHIFT, Look, TargetList, number_of
+from .target_list import LEVEL_SHIFT, TargetList, number_of
 
 _log = logging.getLogger("multiqueue.broker")
 
 _T = TypeVar("_T")
 
-_PAGE: Final = 256  # headers that management looks at between two holds
+_SLICE: Final = 256  # messages that are adopted, looked at or purged between two holds: 1 to 3 ms
+_SLICES_ON_THE_WAY: Final = 4  # of a purge, to the store: some 20 ms that other commits wait
 
 
 def acting(queue: BrokerQueue) -> AbstractContextManager[After]:
@@ -48,44 +54,38 @@ def acting(queue: BrokerQueue) -> AbstractContextManager[After]:
 
 @dataclass(eq=False)
 class PagedReader:
-    """Reads one queue while it pages, for its `Pager` and `PagedQueue`, and tells its consumers."""
+    """Reads one queue while it pages, and tells its consumers: its `AreaReader`, and the `Walk` of management."""
 
     _queue: BrokerQueue
-    _source: PagedEntries
+    source: PagedEntries
     _memory: MemoryManager
-    _rows: Rows
+    rows: Rows
     _told: set[int] = field(default_factory=set)  # positions of what time has met and could not read
 
     def __post_init__(self) -> None:
-        self._area = self._source.area
-        self._store = self._rows.store
-        self.number: int = self._rows.number
+        self._area = self.source.area
+        self._store = self.rows.store
+        self.number: int = self.rows.number
         self._extra = {"queue": self._queue.name}  # of what is logged
+        self._trimming = InPieces(self._memory.do_later)
 
     # -- telling consumers
 
     def feed(self, target: TargetList) -> None:
         """A load has brought something, or all that there is: notify as many as it may be enough for."""
+        state = self._queue.state
         after: After = []
-        with self._queue.state.lock:  # as `acting`, without its calls: each load ends here
-            if self._is_current():
-                self._feed_locked(target, after)
+        with state.lock:  # as `acting`, without its calls: each load ends here
+            if self._is_current() and target.browses:
+                state.tell_browsers(after)
+            elif self._is_current():
+                count = target.direct
+                waiting = self._consumers_of(target, state.consumers.interested())
+                for consumer in waiting[:count]:
+                    state.notify(consumer, after)
+                for consumer in waiting[count : count + 1]:
+                    self.source.look_for_loss(consumer, after)
         self._queue.callbacks.act(after)
-
-    def _feed_locked(self, target: TargetList, after: After) -> None:
-        state, target_of = self._queue.state, self._source.assignments.target_of
-        if target.browses:
-            state.tell_browsers(after)
-            return
-        count = target.direct
-        for consumer in list(state.consumers.interested()):
-            if target_of(consumer) is not target:
-                continue
-            if count <= 0:
-                self._source.look_for_loss(consumer, after)
-                return
-            state.notify(consumer, after)
-            count -= 1
 
     def cancel(self, target: TargetList) -> None:
         """Cancel the consumers of a list: the store cannot be read for them. What they have is theirs to settle."""
@@ -93,41 +93,47 @@ class PagedReader:
             if self._is_current():
                 self._cancel_locked(target, after)
 
-    def _cancel_locked(self, target: TargetList, after: After) -> None:
-        state, target_of = self._queue.state, self._source.assignments.target_of
-        for consumer in [each for each in state.consumers if target_of(each) is target]:
+    def _cancel_locked(self, target: TargetList | None, after: After) -> None:
+        state = self._queue.state
+        for consumer in self._consumers_of(target, state.consumers):
             state.remove_consumer(consumer, after)
             after.append(consumer.cancelled)
+
+    def _consumers_of(self, target: TargetList | None, consumers: Iterable[QueueConsumer]) -> list[QueueConsumer]:
+        target_of = self.source.assignments.target_of
+        return [each for each in consumers if target_of(each) is target]
 
     def _is_current(self) -> bool:
         """True while the queue pages by this source. The lock is held."""
         state = self._queue.state
         source: object = state.source
-        return source is self._source and not state.deleted
+        return source is self.source and not state.deleted
+
+    def adopt_some(self) -> bool:
+        """Adopt a slice, and tell who may have it; True when there is more."""
+        state = self._queue.state
+        with acting(self._queue) as after:
+            count = self.source.adopt_some(_SLICE) if self._is_current() else 0
+            if count:
+                state.tell_browsers(after)
+                state.pass_baton(after, count)
+        return count > 0 and not self.source.is_whole
+
+    # -- what is lost
 
     def report_loss(self, consumer: QueueConsumer) -> None:
+        """Tell that counted messages are lost, and cancel the consumers that would wait for it."""
+        if error := self.loss(consumer):
+            _log.error("%s; its consumers are cancelled", error, extra=self._extra)
+
+    def loss(self, consumer: QueueConsumer | None = None) -> StoreDamaged | None:
+        """The error for a get, or for a consumer whose list is cancelled, where nothing is left of what is counted."""
         with acting(self._queue) as after:
-            if not self._is_current() or not self._source.has_lost(consumer):
-                return
-            lost, target = self._queue.state.counters.available, self._source.assignments.target_of(consumer)
-            assert target is not None, "what has lost something has a list"
-            self._cancel_locked(target, after)
-        _log.error("%s; its consumers are cancelled", self._loss_of(lost), extra=self._extra)
-
-    # -- gets without a consumer
-
-    def load_for_get(self) -> bool:
-        target = self._source.list_for_get
-        return target is not None and self._memory.load_now(target)
-
-    def check_for_loss(self) -> None:
-        with self._queue.state.lock:
-            has_lost = self._is_current() and self._source.has_lost()
-            lost = self._queue.state.counters.available if has_lost else 0
-        if lost:
-            raise self._loss_of(lost)
-
-    def _loss_of(self, lost: int) -> StoreDamaged:
+            if not self._is_current() or not self.source.has_lost(consumer):
+                return None
+            lost = self._queue.state.counters.available
+            if consumer is not None:
+                self._cancel_locked(self.source.assignments.target_of(consumer), after)
         return StoreDamaged(
             f"{lost} messages of {self._queue.label} are gone from the store without being settled;"
             " `multiqueue store check` looks for more"
@@ -135,7 +141,12 @@ class PagedReader:
 
     # -- loads
 
+    def load_for_get(self) -> bool:
+        target = self.source.list_for_get
+        return target is not None and self._memory.load_now(target)
+
     def perform(self, load: Load) -> tuple[list[Found], int]:
+        """Read what a load asks for: what was found, and up to where."""
         # Before the store is read: what has no payload any more was written out since, and the store shows it.
         in_memory = {slot.position: slot.payload for slot in load.unbacked if slot.payload is not None}
         if load.kind in (LoadKind.PAGE, LoadKind.HEAD):
@@ -143,21 +154,15 @@ class PagedReader:
             in_memory = {position: entry for position, entry in in_memory.items() if position <= through}
         else:
             headers, through = self._headers(load.positions), 0
-            missing = [each for each in load.positions if each not in headers and each not in in_memory]
-            self._check(load, missing, "header")
-        selector = load.target.selector
-        if load.kind is LoadKind.BODIES:
-            found = self._loaded(load, headers)
-        elif selector is None:
-            found = self._unasked(load, headers)
+            self._check([each for each in load.positions if each not in headers and each not in in_memory], "header")
+        selector, matches = load.target.selector, self._queue.callbacks.matches
+        if selector is not None and load.kind is not LoadKind.BODIES:
+            found = list(self._matching(headers, selector))
         else:
-            found = list(self._matching(load, headers, selector))
-        matches = self._queue.callbacks.matches
-        found += [
-            Found(position, cost_of(entry.message, entry.size), entry)
-            for position, entry in in_memory.items()
-            if position not in headers and (selector is None or matches(selector, entry.message))
-        ]
+            found = self._loaded(headers, load)
+        for position, entry in in_memory.items():
+            if position not in headers and (selector is None or matches(selector, entry.message)):
+                found.append(Found(position, cost_of(entry.message, entry.size), entry))
         return sorted(found), through
 
     def _page(self, level: int, after: int, limit: int, through: int) -> tuple[dict[int, Header], int]:
@@ -168,19 +173,19 @@ class PagedReader:
             through = min(through, base | page[-1].id)
         return {base | header.id: header for header in page if base | header.id <= through}, through
 
-    def _bodies(self, look: Look, headers: dict[int, Header]) -> dict[int, bytes]:
+    def _bodies(self, headers: dict[int, Header]) -> dict[int, bytes]:
         """The bodies that belong to headers, by number, of those that are still there. Raises as `_check`."""
         bodies = self._store.read([header.id for header in headers.values()]) if headers else {}
         if len(bodies) < len(headers):
-            self._check(look, [each for each, header in headers.items() if header.id not in bodies], "body")
+            self._check([each for each, header in headers.items() if header.id not in bodies], "body")
         return bodies
 
-    def _check(self, look: Look, missing: list[int], what: str) -> None:
+    def _check(self, missing: list[int], what: str) -> None:
         """Return if messages that the store lacks have gone since the look began, else raise StoreDamaged."""
         if not missing:
             return
         with self._memory as paging:
-            lost = [number_of(position) for position in missing if paging.is_ready(look, position)]
+            lost = [number_of(position) for position in missing if paging.is_ready(self._area, position)]
         if lost:
             more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
             raise StoreDamaged(
@@ -188,21 +193,19 @@ class PagedReader:
                 " without being settled; `multiqueue store check` looks for more"
             )
 
-    def _unasked(self, load: Load, headers: dict[int, Header]) -> list[Found]:
-        """All of a page, the first of them with their bodies, as far as there is room for these."""
+    def _loaded(self, headers: dict[int, Header], load: Load) -> list[Found]:
+        """All of what a load asks for: of a page, the first with their bodies, as far as there is room for these."""
         affordable: dict[int, Header] = {}
+        others: list[Found] = []
         body_bytes = load.body_bytes
         for position, header in headers.items():
             body_bytes -= _cost(header)
-            if body_bytes < 0:
-                break
-            affordable[position] = header
-        others = [(position, header) for position, header in headers.items() if position not in affordable]
-        return self._loaded(load, affordable) + [Found(position, _cost(header), None) for position, header in others]
-
-    def _loaded(self, look: Look, headers: dict[int, Header]) -> list[Found]:
-        entries = self._entries(headers, self._bodies(look, headers))
-        return [Found(entry.position, _cost(headers[entry.position]), entry) for entry in entries]
+            if body_bytes >= 0 or load.kind is LoadKind.BODIES:
+                affordable[position] = header
+            else:
+                others.append(Found(position, _cost(header), None))
+        entries = self._entries(affordable, self._bodies(affordable))
+        return [Found(entry.position, _cost(affordable[entry.position]), entry) for entry in entries] + others
 
     def _entries(self, headers: dict[int, Header], bodies: dict[int, bytes]) -> Iterator[Entry]:
         for position, header in headers.items():
@@ -211,11 +214,11 @@ class PagedReader:
             if entry is not None:
                 yield entry
 
-    def _matching(self, look: Look, headers: dict[int, Header], selector: Predicate) -> Iterator[Found]:
+    def _matching(self, headers: dict[int, Header], selector: Predicate) -> Iterator[Found]:
         for position, header in headers.items():
             body: bytes | None = b""
             if not isinstance(selector, Selector):  # a predicate may look at it
-                body = self._bodies(look, {position: header}).get(header.id)
+                body = self._bodies({position: header}).get(header.id)
             if body is None:
                 continue
             message = self._read(position, partial(decode_message, header.properties, body))
@@ -244,13 +247,15 @@ class PagedReader:
     def pages(self, *, bodies: bool, lowest_first: bool = False) -> Iterator[list[Entry]]:
         """The messages on the queue now, page by page in service order; `lowest_first` turns the levels round.
 
-        Entries that somebody has are the very objects that he has. Ready ones may be objects made for this: claim one
-        before the next page is asked for.
+        Everything is adopted before; empty pages come meanwhile. Entries that somebody has are the very objects that he
+        has. Ready ones may be objects made for this: claim one before the next page is asked for.
         """
+        while self.adopt_some():
+            nap()
+            yield []
         with self._queue.state.pinned():
             with self._memory:
-                ends = list(self._area.last)
-            levels = list(enumerate(ends))
+                levels = list(enumerate(self._area.last))
             for level, end in reversed(levels) if lowest_first else levels:
                 after = level << LEVEL_SHIFT
                 while after < end:
@@ -258,20 +263,20 @@ class PagedReader:
 
     def _one_page(self, level: int, after: int, end: int, bodies: bool) -> Generator[list[Entry], None, int]:
         area = self._area
-        with self._memory.looking(area) as look:
+        with self._memory.looking(area):
             with self._memory:
-                alone = area.unbacked.between(after, end, _PAGE)
+                alone = area.unbacked.between(after, end, _SLICE)
                 here = {position: area.slots[position].payload for position in alone}
-                end = alone[-1] if len(alone) == _PAGE else end
-            headers, through = self._page(level, after, _PAGE, end)
-            read = self._bodies(look, headers) if bodies else {}
+                end = alone[-1] if len(alone) == _SLICE else end
+            headers, through = self._page(level, after, _SLICE, end)
+            read = self._bodies(headers) if bodies else {}
             batch: list[Entry] = [
                 entry for position, entry in here.items() if position <= through and position not in headers
             ]
             with self._memory as paging:
-                ready = {position for position in headers if paging.is_ready(look, position)}
+                ready = {position for position in headers if paging.is_ready(area, position)}
             for position, header in headers.items():
-                entry = self._source.taken.get(position)
+                entry = self.source.taken.get(position)
                 if entry is None and position in ready and (not bodies or header.id in read):
                     entry = self._entry(position, header, read.get(header.id, b""))
                 if entry is not None:
@@ -280,22 +285,122 @@ class PagedReader:
             yield batch
         return through  # for the next page, which begins behind it
 
+    # -- taking out
+
+    def purge(self, stop: Callable[[], bool]) -> int:
+        """As `Walk.purge`. First what the store does not show: should it be written out meanwhile, the store shows it
+        afterwards.
+        """
+        state, area, count = self._queue.state, self._area, 0
+        while self.adopt_some():
+            if stop():
+                return count
+            nap()
+        now = state.clock()
+        with state.lock:
+            taken = list(self.source.taken.items())
+            with self._memory:
+                ends, alone = list(area.last), list(area.unbacked)
+        known = alone + [position for position, entry in taken if entry.is_ready]
+        for begin in range(0, len(known), _SLICE):
+            if stop():
+                return count
+            with acting(self._queue) as after:
+                found = [self.source.get(position) for position in known[begin : begin + _SLICE]]
+                entries = [each for each in found if each and (each.expires_at is None or each.expires_at > now)]
+                gone = state.purge(entries, after)
+            self._queue.dead_letters.forget(gone)
+            count += len(gone)
+        for end in ends:
+            count += self._purge_level(end, stop)
+        return count
+
+    def _purge_level(self, end: int, stop: Callable[[], bool]) -> int:
+        """As `purge`, of what the store has of one level up to its end."""
+        rows, state = self.rows, self._queue.state
+        level, wall_now = end >> LEVEL_SHIFT, rows.host.wall_clock()
+        count, position = 0, level << LEVEL_SHIFT
+        commits: deque[Commit] = deque()  # what other publishers' commits wait for is bounded
+        while position < end and not (stop() or state.deleted):
+            with self._memory.looking(self._area):
+                page = rows.store.outlines(rows.number, number_of(position), _SLICE, wall_now, level=level)
+                found = [(level << LEVEL_SHIFT | each.id, each.size) for each in page]
+                with acting(self._queue) as after:
+                    gone, size = self.source.consume_all([each for each in found if each[0] <= end])
+                    if gone:
+                        state.have_gone(len(gone), size, after)
+            count += len(gone)
+            commit = rows.delete([number_of(each) for each in gone]) if gone else None
+            if commit is not None and rows.host.may_wait:
+                commits.append(commit)
+                if len(commits) > _SLICES_ON_THE_WAY:
+                    with suppress(StoreError):  # the thread that waits for it is told
+                        commits.popleft().wait()
+            if len(page) < _SLICE:
+                break
+            position = found[-1][0]
+        return count
+
+    def drop_each(self, reason: DeadLetterReason) -> int:
+        dropped = 0
+        for batch in self.pages(bodies=True):
+            for entry in batch:
+                dropped += self._drop(entry, reason)
+                if not dropped % FEW:
+                    nap()
+        return dropped
+
+    def trim(self) -> None:
+        """Evict what is above the limit of a ring: from the head, or from the lowest level."""
+        if not self._trimming.goes_on:
+            is_head = self._queue.settings.kind is QueueKind.STANDARD
+            self._trimming.run(self._trim_head() if is_head else self._trim_levels())
+
+    def _trim_levels(self) -> Iterator[None]:
+        for batch in self.pages(bodies=True, lowest_first=True):
+            for begin in range(0, len(batch) or 1, FEW):
+                for entry in batch[begin : begin + FEW]:
+                    if not self._queue.state.limit.is_exceeded():
+                        return
+                    self._drop(entry, DeadLetterReason.MAXLEN)
+                yield
+                nap()
+
+    def _trim_head(self) -> Iterator[None]:
+        """Evict from the head; yields after some that were in memory, and after a load."""
+        state = self._queue.state
+        while True:
+            with acting(self._queue) as after:
+                victim, may_come = None, True
+                for _ in range(FEW):
+                    if not state.limit.is_exceeded() or state.deleted:
+                        may_come = False
+                        break
+                    victim, may_come = state.evict_head(after)
+                    if victim is None:
+                        break
+            if victim is None and not (may_come and self.load_for_get()):
+                return
+            yield
+            nap()
+
     def expire(self, position: int) -> bool:
-        with self._queue.state.pinned(), self._memory.looking(self._area) as look:
+        """Drop a message that is past its time; False when somebody has it, or it is gone."""
+        with self._queue.state.pinned(), self._memory.looking(self._area):
             try:
                 headers = self._headers([position])
-                bodies = self._bodies(look, headers)
+                bodies = self._bodies(headers)
                 with self._memory as paging:
-                    is_ready = paging.is_ready(look, position)
+                    is_ready = paging.is_ready(self._area, position)
                 entries = self._entries(headers, bodies) if is_ready else ()
-                return any(self.drop(entry, DeadLetterReason.EXPIRED) for entry in entries)
+                return any(self._drop(entry, DeadLetterReason.EXPIRED) for entry in entries)
             except StoreDamaged as error:
                 if position not in self._told:  # time comes again and again
                     self._told.add(position)
                     self._complain("message %d does not expire", number_of(position), error)
                 return False
 
-    def drop(self, entry: Entry, reason: DeadLetterReason | None) -> bool:
+    def _drop(self, entry: Entry, reason: DeadLetterReason) -> bool:
         """Drop an entry that was read; False when somebody has it, or it is gone."""
         with acting(self._queue) as after:
             return self._queue.state.drop(entry, reason, after)
@@ -303,7 +408,7 @@ class PagedReader:
     # -- details
 
     def _entry(self, position: int, header: Header, body: bytes) -> Entry | None:
-        entry = self._read(position, partial(self._queue.joining.recovered, self._rows, header, body))
+        entry = self._read(position, partial(self._queue.joining.recovered, self.rows, header, body))
         if entry is not None:
             entry.position = position
             entry.level = position >> LEVEL_SHIFT

@@ -15,17 +15,20 @@ Who runs    The publisher that wanted room, under no lock. On a thread that must
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final
 
-from multiqueue.store import Level, StoreDamaged, StoreError
+from multiqueue.store import Commit, Level, Put, StoreDamaged, StoreError
 
+from .._base.message_codec import encode_message
 from .._base.outcome import DeadLetterReason
 from .._base.ports import AT_ONCE
 from .._base.settings import QueueKind
 from .._base.waits import may_take_long
 from .._queue.consumer import QueueConsumer
+from .._queue.entry import Entry
 from .._queue.entry_source import ResidentEntries
 from .._queue.ports import Rows
 from .._queue.queue import BrokerQueue
@@ -33,20 +36,12 @@ from .._queue.state import nap
 from .memory import MemoryManager
 from .paged_entries import PagedEntries
 from .reader import PagedReader, acting
-from .target_list import LEVEL_SHIFT
-from .writer import PagedWriter
+from .target_list import LEVEL_SHIFT, number_of
 
-_SLICE: Final = 256  # entries that are adopted in one hold of the queue's lock: some 3 ms
-_PIECE: Final = 512  # rows of one submission where others wait meanwhile: some 5 ms
+_BATCH: Final = 1000  # rows of one submission
+_PIECE: Final = 512  # the same where others wait meanwhile: some 5 ms
+_SLICE: Final = 256  # messages that are known to be written, in one hold of the locks: a millisecond
 _log = logging.getLogger("multiqueue.broker")
-
-
-class _Period(NamedTuple):
-    """The paging of one queue, from when it begins until the queue is back in memory."""
-
-    source: PagedEntries
-    reader: PagedReader
-    writer: PagedWriter
 
 
 class Spill:
@@ -59,7 +54,7 @@ class Spill:
         # The other kinds need all their entries to know which is next.
         kinds = (QueueKind.STANDARD, QueueKind.PRIORITY)
         self._may_page = queue.settings.kind in kinds and not queue.settings.has_groups
-        self._period: _Period | None = None
+        self._period: PagedReader | None = None  # while the queue pages, until it is back in memory
         self._is_catching_up = False  # a loader is, or a commit that it goes on with. Guarded by the queue's lock
         self._keep_in_memory_locked()
 
@@ -67,11 +62,8 @@ class Spill:
         """Keep everything in memory from now on, nothing being on the queue, or the queue being new."""
         state, is_stored = self._queue.state, self._queue.journal is not None and self._may_page
         self._queue.keep_in_memory(self._memory.paging.departed if is_stored else None)
-        state.limit.keep_within(
-            self._memory.reservations,
-            self.page_out if self._may_page else None,
-            lambda: is_stored and not state.pins,
-        )
+        page_out = self.page_out if self._may_page else None
+        state.limit.keep_within(self._memory, page_out, lambda: is_stored and not state.pins)
 
     # -- opening
 
@@ -79,7 +71,7 @@ class Spill:
         journal = self._queue.journal
         if journal is None or not self._may_page:
             return False
-        source, counters = self._begin(journal).source, self._queue.state.counters
+        source, counters = self._begin(journal), self._queue.state.counters
         last = source.area.last
         for level in levels:
             if not 0 <= level.level < len(last):
@@ -89,7 +81,7 @@ class Spill:
                 )
             last[level.level] = level.level << LEVEL_SHIFT | level.last
             counters.arrived(level.messages, level.bytes)
-        self._memory.reservations.relieve()  # with a queue that pages there is less for others
+        self._memory.relieve()  # with a queue that pages there is less for others
         return True
 
     def check_size(self, size: int) -> None:
@@ -101,12 +93,12 @@ class Spill:
     def relieve(self) -> None:
         state = self._queue.state
         limit = state.limit
-        self._memory.reservations.relieve(limit if limit.is_reserving else None)
+        self._memory.relieve(limit if limit.is_reserving else None)
         with self._queue.state.lock:
             # Others have all that they may have, and the share has room: it is what pages that takes the rest.
             must_page = limit.can_page and not limit.reserve()
         if must_page and self.page_out():
-            self._memory.reservations.relieve()  # with a queue that pages there is less for others
+            self._memory.relieve()  # with a queue that pages there is less for others
         with acting(self._queue) as after:
             if limit.seek_room(after):
                 state.visit_by(AT_ONCE)
@@ -134,31 +126,28 @@ class Spill:
         if period is None:
             return
         if may_take_long():
-            while self._adopt_some():
+            while period.adopt_some():
                 nap()
             with suppress(StoreError):  # it stays in memory; a publisher of something that must be stored is told
-                for commit in period.writer.write_out():
+                for commit in self._write_out(period):
                     commit.wait()  # so this publisher does not outrun the store
             self._let_publishers_go_on()
             return
         with state.lock:
-            is_first = not self._is_catching_up
-            self._is_catching_up = True
-        is_more = is_first and self._go_on()
-        with state.lock:
-            is_behind = self._memory.writes_too_much or not period.source.is_whole
-            if self._is_catching_up and is_behind and not state.deleted:
+            is_first, self._is_catching_up = not self._is_catching_up, True
+            if (self._memory.writes_too_much or not period.source.is_whole) and not state.deleted:
                 state.limit.fall_behind()
-        if is_more:
+        if is_first and self._go_on():
             self._memory.do_later(self._go_on)
 
     def _go_on(self) -> bool:
         """A piece of catching up; True when the next one can follow at once. A commit calls for the next otherwise."""
+        period, commit = self._period, None
         try:
-            if self._adopt_some():
-                return True
-            period = self._period
-            commit = None if period is None else next(period.writer.write_out(_PIECE), None)
+            if period is not None:
+                if period.adopt_some():
+                    return True
+                commit = next(self._write_out(period, _PIECE), None)
             if commit is not None:
                 commit.add_done_callback(self._written_some)
         except BaseException as error:
@@ -180,18 +169,6 @@ class Spill:
         with acting(self._queue) as after:
             self._is_catching_up = self._is_catching_up and not is_done
             self._queue.state.limit.catch_up(after)
-
-    def _adopt_some(self) -> bool:
-        """Adopt a slice, and tell who may have it; True when there is more."""
-        period, state = self._period, self._queue.state
-        if period is None:
-            return False
-        with acting(self._queue) as after:
-            count = 0 if state.deleted else period.source.adopt_some(_SLICE)
-            if count:
-                state.tell_browsers(after)
-                state.pass_baton(after, count)
-        return count > 0 and not period.source.is_whole
 
     def keep_in_memory(self) -> None:
         """Page no longer if nothing is on the queue and nothing reads it. Under no lock."""
@@ -229,7 +206,7 @@ class Spill:
         # Objects of this process: memory alone can keep them.
         return first is None or isinstance(first.message.body, bytes | bytearray | memoryview)
 
-    def _begin(self, rows: Rows) -> _Period:
+    def _begin(self, rows: Rows) -> PagedEntries:
         """Page from now on. The lock is held, or the queue is new."""
         queue, memory, state = self._queue, self._memory, self._queue.state
         source = PagedEntries(state, queue.name, memory, self, rows if queue.journal is None else None)
@@ -241,10 +218,79 @@ class Spill:
         assert isinstance(old, ResidentEntries)
         source.adopt(old, list(state.consumers))
         queue.dead_letters.rows = rows
-        writer = PagedWriter(queue, source, memory, rows, reader, self._adopt_some)
-        state.walk = writer
-        self._period = _Period(source, reader, writer)
-        return self._period
+        state.walk = self._period = reader
+        return source
+
+    # -- writing out
+
+    def _write_out(self, period: PagedReader, most: int = _BATCH) -> Iterator[Commit]:
+        """Hand in what is in memory alone, and not on its way already: the commit of one batch after the other.
+
+        It stays in memory until the store has it, and is deleted there when it was settled before that.
+        """
+        area = period.source.area
+        while True:
+            with self._memory as paging:
+                batch = [area.slots[each].payload for each in paging.begin_writing_out(area, most)]
+            if not batch:
+                return
+            entries: list[Entry] = []
+            puts: list[Put] = []
+            try:
+                for entry in batch:
+                    put = self._put_of(entry, period.rows)
+                    if put is None:
+                        self._not_written(period, [entry], for_good=True)
+                    else:
+                        entries.append(entry)
+                        puts.append(put)
+                written, failed = partial(self._written, period, entries), partial(self._not_written, period, entries)
+                commit = period.rows.submit(puts, written, failed) if puts else None
+            except BaseException:
+                self._not_written(period, batch)
+                raise
+            if commit is not None:
+                yield commit
+
+    def _put_of(self, entry: Entry, rows: Rows) -> Put | None:
+        """The row of an entry; None when no store can keep it, or it could not be loaded again."""
+        message, host = entry.message, rows.host
+        body = message.body
+        if entry.size > self._memory.largest_body or not isinstance(body, bytes | bytearray | memoryview):
+            return None
+        try:
+            properties = encode_message(message, None if entry.held_until is None else host.wall_time(entry.held_until))
+        except TypeError:
+            return None
+        return Put(
+            rows.number,
+            properties,
+            bytes(body),
+            level=entry.level,
+            expires_at=None if entry.expires_at is None else host.wall_time(entry.expires_at),
+            transient=True,
+            id=entry.number,
+        )
+
+    def _written(self, period: PagedReader, entries: list[Entry]) -> None:
+        """On the store's thread: what was settled meanwhile must go there as well."""
+        settled: list[int] = []
+        for begin in range(0, len(entries), _SLICE):
+            with self._queue.state.lock, self._memory as paging:
+                for entry in entries[begin : begin + _SLICE]:
+                    entry.is_stored = paging.backed(period.source.area, entry.position)
+                    if not entry.is_stored:
+                        settled.append(number_of(entry.position))
+        if settled:
+            period.rows.delete(settled)
+
+    def _not_written(
+        self, period: PagedReader, entries: Sequence[Entry], error: object = None, *, for_good: bool = False
+    ) -> None:
+        """The store does not take them now, or no store ever: they stay in memory."""
+        with self._memory as paging:
+            for entry in entries:
+                paging.writing_failed(period.source.area, entry.position, for_good=for_good)
 
     # -- while it pages
 
@@ -252,23 +298,24 @@ class Spill:
         period = self._period
         if period is None:
             return False
-        if may_come and (period.reader.load_for_get() or (not period.source.is_whole and self._adopt_some())):
+        if may_come and (period.load_for_get() or (not period.source.is_whole and period.adopt_some())):
             return True
-        period.reader.check_for_loss()
+        if error := period.loss():
+            raise error
         return False
 
     def report_loss(self, consumer: QueueConsumer) -> None:
-        if (period := self._period) is not None:
-            period.reader.report_loss(consumer)
+        if period := self._period:
+            period.report_loss(consumer)
+
+    def trim(self) -> None:
+        if period := self._period:
+            period.trim()
 
     def drop_each(self, reason: DeadLetterReason) -> int:
         period = self._period
-        return 0 if period is None or self._queue.state.deleted else period.writer.drop_each(reason)
-
-    def trim(self) -> None:
-        if (period := self._period) is not None:
-            period.writer.trim()
+        return 0 if period is None or self._queue.state.deleted else period.drop_each(reason)
 
     def expire(self) -> None:
-        if self._period is not None:
-            self._memory.look_for_expired()
+        if period := self._period:
+            period.rows.host.drop_expired()
