@@ -10,12 +10,12 @@ from multiqueue.amqp._server.access import UsersFile as UsersFile
 from multiqueue.amqp._server.config import LimitsSection as LimitsSection
 from multiqueue.amqp._server.config import load_config as load_config
 from multiqueue.amqp._server.connection import ServerConnection as ServerConnection
-from multiqueue.amqp._server.connection_machine import CLOSE as CLOSE
-from multiqueue.amqp._server.connection_machine import DROPS_WHAT_IT_DOES_NOT_KNOW as DROPS_WHAT_IT_DOES_NOT_KNOW
-from multiqueue.amqp._server.connection_machine import MOVES as MOVES
-from multiqueue.amqp._server.connection_machine import ConnectionMachine as ConnectionMachine
-from multiqueue.amqp._server.connection_machine import ConnectionState as ConnectionState
-from multiqueue.amqp._server.connection_machine import check_limit as check_limit
+from multiqueue.amqp._server.handshake import CLOSE as CLOSE
+from multiqueue.amqp._server.handshake import DROPS_WHAT_IT_DOES_NOT_KNOW as DROPS_WHAT_IT_DOES_NOT_KNOW
+from multiqueue.amqp._server.handshake import MOVES as MOVES
+from multiqueue.amqp._server.handshake import ConnectionMachine as ConnectionMachine
+from multiqueue.amqp._server.handshake import ConnectionState as ConnectionState
+from multiqueue.amqp._server.handshake import check_limit as check_limit
 from multiqueue.amqp._server.io_thread import IoThread as IoThread
 from multiqueue.amqp._server.io_thread import Piecework as Piecework
 from multiqueue.amqp._server.read_gate import ReadGate as ReadGate
@@ -31,6 +31,7 @@ from multiqueue.amqp._session import machine as machine
 from multiqueue.amqp._session import transaction as transaction
 from multiqueue.amqp._session.confirms import Confirms as Confirms
 from multiqueue.amqp._session.consumer import ChannelWindow as ChannelWindow
+from multiqueue.amqp._session.consumer import Turns as Turns
 from multiqueue.amqp._session.consumer import Window as Window
 from multiqueue.amqp._session.machine import ChannelEvent as ChannelEvent
 from multiqueue.amqp._session.machine import ChannelMachine as ChannelMachine
@@ -38,7 +39,6 @@ from multiqueue.amqp._session.machine import ChannelState as ChannelState
 from multiqueue.amqp._session.session import HANDLERS as HANDLERS
 from multiqueue.amqp._session.session import SETTLING as SETTLING
 from multiqueue.amqp._session.transaction import SessionTransaction as SessionTransaction
-from multiqueue.amqp._session.turns import Turns as Turns
 from multiqueue.amqp._wire import hot as hot
 from multiqueue.amqp._wire import message as message
 from multiqueue.amqp._wire import methods as methods

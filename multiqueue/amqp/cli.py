@@ -29,8 +29,8 @@ from ..broker import Broker
 from ..errors import MultiQueueError
 from ._server.access import hash_password
 from ._server.config import BrokerConfig, HttpSection, load_config
-from ._server.resources import patient_collector
 from ._server.server import Server, serve
+from ._server.settings import patient_collector
 from ._session.calls import STATUS_QUEUE
 from ._wire.errors import ServerError
 
@@ -195,9 +195,8 @@ def _open(config: BrokerConfig, directory: Path | None) -> Broker:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise ServerError(
-            f"cannot keep messages in {directory}: {error.strerror}; choose another with --data"
-        ) from error
+        why = f"cannot keep messages in {directory}: {error.strerror}; choose another with --data"
+        raise ServerError(why) from error
     try:
         return Broker(data=directory, durability=section.durability, **options)
     except MultiQueueError as error:  # another process has it, or it is damaged
@@ -226,13 +225,13 @@ def status(url: str, as_json: bool) -> None:
     )
     if found["alarms"]:
         click.echo(f"low on {' and '.join(found['alarms'])}: publishers are blocked")
-    rows = [
-        (printable(host), printable(name), *figures.values())
-        for host, each in found["virtual_hosts"].items()
-        for name, figures in each["queues"].items()
-    ]
-    for row in _table([("vhost", "queue", "ready", "unacked", "consumers"), *rows]):
-        click.echo(row)
+    rows: list[tuple[Any, ...]] = [("vhost", "queue", "ready", "unacked", "consumers")]
+    for host, each in found["virtual_hosts"].items():
+        rows += [(printable(host), printable(name), *figures.values()) for name, figures in each["queues"].items()]
+    widths = [max(len(str(cell)) for cell in column) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)]
+        click.echo("  ".join(cells).rstrip())
 
 
 def fetch_status(url: str) -> dict[str, Any]:
@@ -251,34 +250,17 @@ def fetch_status(url: str) -> dict[str, Any]:
             return status
 
 
-def _table(rows: list[tuple[Any, ...]]) -> list[str]:
-    widths = [max(len(str(row[column])) for row in rows) for column in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [
-            str(cell).rjust(width) if isinstance(cell, int) else str(cell).ljust(width)
-            for cell, width in zip(row, widths, strict=True)
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines
-
-
 @broker.command("hash-password")
 def hash_one() -> None:
     """A password's hash, for `password_hash` in the configuration."""
     if sys.stdin is not None and sys.stdin.isatty():
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     else:
-        password = _password_of_a_pipe()
+        line = b"" if sys.stdin is None else sys.stdin.buffer.readline()
+        try:
+            password = line.removesuffix(b"\n").decode()
+        except UnicodeDecodeError:
+            raise ServerError("the password on standard input is not UTF-8") from None
+        if not password:
+            raise ServerError("no password on standard input; give one as a line")
     click.echo(hash_password(password))
-
-
-def _password_of_a_pipe() -> str:
-    line = b"" if sys.stdin is None else sys.stdin.buffer.readline()
-    try:
-        password = line.removesuffix(b"\n").decode()
-    except UnicodeDecodeError:
-        raise ServerError("the password on standard input is not UTF-8") from None
-    if not password:
-        raise ServerError("no password on standard input; give one as a line")
-    return password

@@ -6,6 +6,7 @@ Promises that a session does the same over a socket and in process: of its surro
 from ._session.confirms import CommitReports as CommitReports
 from ._session.confirms import Confirms as Confirms
 from ._session.consumer import SessionConsumer as SessionConsumer
+from ._session.consumer import Turns as Turns
 from ._session.effects import AfterCommit as AfterCommit
 from ._session.effects import Client as Client
 from ._session.effects import Effects as Effects
@@ -18,7 +19,6 @@ from ._session.figures import host_figures as host_figures
 from ._session.session import Session as Session
 from ._session.session import to_wait_for as to_wait_for
 from ._session.session import want as want
-from ._session.turns import Turns as Turns
 from ._wire.errors import reason as reason
 from ._wire.hot import Content as Content
 from ._wire.message import Digests as Digests

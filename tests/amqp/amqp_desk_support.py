@@ -85,7 +85,7 @@ class Desk:
 
     def wait_for_others(self) -> None:
         """Until what runs aside for the connection is back."""
-        while self.connection.offloaded.is_under_way or self.connection._login is not None:
+        while self.connection.committing is not None or self.connection._login is not None:
             self.run()
 
     def say(self, data: bytes) -> None:

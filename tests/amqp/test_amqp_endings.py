@@ -161,7 +161,7 @@ def test_an_end_while_a_method_waits_for_a_publish_is_whole(
     broker.memory.hold()
     client.publish("", "stored", b"behind", channel=3, delivery_mode=2)
     client.send_method(3, commands.Queue.Declare, queue="late", exclusive=True)
-    wait_until_blocked(lambda: bool(connection.offloaded.postponed))
+    wait_until_blocked(lambda: bool(connection.postponed))
     end(server, connection, client)
     broker.memory.release()
     wait_until_nobody_is_connected(server)
@@ -357,9 +357,7 @@ def test_a_server_closes_under_commits(broker: StoredBroker) -> None:
         wait_until_blocked(lambda: broker.memory.statistics().pending_operations == len(clients))
         with Threads(PATIENCE) as threads:
             threads.start(server.close, 5)
-            wait_until_blocked(
-                lambda: all(connection.offloaded.fault is not None for connection in server.connections())
-            )
+            wait_until_blocked(lambda: all(connection.late_fault is not None for connection in server.connections()))
             broker.memory.release()
             for client in clients:
                 try:

@@ -297,7 +297,7 @@ def test_a_server_that_closes_ends_long_work(broker: Broker, monkeypatch: pytest
         client = holder(server)
         (connection,) = server.connections()
         with Threads() as threads:
-            monkeypatch.setattr(server, "_wait_until_gone", lambda connections, timeout: False)
+            monkeypatch.setattr(server._has_ended, "wait_for", lambda predicate, timeout: False)
             Gate(monkeypatch, lambda _: threads.start(server.close))
             connection.io.post(connection.abort)
             wait_until_blocked(lambda: not server.connections())

@@ -417,7 +417,7 @@ def test_a_close_waits_for_a_commit_under_way(broker: Broker, commit_gate: Gate)
     closing = threading.Thread(target=server.close, args=(10,))
     closing.start()
     (connection,) = server.connections()
-    wait_until_blocked(lambda: connection.offloaded.fault is not None)
+    wait_until_blocked(lambda: connection.late_fault is not None)
     gate.set()
     assert client.connection_error()[0] == 320
     closing.join()

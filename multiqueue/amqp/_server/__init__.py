@@ -19,12 +19,12 @@ from .access import check_hash as check_hash
 from .access import guest as guest
 from .access import hash_password as hash_password
 from .access import is_loopback as is_loopback
-from .resources import listening_socket as listening_socket
-from .resources import memory_used_bytes as memory_used_bytes
-from .resources import open_files_limit as open_files_limit
-from .resources import patient_collector as patient_collector
 from .server import Server as Server
 from .server import serve as serve
 from .settings import ServerSettings as ServerSettings
+from .settings import listening_socket as listening_socket
+from .settings import memory_used_bytes as memory_used_bytes
+from .settings import open_files_limit as open_files_limit
+from .settings import patient_collector as patient_collector
 from .settings import server_tls as server_tls
 from .strangers import Logins as Logins

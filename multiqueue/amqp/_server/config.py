@@ -17,8 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from ..._toml import Mistaken, placed_sentences, read_toml, validated
 from .._wire.errors import ConfigError
 from .access import Permissions, User, check_hash, guest
-from .resources import disk_bytes, memory_of_machine
-from .settings import MEBIBYTE, RANGES, ServerSettings, server_tls
+from .settings import MEBIBYTE, RANGES, ServerSettings, disk_bytes, memory_of_machine, server_tls
 
 Text = Annotated[str, Field(min_length=1)]
 

@@ -1,8 +1,11 @@
 """A connection of the server, from its first byte to its last.
 
-Parts       `reader` makes frames of bytes, `gate` says when it may, `writer` writes, `offloaded` is what other threads
-            work for it, `sessions` are its channels. Here are the handshake, the transport's word, time, and the end.
+Parts       `reader` makes frames of bytes, `gate` says when it may, `writer` writes, `sessions` are its channels. Here
+            are the handshake, the transport's word, long work, time, and the end.
 State       All of a connection belongs to its I/O thread. Other threads come in through `post`.
+Long work   Work on another thread ends by itself all that must not be undone. Its follow-up on the I/O thread answers,
+            and is left out when the connection has ended meanwhile. A fault that comes while a commit is under way
+            waits for it: the session of that commit is another thread's until then.
 Ending      docs/design/amqp.md. While a commit is under way, its session and the exclusive queues end when it is done:
             a client that gets an exclusive name next sees its commits done or undone, and none comes later (leases of
             the Spark source rest on this).
@@ -17,9 +20,9 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
-from ...broker import BrokerError, BrokerQueue, PutOff, Run
+from ...broker import BrokerError, BrokerQueue, PutOff, Run, VirtualHost
 from .._session.confirms import CommitReports
 from .._session.consumer import SessionConsumer
 from .._session.effects import AfterCommit, Client, Served, Step, Work, end_each, fail
@@ -29,24 +32,44 @@ from .._wire.errors import AmqpError, ConnectionFault, reason
 from .._wire.frames import HEARTBEAT, MIN_FRAME_MAX, HeartbeatMonitor
 from .._wire.hot import PUBLISH
 from .._wire.message import Digests
-from .._wire.methods import commands, decode_method
-from .access import Rights, User, is_loopback
-from .connection_machine import ConnectionMachine, ConnectionState, check_limit
-from .frame_reader import FrameReader
-from .handshake import Claim, RefusedLogin, claim, common_name
+from .._wire.methods import commands
+from .access import Access, Rights, User, is_loopback
+from .frame_io import FrameReader, FrameWriter
+from .handshake import ConnectionMachine, ConnectionState, check_limit, claim, common_name
 from .io_thread import IoThread, Piecework
-from .offloaded import Offloaded
-from .ports import ServerPort
 from .read_gate import ReadGate
-from .strangers import Newcomer, network_of
-from .writer import FrameWriter
+from .settings import ServerSettings
+from .strangers import Logins, Newcomer, Newcomers, QuietLog, network_of
 
 _log = logging.getLogger("multiqueue.amqp")
 _numbers = itertools.count(1)
 REFUSED_AFTER = 1.0  # seconds; longer than hashes take that may wait (`logins`)
 _ALARM = "alarm"
-_NEXT_TURN = "next turn"
+_COMMIT = "commit"
 _LOGIN = "login"
+_NEXT_TURN = "next turn"
+
+
+class ServerPort(Protocol):
+    """A server, as its connections know it."""
+
+    settings: ServerSettings
+    access: Access
+    properties: dict[str, Any]
+    alarms: frozenset[str]
+    strangers: QuietLog
+    newcomers: Newcomers
+    logins: Logins
+
+    @property
+    def is_closed(self) -> bool: ...
+    def admit(self, connection: Any) -> bool: ...
+    def forget(self, connection: Any) -> None: ...
+    def channel_closed(self, virtual_host: str, confirmed: int, returned: int) -> None: ...
+    def virtual_host(self, name: str) -> VirtualHost: ...
+    def offload(self, work: Callable[[], object]) -> None: ...
+    def offload_long(self, work: Callable[[], object]) -> None: ...
+    def status_json(self) -> bytes: ...
 
 
 class Owner:
@@ -83,12 +106,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         )
         self.flush: Callable[[], None] = self.writer.flush
         self.reader: FrameReader = FrameReader(self, self.machine, self.gate, self.writer, self._monitor)
-        self.offloaded: Offloaded = Offloaded(server, self, self.gate)
-        self.offload: Callable[[Work, Served], None] = self.offloaded.offload
-        self.offload_long: Callable[[Work, Served, bytes], None] = self.offloaded.offload_long
-        self.postpone: Callable[[AfterCommit, Served, bytes, Run | PutOff], None] = self.offloaded.postpone
         self.status_json: Callable[[], bytes] = server.status_json
         self.piecework: Piecework = Piecework(io.do_piece, self.flush)
+        self.committing: Served | None = None  # the session whose commit is under way; it is that thread's meanwhile
+        self.late_fault: tuple[AmqpError | BrokerError, bytes] | None = None  # waits for the commit
+        self.postponed: set[AfterCommit] = set()  # steps of methods that wait for commits
         self.client_properties: dict[str, object] = {}
         self.is_lost: bool = False
         self._has_published = False  # something that the publisher may not have handed in yet
@@ -149,7 +171,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self._login is not None:
             self._login.cancel()
         self.gate.lose()
-        if self.offloaded.is_under_way:
+        if self.committing is not None:
             # Those that are ours, so that no messages wait for the other thread.
             self.piecework.add(self._end_sessions(), lambda _: None)
         else:
@@ -167,12 +189,12 @@ class ServerConnection(asyncio.BufferedProtocol):
     @property
     def is_behind(self) -> bool:
         """Whether something that the peer has sent is still to be done. On its I/O thread."""
-        if self.offloaded.is_under_way or self.piecework.is_under_way:
+        if self.committing is not None or self.piecework.is_under_way:
             return True
         if self.is_lost or self.reader.is_deaf or self._transport.is_closing():
             return False
         if reasons := self.gate.reasons:
-            return bool(self.offloaded.postponed) or _NEXT_TURN in reasons
+            return bool(self.postponed) or _NEXT_TURN in reasons
         return self.reader.is_in_the_middle or self.gate.has_unread()
 
     def _want_or_not(self) -> None:
@@ -188,6 +210,10 @@ class ServerConnection(asyncio.BufferedProtocol):
     def is_closed(self) -> bool:
         return self.server.is_closed
 
+    @property
+    def alarms(self) -> frozenset[str]:
+        return self.server.alarms
+
     def new_session(self, number: int) -> Session:
         most = self._channel_max  # open at a time: as RabbitMQ, with any numbers
         if len(self.sessions) >= most:
@@ -195,28 +221,6 @@ class ServerConnection(asyncio.BufferedProtocol):
             text = f"number of channels opened ({opened}) has reached the negotiated channel_max ({most})"
             raise ConnectionFault(530, text)
         return Session(number, self.client, self.writer, self)
-
-    def do_in_pieces(
-        self, work: Iterator[object], session: Served, method: bytes, then: Callable[[], object] = lambda: None
-    ) -> None:
-        """See `Effects.do_in_pieces`. Other connections have their turns between the pieces. Nothing is read or
-        delivered meanwhile, so that no consumer of this connection sees half of it."""
-
-        def done(error: Exception | None) -> None:
-            try:
-                if error is not None:
-                    raise error
-                then()
-            except Exception as failure:  # noqa: BLE001  # every one ends a channel or a connection
-                fail(self, session, failure, method)
-            if work in self.gate.reasons:
-                self._want_or_not()
-                self.gate.resume(work)
-
-        self.piecework.add(work, done)
-        if self.piecework.is_under_way:
-            self.gate.pause(work)
-            self._want_or_not()
 
     def forget(self, session: Served) -> None:
         known = self.sessions.get(session.number)
@@ -280,6 +284,81 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.gate.pause(_NEXT_TURN)
         self.io.do_piece(partial(self.gate.resume, _NEXT_TURN))
 
+    # -- long work
+
+    def do_in_pieces(
+        self, work: Iterator[object], session: Served, method: bytes, then: Callable[[], object] = lambda: None
+    ) -> None:
+        """See `Effects.do_in_pieces`. Other connections have their turns between the pieces. Nothing is read or
+        delivered meanwhile, so that no consumer of this connection sees half of it."""
+
+        def done(error: Exception | None) -> None:
+            self._answer(then if error is None else partial(_raise, error), session, method)
+            if work in self.gate.reasons:
+                self._want_or_not()
+                self.gate.resume(work)
+
+        self.piecework.add(work, done)
+        if self.piecework.is_under_way:
+            self.gate.pause(work)
+            self._want_or_not()
+
+    def offload(self, work: Work, session: Served) -> None:
+        self.server.offload(partial(self._work, work, self._came_back))  # raises when no thread can be had
+        self.committing = session
+        self.gate.pause(_COMMIT)
+
+    def offload_long(self, work: Work, session: Served, method: bytes) -> None:
+        def came_back(answer: Callable[[], object], error: BaseException | None) -> None:
+            if self.machine.is_running and session.is_open and not self.is_lost:
+                self._answer(answer, session, method)
+            self.gate.resume(came_back)
+            self.flush()
+
+        self.gate.pause(came_back)
+        self.server.offload_long(partial(self._work, work, came_back))
+
+    def postpone(self, step: AfterCommit, session: Served, method: bytes, commit: Run | PutOff) -> None:
+        self.postponed.add(step)
+        self.gate.pause(step)
+        commit.add_done_callback(lambda error: self.post(self._committed, step, session, method, error))
+
+    def _work(self, work: Work, came_back: Callable[..., object]) -> None:
+        """On another thread: do it, and have the I/O thread go on with what it has returned or raised."""
+        try:
+            answer, error = work(), None
+        except BaseException as failure:  # noqa: BLE001  # belongs to the connection, or to the channel
+            answer, error = partial(_raise, failure), failure
+        self.post(came_back, answer, error)
+
+    def _came_back(self, answer: Callable[[], object], error: BaseException | None) -> None:
+        session, self.committing = self.committing, None
+        if self.is_lost:
+            if error is not None:
+                extra = {"connection": self.name}
+                _log.warning("%r: what it asked for last failed after its end: %s", self, error, extra=extra)
+            self.finish()
+            return
+        if self.late_fault is not None:
+            self.fault(*self.late_fault)
+        else:
+            self._answer(answer, session, b"\0\0\0\0")
+            self.gate.resume(_COMMIT)
+        self.flush()
+
+    def _committed(self, step: AfterCommit, session: Served, method: bytes, error: BaseException | None) -> None:
+        self.postponed.remove(step)
+        if self.machine.is_running and not self.is_lost:
+            self._answer(partial(step, error), session, method)
+            self.gate.resume(step)
+            self.flush()
+
+    def _answer(self, answer: Callable[[], object], session: Served | None, method: bytes) -> None:
+        try:
+            answer()
+        except BaseException as failure:  # noqa: BLE001  # every one ends a channel or a connection
+            fail(self, session, failure, method)
+
     # -- the handshake
 
     def start(self, major: int, minor: int) -> None:
@@ -296,8 +375,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         )
         self.flush()
 
-    def call_connection(self, payload: bytes) -> None:
-        method: Any = decode_method(payload)
+    def call_connection(self, method: Any) -> None:
         if isinstance(method, commands.Connection.StartOk):
             self._log_in(method)
         elif isinstance(method, commands.Connection.TuneOk):
@@ -313,39 +391,38 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _log_in(self, method: Any) -> None:
         self.client_properties = method.client_properties
-        self._mechanism = method.mechanism
+        self._mechanism = method.mechanism[:40]
         self._asked_at = self.io.loop.time()
         try:
             certificate = self._transport.get_extra_info("peercert")
-            who = claim(method.mechanism, method.response, self._offered, common_name(certificate))
-        except RefusedLogin as refused:
-            self._refuse(refused)
+            user, password = claim(method.mechanism, method.response, self._offered, common_name(certificate))
+        except ValueError as error:
+            self._refuse(str(error))
             return
-        password = who.password
-        known = True if password is None else self.server.access.look(who.user, password)
+        known = password is None or self.server.access.look(user, password)
         if password is None or known is not None:
-            self._logged_in(who, method.mechanism, known is True)
+            self._logged_in(user, known is True)
             return
         self.gate.pause(_LOGIN, softly=True)
-        told = partial(self.post, self._verified, who, method.mechanism)
-        self._login = self.server.logins.verify(network_of(self._peer[0]), who.user, password, told)
+        told = partial(self.post, self._verified, user)
+        self._login = self.server.logins.verify(network_of(self._peer[0]), user, password, told)
         if self._login is None:
-            self._refuse(RefusedLogin(method.mechanism, f"user '{who.user}': too many wait for an answer"))
+            self._refuse(f"user '{user}': too many wait for an answer")
 
-    def _verified(self, who: Claim, mechanism: str, is_right: bool) -> None:
+    def _verified(self, name: str, is_right: bool) -> None:
         self._login = None
         if self.is_lost or self._transport.is_closing() or self.machine.state is not ConnectionState.TUNING:
             return  # the peer, or the server, has not waited for it
-        self._logged_in(who, mechanism, is_right)
+        self._logged_in(name, is_right)
         self.gate.resume(_LOGIN)
         self.flush()
 
-    def _logged_in(self, who: Claim, mechanism: str, verified: bool) -> None:
-        user = self.server.access.user(who.user)
-        if user is None or not verified:
-            self._refuse(RefusedLogin(mechanism, f"user '{who.user}': invalid credentials"))
+    def _logged_in(self, name: str, is_right: bool) -> None:
+        user = self.server.access.user(name)
+        if user is None or not is_right:
+            self._refuse(f"user '{name}': invalid credentials")
         elif user.loopback_only and not is_loopback(self._peer[0]):
-            self._refuse(RefusedLogin(mechanism, f"user '{who.user}' can only connect via localhost"))
+            self._refuse(f"user '{name}' can only connect via localhost")
         else:
             self.user = user
             self._arrived()
@@ -366,19 +443,19 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.server.strangers.warning("%s: cut, it says too much before its login", self.name)
         self._transport.abort()
 
-    def _refuse(self, refused: RefusedLogin) -> None:
+    def _refuse(self, why: str) -> None:
         """Say no, `REFUSED_AFTER` seconds after it asked: a stranger must not learn how long the check took."""
-        kind = refused.detail.split(" mechanism ")[-1].split(".")[0]
-        self.server.strangers.warning("%s: %s login refused: %s", self.name, kind, refused.reason)
+        self.server.strangers.warning("%s: %s login refused: %s", self.name, self._mechanism, why)
         if self.newcomer is not None:
-            self.server.newcomers.refuse(self.newcomer)
+            self.newcomer.was_refused = True
         self.gate.pause("refused", softly=True)
         left = self._asked_at + REFUSED_AFTER - self.io.loop.time()
-        self._set_timer(max(0.0, min(left, self.settings.handshake_timeout)), partial(self._say_no, refused))
+        self._set_timer(max(0.0, min(left, self.settings.handshake_timeout)), self._say_no)
 
-    def _say_no(self, refused: RefusedLogin) -> None:
+    def _say_no(self) -> None:
         if self._can("authentication_failure_close"):
-            self.fault(refused)
+            text = f"Login was refused using authentication mechanism {self._mechanism}."
+            self.fault(ConnectionFault(403, f"{text} For details see the broker logfile."))
             self.flush()
             return
         self.reader.is_deaf = True
@@ -461,8 +538,8 @@ class ServerConnection(asyncio.BufferedProtocol):
     def fault(self, error: AmqpError | BrokerError, method: bytes = b"\0\0\0\0") -> None:
         if self.is_lost or self.machine.state in (ConnectionState.CLOSING, ConnectionState.CLOSED):
             return
-        if self.offloaded.is_under_way:  # its session is another thread's until it is back
-            self.offloaded.fault = error, method
+        if self.committing is not None:  # its session is another thread's until it is back
+            self.late_fault = error, method
             return
         if self.newcomer is not None:
             self.server.strangers.warning("%s: closed before its login: %s", self.name, error)
@@ -514,7 +591,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         endings: list[Iterator[None]] = []
         steps: list[Step] = []
         for session in list(self.sessions.values()):
-            if session is self.offloaded.session:
+            if session is self.committing:
                 for consumer in session.consumers.values():
                     steps.append((f"stop {consumer!r}", partial(consumer.want, False)))
             else:
@@ -573,3 +650,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def __repr__(self) -> str:
         return f"<connection {self.name}>"
+
+
+def _raise(error: BaseException) -> None:
+    raise error

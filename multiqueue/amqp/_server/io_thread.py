@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from ...broker import serve_many
-from .._session.turns import Turns
+from .._session.consumer import Turns
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

@@ -18,7 +18,7 @@ from typing import Final
 from .._session.machine import CANCEL, CHANNEL_CLOSE
 from .._session.session import Session
 from .._wire.frames import FRAME_METHOD, FRAME_OVERHEAD, Frame
-from .connection_machine import CLOSE
+from .handshake import CLOSE
 
 _READ_AHEAD: Final = 64 * 1024  # bytes; what a connection that is paused softly may have waiting here
 

@@ -32,8 +32,7 @@ from .access import Access, User, UsersFile, guest
 from .connection import ServerConnection
 from .handshake import server_properties
 from .io_thread import IoThread
-from .resources import listening_socket, low_resources, open_files_limit
-from .settings import ServerSettings
+from .settings import ServerSettings, listening_socket, low_resources, open_files_limit
 from .strangers import Logins, Newcomer, Newcomers, QuietLog
 
 _log = logging.getLogger("multiqueue.amqp")
@@ -65,7 +64,7 @@ class Server:
         self.broker = broker
         self.settings = settings
         self.access = access
-        self.properties: dict[str, object] = server_properties(_version())
+        self.properties: dict[str, object] = server_properties(str(sys.modules["multiqueue"].__version__))
         self.alarms: frozenset[str] = frozenset()
         self._measure = measure or (lambda: low_resources(settings, data))
         self._lock = threading.Lock()
@@ -244,11 +243,7 @@ class Server:
             self._returned[virtual_host] += returned
 
     def virtual_host(self, name: str) -> VirtualHost:
-        """The virtual host a client asks for.
-
-        Raises:
-            NotAllowed: there is none.
-        """
+        """The virtual host a client asks for. Raises NotAllowed: there is none."""
         try:
             return self.broker.virtual_host(name)
         except NotAllowed:
@@ -259,10 +254,7 @@ class Server:
         self._commits.submit(work)
 
     def offload_long(self, work: Callable[[], object]) -> None:
-        """Run what may take any time, on a thread that no other work waits for. It ends soon once the server is closed.
-
-        A connection has one such work at a time.
-        """
+        """Run what may take any time, on a thread that no other work waits for, one of a connection at a time."""
         if not self._is_closed:
             self._long.submit(work)
 
@@ -313,14 +305,12 @@ class Server:
             await io.loop.connect_accepted_socket(
                 lambda: ServerConnection(self, io, newcomer), client, ssl=tls, ssl_handshake_timeout=patience
             )
-        except (OSError, TimeoutError) as error:
+        except (OSError, asyncio.CancelledError) as error:
+            self.newcomers.leave(newcomer)
+            client.close()
+            if isinstance(error, asyncio.CancelledError):
+                raise
             self.strangers.warning("a client did not get as far as AMQP: %s", error)
-            self.newcomers.leave(newcomer)
-            client.close()
-        except asyncio.CancelledError:
-            self.newcomers.leave(newcomer)
-            client.close()
-            raise
 
     def _look_at_alarms(self) -> None:
         if self._is_closed:
@@ -341,17 +331,13 @@ class Server:
         for each_step in (step, ServerConnection.abort):
             for connection in connections:
                 connection.io.post(each_step, connection)
-            if self._wait_until_gone(connections, timeout):
-                return
-
-    def _wait_until_gone(self, connections: Iterable[ServerConnection], timeout: float) -> bool:
-        with self._has_ended:
-            return self._has_ended.wait_for(lambda: self._connections.keys().isdisjoint(connections), timeout)
+            with self._has_ended:
+                if self._has_ended.wait_for(lambda: self._connections.keys().isdisjoint(connections), timeout):
+                    return
 
 
 async def _read_all(connection: ServerConnection) -> None:
-    """Return once nothing that stands in the connection's socket, no rest of a message that has begun to come, is left
-    to be read and done."""
+    """Return once nothing is left to be read from the connection's socket, or done."""
     while connection.is_behind:
         await asyncio.sleep(_LOOK_AGAIN)
 
@@ -409,7 +395,3 @@ def _access(users: Iterable[User] | None, directory: Path | None) -> Access:
     if kept is None:
         kept = [guest()] if users is None else []
     return Access(kept, fixed=users or (), keep=None if file is None else file.save)
-
-
-def _version() -> str:
-    return str(sys.modules["multiqueue"].__version__)

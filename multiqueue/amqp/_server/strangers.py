@@ -38,14 +38,15 @@ Key = tuple[str, str]  # network and user
 class Newcomer:
     """One peer, from its accept to its login."""
 
-    __slots__ = ("cut", "network")
+    __slots__ = ("cut", "network", "was_refused")
 
     def __init__(self, address: str, cut: Callable[[], object]) -> None:
         self.network: str = network_of(address)
         self.cut: Callable[[], object] = cut  # ends it; any thread may call
+        self.was_refused = False
 
 
-_Crowd = dict[Newcomer, bool]  # those of one address, in the order in which they came; True: refused
+_Crowd = dict[Newcomer, None]  # those of one address, in the order in which they came
 
 
 class Newcomers:
@@ -70,17 +71,11 @@ class Newcomers:
                 goes = self._take_first_locked(crowd)
             elif self._count >= self.most:
                 goes = self._take_first_locked(max(self._crowds.values(), key=len))
-            self._crowds.setdefault(newcomer.network, {})[newcomer] = False
+            self._crowds.setdefault(newcomer.network, {})[newcomer] = None
             self._count += 1
         if goes is not None:
             goes.cut()
         return goes
-
-    def refuse(self, newcomer: Newcomer) -> None:
-        with self._lock:
-            crowd = self._crowds.get(newcomer.network, {})
-            if newcomer in crowd:
-                crowd[newcomer] = True
 
     def leave(self, newcomer: Newcomer) -> None:
         """It has logged in, or is gone. Twice is harmless."""
@@ -95,13 +90,14 @@ class Newcomers:
         goes.cut()
 
     def _take_first_locked(self, crowd: _Crowd) -> Newcomer:
-        goes = next((newcomer for newcomer, was_refused in crowd.items() if was_refused), next(iter(crowd)))
+        goes = next((newcomer for newcomer in crowd if newcomer.was_refused), next(iter(crowd)))
         self._leave_locked(goes)
         return goes
 
     def _leave_locked(self, newcomer: Newcomer) -> None:
         crowd = self._crowds.get(newcomer.network, {})
-        if crowd.pop(newcomer, None) is not None:
+        if newcomer in crowd:
+            del crowd[newcomer]
             self._count -= 1
             if not crowd:
                 del self._crowds[newcomer.network]

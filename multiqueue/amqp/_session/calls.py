@@ -1,6 +1,6 @@
-"""The methods that a client calls on a channel, done with the broker; `Session` knows the hot ones, and its own.
+"""The methods that a client calls on a channel, done with the broker; `Session` knows the hot ones.
 
-In the order of the specification: exchange, queue, basic, then what a channel is told about itself.
+In the order of the specification: channel, exchange, queue, basic, confirms, transactions.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from .._wire.methods import commands
 from .._wire.properties import encode_properties
 from .confirms import Confirms
 from .consumer import Held, SessionConsumer, Window
+from .machine import CHANNEL_CLOSE
 from .routing import REPLY_PREFIX, REPLY_TO, find_reply_queue, open_reply_queue
 from .session import Session, answers, handles
 from .transaction import Committed, SessionTransaction
@@ -25,9 +26,6 @@ from .transaction import Committed, SessionTransaction
 Fields = dict[str, object]  # of an answer
 _FEW: Final = 256  # messages that are purged at once: half a millisecond, where a thread takes a tenth
 _NAP: Final = 0.0002  # seconds, between two slices of long work: a slice takes about as long
-_PURGE: Final = commands.Queue.Purge.index.to_bytes(4)
-_COMMIT: Final = commands.Tx.Commit.index.to_bytes(4)
-_ROLLBACK: Final = commands.Tx.Rollback.index.to_bytes(4)
 STATUS_QUEUE: Final = "amq.multiqueue.status"
 """A `basic.get` from here is answered with the server's figures, as JSON."""
 
@@ -40,6 +38,32 @@ def queue_name(session: Session, name: str) -> str:
     if not session.last_queue:
         raise ChannelFault(404, "no previously declared queue")
     return session.last_queue
+
+
+@answers(commands.Channel.Open)
+def _open(session: Session, method: Any) -> None:
+    """It is open: `ChannelMachine` says so."""
+
+
+@answers(commands.Channel.Flow)
+def _flow(session: Session, method: Any) -> Fields:
+    if not method.active:
+        raise ConnectionFault(540, "active=false")
+    return {"active": True}
+
+
+@handles(commands.Channel.Close)
+def _close(session: Session, method: Any) -> None:
+    def answer() -> None:
+        session.effects.forget(session)
+        session.reply(commands.Channel.CloseOk)
+
+    session.effects.do_in_pieces(session.end(), session, CHANNEL_CLOSE, answer)
+
+
+@handles(commands.Channel.CloseOk)
+def _closed(session: Session, method: Any) -> None:
+    session.effects.forget(session)
 
 
 @answers(commands.Exchange.Declare)
@@ -144,7 +168,7 @@ def _purge_queue(session: Session, method: Any) -> None:
     if len(queue) <= _FEW:
         answer(queue.purge())
     else:
-        effects.offload_long(lambda: partial(answer, queue.purge(is_to_stop)), session, _PURGE)
+        effects.offload_long(lambda: partial(answer, queue.purge(is_to_stop)), session, method.index.to_bytes(4))
 
 
 @answers(commands.Queue.Delete)
@@ -284,13 +308,6 @@ def _recover(session: Session, method: Any) -> None:
     session.effects.do_in_pieces(work, session, method.index.to_bytes(4), answer)
 
 
-@answers(commands.Channel.Flow)
-def _flow(session: Session, method: Any) -> Fields:
-    if not method.active:
-        raise ConnectionFault(540, "active=false")
-    return {"active": True}
-
-
 @answers(commands.Confirm.Select)
 def _select_confirms(session: Session, method: Any) -> None:
     if session.transaction is not None:
@@ -319,8 +336,8 @@ def _commit(session: Session, method: Any) -> None:
         session.reply(commands.Tx.CommitOk)
 
     def committed(outcome: Committed) -> None:
-        opening = session.deliveries.opening(transaction.take_committed())
-        session.effects.do_in_pieces(opening, session, _COMMIT, partial(answer, outcome))
+        opening = session.deliveries.opening(outcome.settled)
+        session.effects.do_in_pieces(opening, session, method.index.to_bytes(4), partial(answer, outcome))
 
     session.effects.offload(lambda: partial(committed, transaction.commit()), session)
 
@@ -329,7 +346,7 @@ def _commit(session: Session, method: Any) -> None:
 def _roll_back(session: Session, method: Any) -> None:
     _transaction(session)
     answer = partial(session.reply, commands.Tx.RollbackOk)
-    session.effects.do_in_pieces(session.rolling_back(), session, _ROLLBACK, answer)
+    session.effects.do_in_pieces(session.rolling_back(), session, method.index.to_bytes(4), answer)
 
 
 def _transaction(session: Session) -> SessionTransaction:

@@ -17,7 +17,6 @@ from typing import Final
 
 from ...broker import Entry, EntryQueue, IllegalStep
 from .._wire.errors import ChannelFault
-from .._wire.hot import Ack
 from .._wire.message import content_of
 from .consumer import ChannelWindow, Held, SessionConsumer
 from .effects import PIECE, Output, end_each
@@ -86,52 +85,24 @@ class Deliveries:
         """How many messages the client is done with, when so many are unacked."""
         return self.last_tag - self.without_ack - self.got_without_ack - self._went_back - unacked
 
-    def ack(self, ack: Ack, transaction: SessionTransaction | None) -> None:
-        if transaction is not None:
-            self.settle_tag(ack.delivery_tag, "accept", transaction)
-            return
-        held = self.unacked.pop(ack.delivery_tag, None)
-        if held is None:
-            raise _unknown_tag(ack.delivery_tag)
-        entry, owner, consumer = held
-        try:
-            entry.queue.accept(entry, owner)
-        except IllegalStep:
-            if not entry.queue.is_deleted:
-                raise
-        if consumer is not None and consumer.settled(1):
-            self.look_again(consumer)
-
-    def ack_each(self, tags: Sequence[int], transaction: SessionTransaction | None) -> None:
-        """Acks of single messages that have come in a row: those of one consumer are settled in one step. Raises
-        ChannelFault: nothing unacked has one of the tags. Those before it are settled."""
-        if transaction is not None:
-            for tag in tags:
-                self.settle_tag(tag, "accept", transaction)
-            return
-        taken: list[Held] = []
+    def settle_each(self, tags: Sequence[int], how: Settle, transaction: SessionTransaction | None) -> None:
+        """Settle single messages. Raises ChannelFault: nothing unacked has one; those before are settled."""
+        taken: dict[int, Held] = {}
         try:
             for tag in tags:
                 held = self.unacked.pop(tag, None)
                 if held is None:
                     raise _unknown_tag(tag)
-                taken.append(held)
+                taken[tag] = held
         finally:
-            self._settle(taken, "accept")
-
-    def settle_tag(self, tag: int, how: Settle, transaction: SessionTransaction | None) -> None:
-        """Settle one message. Raises ChannelFault: nothing unacked has this tag."""
-        held = self.unacked.pop(tag, None)
-        if held is None:
-            raise _unknown_tag(tag)
-        self._settle_taken({tag: held}, how, transaction)
+            self._settle(taken, how, transaction)
 
     def settle_all(self, tag: int, how: Settle, transaction: SessionTransaction | None) -> Iterator[None]:
         """Settle everything up to a tag, 0 being everything, a piece at each step. Raises ChannelFault: nothing unacked
         has this tag."""
         if tag and tag not in self.unacked:
             raise _unknown_tag(tag)
-        return self._take_out(tag or self.last_tag, how, lambda taken: self._settle_taken(taken, how, transaction))
+        return self._take_out(tag or self.last_tag, how, lambda taken: self._settle(taken, how, transaction))
 
     def _take_out(self, last: int, how: Settle, then: Callable[[dict[int, Held]], None]) -> Iterator[None]:
         """Take out what is unacked up to a tag, a piece of the size of `how` at each step, and do `then` with it."""
@@ -144,15 +115,12 @@ class Deliveries:
                 return
             yield
 
-    def _settle_taken(self, taken: dict[int, Held], how: Settle, transaction: SessionTransaction | None) -> None:
+    def _settle(self, taken: dict[int, Held], how: Settle, transaction: SessionTransaction | None) -> None:
         if transaction is not None:
             transaction.settle(taken, how)
-        else:
-            self._settle(taken.values(), how)
-
-    def _settle(self, held: Iterable[Held], how: Settle) -> None:
+            return
         stopped: SessionConsumer | None = None
-        for (queue, owner), group in _by_owner(held).items():
+        for (queue, owner), group in _by_owner(taken.values()).items():
             if how != "accept":
                 self._went_back += len(group)
             try:

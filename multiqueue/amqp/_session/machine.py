@@ -104,24 +104,21 @@ class ChannelMachine:
         self._left = 0
 
     def receive(self, kind: int, payload: bytes) -> bytes | Content | None:
-        """A frame has come. A method to be executed now (its payload), a whole content, or nothing yet.
-
-        Raises:
-            ConnectionFault: the frame may not come now, or its content header does not decode.
-            ChannelFault: the content is larger than this server takes.
-        """
+        """A frame has come. A method to be executed now (its payload), a whole content, or nothing yet. Raises
+        ConnectionFault: it may not come now, or does not decode. ChannelFault: the content is too large."""
         event = _OF_METHOD.get(payload[:4], _E.METHOD) if kind == FRAME_METHOD else _OF_FRAME[kind]
         state = self.state
         to = _TABLE[state][event]
-        if type(to) is tuple:
+        if isinstance(to, tuple):
             raise ConnectionFault(*to)
-        if state is _S.CLOSING:
-            return self._while_closing(event, payload)
+        if state is _S.CLOSING:  # everything is dropped, but a close that has crossed with ours is to be answered
+            self.state = to
+            return payload if event is _E.CLOSE or event is _E.CLOSE_OK else None
         if event is _E.HEADER:
             return self._header(payload)
         if event is _E.BODY:
             return self._more_body(payload)
-        self.state = to  # type: ignore[assignment] # a tuple has been raised
+        self.state = to
         if event is _E.PUBLISH:
             self._method = payload
             return None
@@ -145,13 +142,6 @@ class ChannelMachine:
         """The server has sent a close; what is half here is dropped."""
         self.state = _S.CLOSING
         self._body, self._left = [], 0
-
-    def _while_closing(self, event: ChannelEvent, payload: bytes) -> bytes | None:
-        """Everything is dropped, but a close of the peer's that has crossed with ours is to be answered."""
-        if event is _E.CLOSE_OK:
-            self.state = _S.CLOSED
-            return payload
-        return payload if event is _E.CLOSE else None
 
     def _header(self, payload: bytes) -> Content | None:
         class_id, size, properties = decode_header(payload)

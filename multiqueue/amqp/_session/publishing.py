@@ -137,7 +137,9 @@ class Publishing:
     ) -> Sent:
         """Put a message in a transaction, to several keys, with a reply-to of ours, or as an answer to one."""
         client = self._client
-        self._check_user(message)
+        user, actual = message.user_id, client.user
+        if user is not None and user != actual:
+            raise ChannelFault(406, f"user_id property set to '{user}' but authenticated user was '{actual}'")
         message = with_reply_address(message, self.reply_address, client.digests)
         queues, message = routed(client.host, message, client.digests)
         if transaction is not None:
@@ -146,11 +148,6 @@ class Publishing:
         if mandatory and not queues:
             raise Unroutable("", message=message)
         return client.publisher.put_on(queues, message, tag=tag)
-
-    def _check_user(self, message: WireMessage) -> None:
-        user, actual = message.user_id, self._client.user
-        if user is not None and user != actual:
-            raise ChannelFault(406, f"user_id property set to '{user}' but authenticated user was '{actual}'")
 
     def _sent(self, sent: Sent, numbers: Sequence[int]) -> None:
         if sent.run is None:

@@ -20,7 +20,7 @@ from .consumer import SessionConsumer
 from .deliveries import Deliveries
 from .effects import Client, Effects, Output, Step, end_each
 from .figures import ChannelFigures
-from .machine import CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CHANNEL_OPEN, ChannelMachine, ChannelState
+from .machine import CHANNEL_CLOSE, ChannelMachine, ChannelState
 from .publishing import Publishing
 from .transaction import SessionTransaction, Settle
 
@@ -68,48 +68,37 @@ class Session:
 
     def receive_contents(self, contents: Sequence[Content]) -> int:
         """Whole publishes have come in a row; how many of them are done. Raises as `receive`: those before it are."""
-        longest = max([len(body) for _, _, body in contents])
-        if self.transaction is not None or longest > self.client.max_message_bytes:
+        alone = len(contents) == 1 or self.transaction is not None
+        if alone or max([len(body) for _, _, body in contents]) > self.client.max_message_bytes:
             self.receive_content(contents[0])
-        elif self.machine.takes(longest):
-            return self.publishing.publish_all(contents)
-        return 1
+            return 1
+        return self.publishing.publish_all(contents) if self.machine.takes(0) else len(contents)
 
     def settle(self, settled: Settlement) -> None:
         if self.machine.takes(0):
             self._settle(settled)
 
     def _settle(self, settled: Settlement) -> None:
-        if isinstance(settled, Ack) and not settled.multiple:
-            self.deliveries.ack(settled, self.transaction)
-            return
         how: Settle = "accept" if isinstance(settled, Ack) else "release" if settled.requeue else "reject"
         if not isinstance(settled, Reject) and settled.multiple:
             work = self.deliveries.settle_all(settled.delivery_tag, how, self.transaction)
             self.effects.do_in_pieces(work, self, ACK if isinstance(settled, Ack) else NACK)
         else:
-            self.deliveries.settle_tag(settled.delivery_tag, how, self.transaction)
+            self.deliveries.settle_each((settled.delivery_tag,), how, self.transaction)
 
     def acknowledge(self, tags: Sequence[int]) -> None:
         """Acks of single messages that have come in a row. Raises as `receive`."""
-        self.deliveries.ack_each(tags, self.transaction)
+        self.deliveries.settle_each(tags, "accept", self.transaction)
 
     def call(self, payload: bytes) -> None:
         """A method is called, now or when it was postponed. Raises as `receive`."""
         method = payload[:4]
-        if method in _OWN:
-            decode_method(payload)  # nothing in it is of use, but it has to be one
-        if method == CHANNEL_OPEN:
-            self.reply(commands.Channel.OpenOk)
-        elif method == CHANNEL_CLOSE:
-            self.effects.do_in_pieces(self.end(), self, method, self._ended_by_client)
-        elif method == CHANNEL_CLOSE_OK:
-            self.effects.forget(self)
-        elif self.machine.state is not ChannelState.CLOSING:
-            handler = HANDLERS.get(method)
-            if handler is None:
-                raise ConnectionFault(503, f"{method_name(method)} is nothing that a client calls on a channel")
-            handler(self, decode_method(payload))
+        if self.machine.state is ChannelState.CLOSING and method != CHANNEL_CLOSE:
+            return  # it was postponed until now
+        handler = HANDLERS.get(method)
+        if handler is None:
+            raise ConnectionFault(503, f"{method_name(method)} is nothing that a client calls on a channel")
+        handler(self, decode_method(payload))
 
     def reply(self, method: Any, **fields: Any) -> None:
         self.out.reply(self.number, method, **fields)
@@ -178,10 +167,6 @@ class Session:
         yield from self.deliveries.give_back()
         end_each(self, [(f"stop {each!r}", partial(each.stop, self.client.host)) for each in consumers])
 
-    def _ended_by_client(self) -> None:
-        self.effects.forget(self)
-        self.reply(commands.Channel.CloseOk)
-
     def rolling_back(self) -> Iterator[None]:
         """Forget what a transaction has, a piece at each step. The messages it has settled are unacked again."""
         if self.transaction is not None:
@@ -193,9 +178,8 @@ class Session:
 
 
 Handler = Callable[[Session, Any], Mapping[str, Any] | None]
-_OWN: Final = frozenset({CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK})
 SETTLING: Final = frozenset({ACK, NACK, REJECT})
-# The other methods a client may call on a channel, by class and number; filled by the modules that know them.
+# The other methods a client may call on a channel, by class and number; `calls` fills it.
 HANDLERS: Final[dict[bytes, Handler]] = {}
 
 

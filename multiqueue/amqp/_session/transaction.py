@@ -50,10 +50,12 @@ class _Holder:
 
 
 class Committed(NamedTuple):
-    """The result of a commit: the mandatory messages that no queue has, and whether every queue took its messages."""
+    """The result of a commit: the mandatory messages that no queue has, whether every queue took its messages, and what
+    is settled, by delivery tag: windows are to open."""
 
     returned: list[Message]
     is_complete: bool
+    settled: dict[int, Held]
 
 
 class SessionTransaction:
@@ -63,7 +65,6 @@ class SessionTransaction:
         self._transaction = host.transaction()
         self._holder = _Holder()
         self._settled: dict[int, Held] = {}
-        self._committed: dict[int, Held] = {}  # by the last commit, until `take_committed`
 
     def sizes(self) -> tuple[int, int]:
         """How many publishes and settlements wait for the commit. Any thread may ask."""
@@ -88,13 +89,7 @@ class SessionTransaction:
             returned = [each.message for each in group.exceptions if isinstance(each, Unroutable)]
         except* MessageRefused:
             is_complete = False
-        self._committed, self._settled = self._settled, {}
-        return Committed(returned, is_complete)
-
-    def take_committed(self) -> dict[int, Held]:
-        """The messages that a commit has settled, by delivery tag: their windows are to open."""
-        settled, self._committed = self._committed, {}
-        return settled
+        return Committed(returned, is_complete, self.take_settled())
 
     def forgetting(self) -> Iterator[None]:
         """Forget everything, a piece at each step. `take_settled` has what was settled."""
@@ -102,6 +97,6 @@ class SessionTransaction:
             yield
 
     def take_settled(self) -> dict[int, Held]:
-        """The messages whose settlement is forgotten, by delivery tag: they are unacked again."""
+        """The messages whose settlement is done or forgotten, by delivery tag."""
         settled, self._settled = self._settled, {}
         return settled

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from .errors import MalformedFrame
 
@@ -106,11 +106,7 @@ def decode_short_string(data: bytes, at: int) -> tuple[str, int]:
 
 
 def decode_table(data: bytes, at: int, depth: int = MAX_DEPTH) -> tuple[dict[str, object], int]:
-    """A field table, and where it ends.
-
-    Raises:
-        MalformedFrame: it does not decode, or is nested deeper than `depth`.
-    """
+    """A field table, and where it ends. Raises MalformedFrame: it does not decode, or is nested deeper than `depth`."""
     try:
         return _decode_table(data, at, depth)
     except (struct.error, IndexError) as error:
@@ -165,11 +161,7 @@ def _decode_value(data: bytes, at: int, depth: int) -> Decoded:
 
 
 def encode_short_string(text: str) -> bytes:
-    """Length and UTF-8.
-
-    Raises:
-        ValueError: more than 255 bytes.
-    """
+    """Length and UTF-8. Raises ValueError: more than 255 bytes."""
     raw = text.encode()
     if len(raw) > 255:
         raise ValueError(f"{text[:40]!r}... has {len(raw)} bytes; a short string holds 255")
@@ -180,11 +172,8 @@ class Long(int):
     """An integer that is written as `l`, however small."""
 
 
-class _Came(NamedTuple):
-    """A value as it came over a wire: decoded, and its bytes, the type first."""
-
-    value: object
-    raw: bytes
+_Came = tuple[object, bytes]
+"""A value as it came over a wire: decoded, and its bytes, the type first."""
 
 
 def encode_table(table: Mapping[str, object], came: bytes = _EMPTY_TABLE) -> bytes:
@@ -193,7 +182,7 @@ def encode_table(table: Mapping[str, object], came: bytes = _EMPTY_TABLE) -> byt
     Raises:
         ValueError: a value that no field type holds, or a table that is nested deeper than is ever decoded.
     """
-    return _encode_table(table, MAX_DEPTH, _pairs(came) if len(came) > len(_EMPTY_TABLE) else {})
+    return _encode_table(table, MAX_DEPTH, came)
 
 
 def _pairs(table: bytes) -> dict[str, _Came]:
@@ -203,35 +192,23 @@ def _pairs(table: bytes) -> dict[str, _Came]:
         name, at = decode_short_string(table, at)
         start = at
         value, at = _decode_value(table, at, MAX_DEPTH)
-        found[name] = _Came(value, table[start:at])
+        found[name] = value, table[start:at]
     return found
 
 
-def _encode_table(table: Mapping[str, object], depth: int, came: Mapping[str, _Came]) -> bytes:
+def _encode_table(table: Mapping[str, object], depth: int, came: bytes) -> bytes:
     if depth <= 0:
         raise ValueError(f"tables are nested deeper than {MAX_DEPTH}")
+    known = _pairs(came) if len(came) > len(_EMPTY_TABLE) else {}
     pieces: list[bytes] = []
     for name, value in table.items():
         pieces.append(encode_short_string(name))
-        before = came.get(name)
-        pieces.append(_encode_value(value, depth) if before is None else _encode_like(value, before, depth))
+        pieces.append(_encode_value(value, depth, known.get(name)))
     raw = b"".join(pieces)
     return _LONG.pack(len(raw)) + raw
 
 
-def _encode_like(value: object, before: _Came, depth: int) -> bytes:
-    """A value with as much as possible of the bytes of the one that came in its place."""
-    if repr(value) == repr(before.value):  # its type too, and NaN
-        return before.raw
-    kind = before.raw[0]
-    if isinstance(value, Mapping) and kind == _TABLE:
-        return b"F" + _encode_table(value, depth - 1, _pairs(before.raw[1:]))
-    if isinstance(value, list | tuple) and kind == _LIST:
-        return _encode_list(value, depth, before.raw[1:])
-    return _encode_value(value, depth)
-
-
-def _encode_list(values: list[object] | tuple[object, ...], depth: int, came: bytes = _EMPTY_TABLE) -> bytes:
+def _encode_list(values: list[object] | tuple[object, ...], depth: int, came: bytes) -> bytes:
     """A list; an element that is among those of a list that came has its bytes from there, wherever it stands now."""
     if depth <= 1:
         raise ValueError(f"lists are nested deeper than {MAX_DEPTH}")
@@ -245,7 +222,13 @@ def _encode_list(values: list[object] | tuple[object, ...], depth: int, came: by
     return b"A" + _LONG.pack(len(raw)) + raw
 
 
-def _encode_value(value: object, depth: int) -> bytes:
+def _encode_value(value: object, depth: int, came: _Came | None = None) -> bytes:
+    """A value, with as much as possible of the bytes of the one that came in its place."""
+    before = b""
+    if came is not None:
+        if repr(value) == repr(came[0]):  # its type too, and NaN
+            return came[1]
+        before = came[1]
     if isinstance(value, str):
         raw = value.encode()
         return b"S" + _LONG.pack(len(raw)) + raw
@@ -260,9 +243,9 @@ def _encode_value(value: object, depth: int) -> bytes:
     if isinstance(value, bytes | bytearray | memoryview):
         return b"x" + _LONG.pack(len(value)) + value
     if isinstance(value, Mapping):
-        return b"F" + _encode_table(value, depth - 1, {})
+        return b"F" + _encode_table(value, depth - 1, before[1:] if before[:1] == b"F" else _EMPTY_TABLE)
     if isinstance(value, list | tuple):
-        return _encode_list(value, depth)
+        return _encode_list(value, depth, before[1:] if before[:1] == b"A" else _EMPTY_TABLE)
     if isinstance(value, datetime):
         return b"T" + _LONGLONG.pack(max(int(value.timestamp()), 0))
     if isinstance(value, Decimal):

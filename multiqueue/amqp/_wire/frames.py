@@ -33,6 +33,7 @@ PROTOCOL_HEADERS: Final = {
 }
 
 FRAME_HEAD: Final = Struct(">BHI")  # type, channel, size of the payload
+HEADER_START: Final = Struct(">HHQ")  # of a content header: class, weight, size of the body
 
 FRAME_TYPES: Final = frozenset({FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT})
 
@@ -101,23 +102,16 @@ def content_frames(channel: int, properties: bytes, body: bytes, frame_max: int)
     size = len(body)
     pieces: list[bytes | memoryview] = [
         head(FRAME_HEADER, channel, 12 + len(properties)),
-        _HEADER_START.pack(60, 0, size),
+        HEADER_START.pack(60, 0, size),
         properties,
         FRAME_END_BYTE,
     ]
     room = frame_max - FRAME_OVERHEAD
-    if size <= room:
-        if size:
-            pieces += (head(FRAME_BODY, channel, size), body, FRAME_END_BYTE)
-        return pieces
-    view = memoryview(body)
+    view = body if size <= room else memoryview(body)
     for at in range(0, size, room):
         piece = view[at : at + room]
         pieces += (head(FRAME_BODY, channel, len(piece)), piece, FRAME_END_BYTE)
     return pieces
-
-
-_HEADER_START: Final = Struct(">HHQ")  # class, weight, size of the body
 
 
 class HeartbeatMonitor:

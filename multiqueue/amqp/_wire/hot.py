@@ -8,7 +8,6 @@ tuple with names. They are some ten times as fast as a codec that walks a descri
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import islice
 from struct import Struct, error
 from typing import Final, NamedTuple
 
@@ -20,6 +19,7 @@ from .frames import (
     FRAME_HEAD,
     FRAME_HEADER,
     FRAME_METHOD,
+    HEADER_START,
     Frame,
     content_frames,
     method_frame,
@@ -37,9 +37,6 @@ _SETTLEMENT: Final = Struct(">BHI4sQBB")
 _TAG_AND_BITS: Final = Struct(">4xQB")
 _DELIVERY: Final = Struct(">QB")
 _LONG: Final = Struct(">I")
-_HEADER: Final = Struct(">HHQH")  # class, weight, body size, property flags
-_HEADER_START: Final = Struct(">HHQ").pack
-
 
 Content = tuple[bytes, bytes, bytes]
 """Of a publish the payload of its method, of what a server sends exchange and routing key as on the wire; then the
@@ -151,22 +148,12 @@ def _decode_return(payload: bytes) -> Return:
     return Return(code, text, exchange, routing_key)
 
 
-def _decode_ack(payload: bytes) -> Ack:
+def _decode_settlement(payload: bytes) -> Settlement:
     tag, bits = _TAG_AND_BITS.unpack_from(payload)
     _check_end(payload, 13)
-    return Ack(tag, bits & 1 != 0)
-
-
-def _decode_nack(payload: bytes) -> Nack:
-    tag, bits = _TAG_AND_BITS.unpack_from(payload)
-    _check_end(payload, 13)
-    return Nack(tag, bits & 1 != 0, bits & 2 != 0)
-
-
-def _decode_reject(payload: bytes) -> Reject:
-    tag, bits = _TAG_AND_BITS.unpack_from(payload)
-    _check_end(payload, 13)
-    return Reject(tag, bits & 1 != 0)
+    if payload[:4] == NACK:
+        return Nack(tag, bits & 1 != 0, bits & 2 != 0)
+    return (Ack if payload[:4] == ACK else Reject)(tag, bits & 1 != 0)
 
 
 def _check_end(payload: bytes, at: int) -> None:
@@ -181,9 +168,7 @@ _DECODERS: Final[dict[bytes, Callable[[bytes], HotMethod]]] = {
     DELIVER: _decode_deliver,
     GET_OK: _decode_get_ok,
     RETURN: _decode_return,
-    ACK: _decode_ack,
-    NACK: _decode_nack,
-    REJECT: _decode_reject,
+    **dict.fromkeys((ACK, NACK, REJECT), _decode_settlement),
 }
 
 
@@ -202,11 +187,13 @@ def decode_hot(payload: bytes) -> HotMethod | None:
         raise MalformedFrame(f"method {payload[:4].hex()} is cut off after {len(payload)} bytes") from None
 
 
-def acks_in_a_row(frames: Sequence[Frame], at: int) -> list[int]:
-    """The delivery tags of the acks of single messages, all of one channel, that the frames from `at` on begin with."""
+def acks_in_a_row(frames: Sequence[Frame], at: int, most: int) -> list[int]:
+    """The delivery tags of up to `most` acks of single messages, all of one channel, that the frames from `at` on begin
+    with."""
     tags: list[int] = []
     channel = frames[at][1]
-    for kind, number, payload in islice(frames, at, None):
+    for index in range(at, min(len(frames), at + most)):
+        kind, number, payload = frames[index]
         if kind != FRAME_METHOD or number != channel or payload[:4] != ACK or len(payload) != 13 or payload[12]:
             break
         tags.append(_TAG_AND_BITS.unpack_from(payload)[0])
@@ -225,7 +212,7 @@ def contents_in_a_row(frames: Sequence[Frame], at: int, most: int) -> list[Conte
         if kind != FRAME_HEADER or number != channel or len(header) < 14:
             break
         kind, number, body = frames[index + 2]
-        if kind != FRAME_BODY or number != channel or header[:12] != _HEADER_START(60, 0, len(body)):
+        if kind != FRAME_BODY or number != channel or header[:12] != HEADER_START.pack(60, 0, len(body)):
             break
         contents.append((method, header[12:], body))
     return contents
@@ -239,7 +226,7 @@ def decode_header(payload: bytes) -> ContentHeader:
     """
     if len(payload) < 14:
         raise MalformedFrame(f"a content header of {len(payload)} bytes; the least is 14")
-    class_id, weight, body_size, _ = _HEADER.unpack_from(payload)
+    class_id, weight, body_size = HEADER_START.unpack_from(payload)
     if weight:
         raise ConnectionFault(505, f"expected a content header of weight 0, got one of weight {weight} instead")
     return ContentHeader(class_id, body_size, payload[12:])

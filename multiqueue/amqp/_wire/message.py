@@ -12,6 +12,7 @@ State       Every block of properties was validated when it came (`digest`). A p
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, cast
 
 from ...broker import Message, WireForm, deaths_of
@@ -171,24 +172,16 @@ def _expiration(found: Properties) -> float | None:
 class Digests:
     """Digests of the blocks that were seen last: most publishers send the same one again and again."""
 
-    _MOST = 64
     _LARGEST = 512  # bytes of a block that is worth remembering
 
-    __slots__ = ("_known",)
+    __slots__ = ("_remembered",)
 
     def __init__(self) -> None:
-        self._known: dict[bytes, Digest] = {}
+        self._remembered = lru_cache(64)(digest)
 
     def of(self, properties: bytes) -> Digest:
         """As `digest`."""
-        known = self._known.get(properties)
-        if known is None:
-            known = digest(properties)
-            if len(properties) <= self._LARGEST:
-                if len(self._known) >= self._MOST:
-                    self._known.clear()
-                self._known[properties] = known
-        return known
+        return self._remembered(properties) if len(properties) <= self._LARGEST else digest(properties)
 
 
 def wire_message(

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from pamqp.base import Frame as Command
 
 from .errors import ConnectionFault, MalformedFrame
-from .fields import decode_bytes, decode_short_string, decode_table, encode_short_string, encode_table
+from .fields import decode_bytes, decode_short_string, decode_table, encode_short_string, encode_table, scalar
 from .frames import method_frame
 from .hot import HotMethod, decode_hot
 
@@ -114,13 +114,8 @@ class _Kind(NamedTuple):
     decode: Callable[[bytes, int], tuple[object, int]]
 
 
-def _integer(size: int) -> _Kind:
-    def decode(payload: bytes, at: int) -> tuple[object, int]:
-        if at + size > len(payload):
-            raise IndexError
-        return int.from_bytes(payload[at : at + size]), at + size
-
-    return _Kind(0, "a whole number", lambda value: int(value).to_bytes(size), decode)
+def _integer(size: int, format: str) -> _Kind:
+    return _Kind(0, "a whole number", lambda value: int(value).to_bytes(size), scalar(format))
 
 
 def _encode_long_string(value: Any) -> bytes:
@@ -129,10 +124,10 @@ def _encode_long_string(value: Any) -> bytes:
 
 
 _KINDS: Final[Mapping[str, _Kind]] = {  # but for bits, of which eight are one byte
-    "octet": _integer(1),
-    "short": _integer(2),
-    "long": _integer(4),
-    "longlong": _integer(8),
+    "octet": _integer(1, ">B"),
+    "short": _integer(2, ">H"),
+    "long": _integer(4, ">I"),
+    "longlong": _integer(8, ">Q"),
     "shortstr": _Kind("", "a string", encode_short_string, decode_short_string),
     "longstr": _Kind(b"", "text or bytes", _encode_long_string, decode_bytes),
     "table": _Kind({}, "a mapping", encode_table, decode_table),

@@ -66,33 +66,27 @@ def _encode_timestamp(value: float) -> bytes:
     return _TIMESTAMP.pack(int(value))
 
 
-_Decode = Callable[[bytes, int], tuple[Any, int]]
-_Encode = Callable[[Any], bytes]
-_TEXT: Final[tuple[_Decode, _Encode]] = (decode_short_string, encode_short_string)
-_OCTET: Final[tuple[_Decode, _Encode]] = (scalar(">B"), _encode_octet)
-
-_WANTED: Final[Mapping[_Encode, str]] = {
-    encode_short_string: "a string",
-    _encode_headers: "a mapping",
-    _encode_octet: "a whole number",
-    _encode_timestamp: "a number of seconds since 1970",
-}
-# Flag, name, decoder and encoder, in wire order.
-_FIELDS: Final[tuple[tuple[int, str, _Decode, _Encode], ...]] = (
-    (0x8000, "content_type", *_TEXT),
-    (0x4000, "content_encoding", *_TEXT),
-    (FLAG_HEADERS, "headers", decode_table, _encode_headers),
-    (FLAG_DELIVERY_MODE, "delivery_mode", *_OCTET),
-    (FLAG_PRIORITY, "priority", *_OCTET),
-    (0x0400, "correlation_id", *_TEXT),
-    (FLAG_REPLY_TO, "reply_to", *_TEXT),
-    (FLAG_EXPIRATION, "expiration", *_TEXT),
-    (0x0080, "message_id", *_TEXT),
-    (0x0040, "timestamp", scalar(">Q"), _encode_timestamp),
-    (0x0020, "type", *_TEXT),
-    (FLAG_USER_ID, "user_id", *_TEXT),
-    (0x0008, "app_id", *_TEXT),
-    (FLAG_CLUSTER_ID, "cluster_id", *_TEXT),
+_Kind = tuple[str, Callable[[Any], bytes], Callable[[bytes, int], tuple[Any, int]]]  # wanted, encoder, decoder
+_TEXT: Final[_Kind] = ("a string", encode_short_string, decode_short_string)
+_OCTET: Final[_Kind] = ("a whole number", _encode_octet, scalar(">B"))
+_TABLE: Final[_Kind] = ("a mapping", _encode_headers, decode_table)
+_TIME: Final[_Kind] = ("a number of seconds since 1970", _encode_timestamp, scalar(">Q"))
+# Flag, name and kind, in wire order.
+_FIELDS: Final[tuple[tuple[int, str, _Kind], ...]] = (
+    (0x8000, "content_type", _TEXT),
+    (0x4000, "content_encoding", _TEXT),
+    (FLAG_HEADERS, "headers", _TABLE),
+    (FLAG_DELIVERY_MODE, "delivery_mode", _OCTET),
+    (FLAG_PRIORITY, "priority", _OCTET),
+    (0x0400, "correlation_id", _TEXT),
+    (FLAG_REPLY_TO, "reply_to", _TEXT),
+    (FLAG_EXPIRATION, "expiration", _TEXT),
+    (0x0080, "message_id", _TEXT),
+    (0x0040, "timestamp", _TIME),
+    (0x0020, "type", _TEXT),
+    (FLAG_USER_ID, "user_id", _TEXT),
+    (0x0008, "app_id", _TEXT),
+    (FLAG_CLUSTER_ID, "cluster_id", _TEXT),
 )
 
 
@@ -112,7 +106,7 @@ def decode_properties(data: bytes) -> Properties:
         at = 2
         if flags & 0x3:  # a second word of flags would follow, of properties that do not exist
             raise MalformedFrame(f"property flags {flags:#06x} are not known")
-        for flag, name, decode, _ in _FIELDS:
+        for flag, name, (_, _, decode) in _FIELDS:
             if flags & flag:
                 found[name], at = decode(data, at)
     except (struct.error, IndexError):
@@ -131,7 +125,7 @@ def encode_properties(properties: Mapping[str, object]) -> bytes:
     flags = 0
     pieces = [b""]
     left = len(properties)
-    for flag, name, _, encode in _FIELDS:
+    for flag, name, (wanted, encode, _) in _FIELDS:
         if name in properties:
             left -= 1
             value = properties[name]
@@ -143,7 +137,7 @@ def encode_properties(properties: Mapping[str, object]) -> bytes:
                     raise ValueError(f"property {name}: {error}") from None
                 except (AttributeError, TypeError):
                     found = f"property {name} is {value!r}, a {type(value).__name__}"
-                    raise TypeError(f"{found}; {_WANTED[encode]} is needed") from None
+                    raise TypeError(f"{found}; {wanted} is needed") from None
     if left:
         unknown = properties.keys() - Properties.__annotations__.keys()
         raise TypeError(f"there is no property {', '.join(sorted(unknown))}")

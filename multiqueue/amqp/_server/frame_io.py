@@ -1,21 +1,27 @@
-"""From bytes to frames, and from frames to sessions.
+"""Bytes into a connection and out of it: from bytes to frames to sessions, and from replies and deliveries to bytes.
 
-Promise     Bytes that cannot be frames end the connection once what came before them is done.
+Promise     Bytes that cannot be frames end the connection once what came before them is done. The bytes that wait for a
+            slow reader are bounded: its consumers want nothing while it is behind, and when its replies are more than
+            four times the write buffer, nothing further is read from it.
 Runs        Publishes that stand next to each other go to a store together. Any other frame, and the end of the
             frames that are there, hands them in first. docs/decisions/0875-publishes-in-runs.md
-State       It belongs to the connection's I/O thread.
+State       It belongs to the connection's I/O thread. Frames are collected until a turn ends, and written at once.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, cast
+from typing import Any, Final, Protocol, cast
 
-from .._session.effects import PIECE, fail
+from .._session.confirms import Confirms
+from .._session.consumer import SessionConsumer
+from .._session.effects import PIECE, Effects, fail
 from .._session.machine import ChannelState
 from .._session.session import Session
-from .._wire.errors import ConnectionFault, FrameError
+from .._wire.errors import REPLY_NAMES, ConnectionFault, FrameError
 from .._wire.frames import (
     FRAME_BODY,
     FRAME_HEADER,
@@ -27,26 +33,124 @@ from .._wire.frames import (
     FrameSplitter,
     HeartbeatMonitor,
 )
-from .._wire.hot import ACK, PUBLISH, acks_in_a_row, contents_in_a_row
+from .._wire.hot import (
+    ACK,
+    PUBLISH,
+    Content,
+    acks_in_a_row,
+    contents_in_a_row,
+    encode_deliver,
+    encode_get_ok,
+    encode_return,
+    encode_settlement,
+)
 from .._wire.methods import commands, decode_method, encode_method
-from .connection_machine import ConnectionMachine, ConnectionState
-from .ports import ConnectionPort
+from .handshake import ConnectionMachine, ConnectionState
 from .read_gate import ReadGate
-from .writer import FLUSH_PIECES, FrameWriter
+from .strangers import Newcomer
 
 _RUN: Final = 64  # publishes that are done at once: their queue's lock is held for some 100 us
 _MOST_OF_A_STRANGER: Final = 8 * 1024  # bytes that may wait for a login: a frame of 4 KiB is all that has to be said
 _TURN: Final = 1536  # frames that are dealt with between two looks at the sockets: 512 publishes, some 10 ms
 _METHOD: Final = 7  # as many frames more as any other method counts for
 _IN_A_MESSAGE: Final = (ChannelState.HEADER, ChannelState.BODY)
+_LARGE: Final = 16 * 1024  # bytes; a piece beyond that is written at once: nothing is won by collecting such
+_FLUSH_PIECES: Final = 64  # frames of replies before they are written, so that a slow reader is noticed
+_REPLIES: Final = 4  # times the write buffer that replies may wait in before nothing further is read
 _CLOSE_OK_FRAME: Final = encode_method(0, commands.Connection.CloseOk)
+
+
+@dataclass(eq=False, repr=False)
+class FrameWriter:
+    """The way out of a connection; `too_far_behind` is called when its peer does not fetch its replies."""
+
+    _of: object
+    frame_max: int
+    _buffer_bytes: int
+    _monitor: HeartbeatMonitor
+    _too_far_behind: Callable[[], None]
+    pieces: list[bytes] = field(default_factory=list)  # to be written; always the same list
+    confirming: dict[Confirms, None] = field(default_factory=dict)
+    is_held_back: bool = False  # the peer reads too slowly: its consumers want nothing
+    sent_bytes: int = 0
+    transport: asyncio.Transport | None = None  # while there is one to write to
+    _unread_bytes: int = 0  # written since `is_held_back`: replies, for no consumer wants anything then
+
+    def lose(self) -> None:
+        self.transport = None
+        self.pieces.clear()
+
+    def send(self, data: bytes) -> None:
+        """Frames to be written when the present turn ends, or now if they are large."""
+        self.pieces.append(data)
+        if len(data) > _LARGE:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what there is to write. A turn on the I/O thread ends with this."""
+        while self.confirming:
+            self.confirm(self.confirming.popitem()[0])
+        if self.pieces and self.transport is not None:
+            data = b"".join(self.pieces)
+            self.pieces.clear()
+            self._monitor.said = True
+            self.sent_bytes += len(data)
+            if self.is_held_back:
+                self._unread_bytes += len(data)
+                if self._unread_bytes > _REPLIES * self._buffer_bytes:
+                    self._too_far_behind()
+            self.transport.write(data)
+
+    def caught_up(self) -> None:
+        self.is_held_back = False
+        self._unread_bytes = 0
+
+    def reply(self, number: int, method: Any, /, **fields: Any) -> None:
+        self.send(encode_method(number, method, **fields))
+
+    def deliver(self, number: int, consumer: SessionConsumer, tag: int, redelivered: bool, content: Content) -> None:
+        data = encode_deliver(number, consumer.prefix, tag, redelivered, content, self.frame_max)
+        self.pieces.append(data)  # as `send`, without a call for each message
+        if len(data) > _LARGE:
+            self.flush()
+
+    def got(self, number: int, tag: int, redelivered: bool, left: int, content: Content) -> None:
+        self.send(encode_get_ok(number, tag, redelivered, left, content, self.frame_max))
+
+    def returned(self, number: int, code: int, content: Content) -> None:
+        self.send(encode_return(number, code, REPLY_NAMES[code], content, self.frame_max))
+
+    def confirm(self, confirms: Confirms) -> None:
+        number = confirms.number
+        for each in confirms.take():
+            self.pieces.append(encode_settlement(number, each))
+
+    def __repr__(self) -> str:
+        return repr(self._of)
+
+
+class ReaderPort(Effects, Protocol):
+    """A connection, as its reader knows it."""
+
+    sessions: dict[int, Session]
+    newcomer: Newcomer | None
+
+    @property
+    def alarms(self) -> frozenset[str]: ...
+    def start(self, major: int, minor: int) -> None: ...
+    def call_connection(self, method: Any) -> None: ...
+    def new_session(self, number: int) -> Session: ...
+    def hand_in(self) -> None: ...
+    def end_turn(self) -> None: ...
+    def cut_stranger(self) -> None: ...
+    def close_transport(self) -> None: ...
 
 
 @dataclass(eq=False, repr=False)
 class FrameReader:
     """The way into a connection."""
 
-    _connection: ConnectionPort
+    _connection: ReaderPort
     _machine: ConnectionMachine
     _gate: ReadGate
     _writer: FrameWriter
@@ -132,57 +236,42 @@ class FrameReader:
             done = 0
             if kind == FRAME_METHOD:
                 if (method := payload[:4]) == PUBLISH:
-                    done = self._receive_contents(frames, at)
+                    done = self._receive_run(frames, at)
                 else:
                     connection.hand_in()
                     if method == ACK:
-                        done = self._receive_acks(frames, at)
+                        done = self._receive_run(frames, at)
                     if not done:
                         turn -= _METHOD
             if not done:
                 self._receive(kind, number, payload)
             at += done or 1
-            if len(pieces) > FLUSH_PIECES:
+            if len(pieces) > _FLUSH_PIECES:
                 writer.flush()
             if reasons and gate.is_shut:
                 return frames[at:]
         return []
 
-    def _receive_acks(self, frames: list[Frame], at: int) -> int:
-        """Deal with the acks of single messages that begin at `at`, all at once; how many frames that were. None, when
-        there is one alone, or something else about it: that is for `_receive`."""
-        session = self._open_session(frames[at][1])
-        if session is None:
-            return 0
-        tags = acks_in_a_row(frames[at : at + PIECE], 0)
-        if len(tags) < 2:
-            return 0
-        try:
-            session.acknowledge(tags)
-        except Exception as error:  # noqa: BLE001  # as in _receive
-            fail(self._connection, session, error, ACK)
-        return len(tags)
-
-    def _receive_contents(self, frames: list[Frame], at: int) -> int:
-        """Deal with the whole publishes that begin at `at`, all at once; how many frames that were. None: as above.
-        While an alarm holds publishers, nothing is done behind a publish: so each comes by itself."""
-        session = None if self._connection.server.alarms else self._open_session(frames[at][1])
-        if session is None:
-            return 0
-        contents = contents_in_a_row(frames, at, _RUN)
-        if len(contents) < 2:
-            return 0
-        try:
-            return 3 * session.receive_contents(contents)
-        except Exception as error:  # noqa: BLE001  # as in _receive
-            fail(self._connection, session, error, PUBLISH)
-            return 3 * len(contents)
-
-    def _open_session(self, number: int) -> Session | None:
-        """The session of a channel on which methods and publishes are done; None where there is none."""
+    def _receive_run(self, frames: list[Frame], at: int) -> int:
+        """Deal with the acks of single messages, or the whole publishes, that begin at `at`, all at once; how many
+        frames that were. None, when something else is about the first one: that is for `_receive`."""
+        _, number, payload = frames[at]
         session = self._sessions.get(number)
-        is_running = self._machine.state is ConnectionState.RUNNING
-        return session if session is not None and is_running and session.is_open else None
+        if session is None or self._machine.state is not ConnectionState.RUNNING or not session.is_open:
+            return 0
+        done, method = 0, payload[:4]
+        try:
+            if method == ACK:
+                if tags := acks_in_a_row(frames, at, PIECE):
+                    done = len(tags)
+                    session.acknowledge(tags)
+            # While an alarm holds publishers, nothing is done behind a publish.
+            elif contents := contents_in_a_row(frames, at, 1 if self._connection.alarms else _RUN):
+                done = 3 * len(contents)
+                done = 3 * session.receive_contents(contents)
+        except Exception as error:  # noqa: BLE001  # as in _receive
+            fail(self._connection, session, error, method)
+        return done
 
     def _receive(self, kind: int, number: int, payload: bytes) -> None:
         session: Session | None = None
@@ -199,10 +288,10 @@ class FrameReader:
                 else:
                     session.receive(kind, payload)
             elif kind == FRAME_METHOD:
-                if self._machine.expects(payload[:4]):
-                    decode_method(payload)  # what does not decode has not come, and moves nothing
+                # What does not decode has not come, and moves nothing.
+                method = decode_method(payload) if self._machine.expects(payload[:4]) else None
                 if self._machine.receive(payload[:4]):
-                    self._connection.call_connection(payload)
+                    self._connection.call_connection(method)
             elif kind in (FRAME_HEADER, FRAME_BODY):
                 raise ConnectionFault(505, "a content frame on channel 0")
             else:
