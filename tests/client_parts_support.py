@@ -21,10 +21,9 @@ from multiqueue.client._channel.publishing import Unconfirmed as Unconfirmed
 from multiqueue.client._channel.recorded_topology import Declaration as Declaration
 from multiqueue.client._channel.recorded_topology import RecordedTopology as RecordedTopology
 from multiqueue.client._channel.settlements import DeliveryTags as DeliveryTags
-from multiqueue.client._dispatch.callbacks import TURNS as TURNS
-from multiqueue.client._dispatch.outbox import Outbox as Outbox
-from multiqueue.client._dispatch.receive_buffer import ReceiveBuffer as ReceiveBuffer
-from multiqueue.client._dispatch.work_pool import Lane, Work, WorkPool
+from multiqueue.client._dispatch.buffers import Outbox as Outbox
+from multiqueue.client._dispatch.buffers import ReceiveBuffer as ReceiveBuffer
+from multiqueue.client._dispatch.work_pool import TURNS, Lane, Work, WorkPool
 from multiqueue.client._link import direct_link as direct_link
 from multiqueue.client._link.assembler import Assembler as Assembler
 from multiqueue.client._link.direct_link import DirectLink as DirectLink

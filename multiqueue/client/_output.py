@@ -81,7 +81,7 @@ class Pipe(Output):
             while rest:
                 rest = rest[os.write(self._number, rest) :]
         except BrokenPipeError:
-            self._note(self._unread())
+            self._unread()
             raise
         self.written += len(data)
 
@@ -89,11 +89,11 @@ class Pipe(Output):
         if self._one_by_one:
             self._await_reader()
         else:
-            self._note(self._unread())
+            self._unread()
 
     def look(self) -> None:
         has_ended = self._poll.poll(0)
-        self._note(self._unread())  # after that: nothing is read from now on if it has
+        self._unread()  # after that: nothing is read from now on if it has
         if has_ended:
             raise BrokenPipeError("the reader of the pipe has ended")
 
@@ -108,26 +108,25 @@ class Pipe(Output):
 
     def _wait_until_read(self, seconds: float) -> bool:
         for _ in range(_TRIES):
-            if not self._note(self._unread()):
+            if not self._unread():
                 return True
             sleep(0)
         deadline = monotonic() + seconds
-        while self._note(self._unread()):
+        while self._unread():
             self.look()
             if monotonic() >= deadline:
                 return False
             sleep(_SLEEP)
         return True
 
-    def _note(self, unread: int) -> int:
+    def _unread(self) -> int:
+        """How many bytes stand in the pipe; the others are taken."""
+        fcntl.ioctl(self._number, termios.FIONREAD, self._count)
+        unread = self._count[0]
         self.taken = max(self.taken, self.written - unread)
         if not unread:
             self._is_behind = False
         return unread
-
-    def _unread(self) -> int:
-        fcntl.ioctl(self._number, termios.FIONREAD, self._count)
-        return self._count[0]
 
 
 def forget_output() -> None:

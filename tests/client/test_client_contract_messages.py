@@ -272,7 +272,7 @@ def test_a_prefetch_for_all_consumers_leaves_the_rest_in_the_queue(channel: Chan
         taker.basic_qos(3, global_=True)
         wait_until_blocked(lambda: taker.statistics().unacked == 3)
         for inbox in inboxes:
-            taker.basic_cancel(inbox.request.tag)
+            taker.basic_cancel(inbox.request.consumer_tag)
         wait_until_blocked(lambda: channel.queue_declare(queue, passive=True).message_count == 3)
 
 
@@ -348,7 +348,7 @@ def test_a_loop_over_a_queue(channel: Channel, queue: str) -> None:
             if len(got) == 3:
                 break
         with pytest.raises(ValueError, match="already"):
-            channel.consume(queue, consumer_tag=inbox.request.tag)
+            channel.consume(queue, consumer_tag=inbox.request.consumer_tag)
     assert got == numbered(3)
     assert list(inbox) == []
     assert [_next(channel, queue).body for _ in range(2)] == numbered(5)[3:]

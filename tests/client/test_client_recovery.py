@@ -379,10 +379,10 @@ def test_the_loss_of_an_old_link_may_come_late(interrupted: Channel) -> None:
     wait_until_blocked(lambda: bool(new.sent))
     interrupted.interrupted(old, ConnectionInterrupted("late"), keep_unconfirmed=True)
     assert opening.is_alive()
-    assert not interrupted.opened(old)
+    assert not interrupted.life.opened(old)
     interrupted.arrived(Event(interrupted.number, commands.Channel.OpenOk()))
     opening.join()
-    assert interrupted.opened(new)
+    assert interrupted.life.opened(new)
     interrupted.interrupted(new, ConnectionInterrupted("in time"), keep_unconfirmed=True)
     assert interrupted.state is State.INTERRUPTED
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import MultiQueueError
-from .ports import MessageChannel
+from .message import MessageChannel
 
 _log = logging.getLogger("multiqueue.client")
 

@@ -1,13 +1,42 @@
-"""A message in the application's hands."""
+"""A message in the application's hands, and its channel, as lower parts of the client know it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, Unpack
 
 from ...amqp.wire import NO_PROPERTIES, Properties, decode_properties
-from .ports import MessageChannel
+
+
+class MessageChannel(Protocol):
+    """The channel of a message, as a callback uses it: to settle, to publish, to close. It is a `Channel`."""
+
+    @property
+    def number(self) -> int: ...
+
+    def basic_ack(self, delivery_tag: int, *, multiple: bool = False) -> None: ...
+
+    def basic_nack(self, delivery_tag: int, *, multiple: bool = False, requeue: bool = True) -> None: ...
+
+    def basic_reject(self, delivery_tag: int, *, requeue: bool = False) -> None: ...
+
+    def publish(
+        self,
+        body: bytes,
+        *,
+        exchange: str = "",
+        routing_key: str = "",
+        mandatory: bool = False,
+        timeout: float | None = None,
+        **properties: Unpack[Properties],
+    ) -> None: ...
+
+    def holds(self, delivery_tag: int) -> bool: ...
+
+    def abort(self, reply_code: int = 200, reply_text: str = "closed by the application") -> None: ...
+
+    def close(self, reply_code: int = 200, reply_text: str = "closed by the application") -> None: ...
 
 
 @dataclass(eq=False, repr=False, slots=True)

@@ -107,7 +107,7 @@ def _endpoint(text: str, default_port: int) -> Endpoint:
 MEBIBYTE = 1 << 20
 
 
-def _at_least(least: float, default: float) -> Any:
+def _at_least(least: float, default: float | None) -> Any:
     return field(default=default, metadata={"least": least})
 
 
@@ -135,7 +135,7 @@ class Settings:
     recovery_interval: float = _at_least(0, 5.0)
     republish: bool = True
     executor: Executor | None = None
-    threads: int | None = None  # of our own pool; None: as many as there are CPUs, two at least
+    threads: int | None = _at_least(1, None)  # of our own pool; None: as many as there are CPUs, two at least
     tls: ssl.SSLContext | None = None  # None: what `ssl.create_default_context` trusts, for amqps://
     login: Literal["password", "external"] = "password"  # external: by the certificate of the TLS connection
     client_properties: Mapping[str, object] = field(default_factory=dict)
@@ -170,10 +170,8 @@ def _number(name: str, text: str) -> float | int:
 def _checked(settings: Settings) -> Settings:
     for each in fields(Settings):
         least, value = each.metadata.get("least"), getattr(settings, each.name)
-        if least is not None and value < least:
+        if least is not None and value is not None and value < least:
             raise BadAddress(f"{each.name} is {value:g}; it must be at least {least:g}")
     if settings.login not in ("password", "external"):
         raise BadAddress(f"login is {settings.login!r}; it is 'password' or 'external'")
-    if settings.threads is not None and settings.threads < 1:
-        raise BadAddress(f"threads is {settings.threads}; it must be at least 1")
     return settings

@@ -23,15 +23,13 @@ from pamqp import commands
 from ...amqp.wire import Ack, Deliver, GetOk, Nack, Properties, Reject, Return, Settlement, shortened
 from .._base.errors import ChannelClosed, UnknownDelivery
 from .._base.message import Message, Returned
-from .._base.ports import Closing
 from .._base.settings import Settings
 from .._base.states import ENDING, ChannelStatistics, Happening, State
-from .._dispatch.callbacks import Callbacks
-from .._dispatch.receive_buffer import ReceiveBuffer
+from .._dispatch.buffers import ReceiveBuffer
+from .._dispatch.work_pool import Callbacks
 from .._link.link import Event, Link
-from .consumers import Consumer, ConsumerRequest, Consumers, Inbox
-from .inbound import Inbound, MessageCallback
-from .lifecycle import Lifecycle
+from .consumers import Consumer, ConsumerRequest, Consumers, Inbox, MessageCallback
+from .lifecycle import Closing, Lifecycle
 from .publishing import Confirm, Publication, Publishing, encoded
 from .recorded_topology import RecordedTopology
 from .settlements import DeliveryTags
@@ -50,7 +48,7 @@ class Host(Protocol):
     callbacks: Callbacks
     receive_buffer: ReceiveBuffer
     topology: RecordedTopology
-    to_flush: list[Inbound]
+    to_flush: list[Consumers]
 
     @property
     def blocked_reason(self) -> str | None: ...
@@ -90,23 +88,23 @@ class Channel(Closing):
         self.number = number
         self._log = logging.LoggerAdapter(_log, {"connection": repr(connection)})
         settings, buffer = connection.settings, connection.receive_buffer
-        self._current_name = connection.topology.current_name
-        self._life = life = Lifecycle(repr(self), number, settings.recover, buffer, settings.call_timeout, self.abort)
+        self._current_name = name = connection.topology.current_name
+        life = Lifecycle(repr(self), number, settings.recover, buffer, settings.call_timeout, self.abort)
+        self.life: Lifecycle = life
         self._tags = tags = DeliveryTags()
-        self._publishing = Publishing(life, buffer, lambda: connection.blocked_reason)
-        self.inbound: Inbound = Inbound(self, life, tags, connection.callbacks, buffer, connection.to_flush)
-        self._consumers = Consumers(life, tags, self.inbound, buffer, self._current_name)
+        self.publishing: Publishing = Publishing(life, buffer, lambda: connection.blocked_reason)
+        self.consumers: Consumers = Consumers(self, life, tags, connection.callbacks, buffer, connection.to_flush, name)
         self._qos: dict[bool, int] = {}  # the prefetch count, by whether it holds for the channel as a whole
         self.on_returned: Callable[[Returned], object] | None = None
         self.on_closed: OnEnded | None = None
         self._handlers: dict[type[Any], Callable[[Event], None]] = {
-            Deliver: self._consumers.delivered,
-            Ack: self._publishing.confirmed,
-            Nack: self._publishing.confirmed,
+            Deliver: self.consumers.delivered,
+            Ack: self.publishing.confirmed,
+            Nack: self.publishing.confirmed,
             Return: self._returned,
-            commands.Basic.CancelOk: self._consumers.cancel_answered,
-            commands.Basic.Cancel: self._consumers.cancelled,
-            commands.Channel.Flow: self._publishing.flow,
+            commands.Basic.CancelOk: self.consumers.cancel_answered,
+            commands.Basic.Cancel: self.consumers.cancelled,
+            commands.Channel.Flow: self.publishing.flow,
             commands.Channel.Close: self._closed_by_server,
             commands.Channel.CloseOk: self._close_answered,
         }
@@ -118,7 +116,7 @@ class Channel(Closing):
             CallTimeout: no answer in `timeout` seconds; the channel is closed.
             ChannelClosed, ConnectionClosed: it is, or was closed before the answer; with the server's code and text.
         """
-        return self._life.call(method, fields, timeout=timeout)
+        return self.life.call(method, fields, timeout=timeout)
 
     # ---- exchanges, queues and bindings: made again after a recovery ------------------------------------------------
 
@@ -233,7 +231,7 @@ class Channel(Closing):
             ValueError, TypeError: a name or property does not fit; nothing was sent.
         """
         block = encoded(properties)
-        self._publishing.publish(Publication(exchange, routing_key, mandatory, block, body, None), timeout)
+        self.publishing.publish(Publication(exchange, routing_key, mandatory, block, body, None), timeout)
 
     def publish_confirmed(
         self,
@@ -252,17 +250,17 @@ class Channel(Closing):
         self.confirm_select()
         block = encoded(properties)
         confirm = Confirm(self.connection.callbacks.dispatch, self.connection.receive_buffer.answer_wanted)
-        self._publishing.publish(Publication(exchange, routing_key, mandatory, block, body, confirm), timeout)
+        self.publishing.publish(Publication(exchange, routing_key, mandatory, block, body, confirm), timeout)
         return confirm
 
     def confirm_select(self) -> None:
         """From now on the server answers for every message that is published on this channel."""
-        if not self._publishing.has_confirms:
+        if not self.publishing.has_confirms:
             self._select_confirms(None)
 
     def _select_confirms(self, link: Link | None) -> None:
-        begin = self._publishing.begin_confirms_locked
-        self._life.call(commands.Confirm.Select, {}, link=link, sent_locked=begin)
+        begin = self.publishing.begin_confirms_locked
+        self.life.call(commands.Confirm.Select, {}, link=link, sent_locked=begin)
 
     def wait_for_confirms(self, timeout: float | None = None) -> bool:
         """Block until the server has answered for all that was published; False if it could not take one of them.
@@ -273,7 +271,7 @@ class Channel(Closing):
             ConfirmTimeout: `timeout` seconds passed first.
             ChannelClosed, ConnectionClosed: it ended first; what it had not answered for may be lost.
         """
-        return self._publishing.wait_for_confirms(timeout)
+        return self.publishing.wait_for_confirms(timeout)
 
     # ---- consuming --------------------------------------------------------------------------------------------------
 
@@ -303,9 +301,9 @@ class Channel(Closing):
         if not callable(callback):
             raise TypeError(f"callback is {callback!r}, which cannot be called; consume() needs none")
         tag = consumer_tag or f"mq.{secrets.token_hex(16)}"
-        request = ConsumerRequest(queue, tag, auto_ack, exclusive, no_local, arguments or {})
-        self._consumers.start(Consumer(self.inbound, request, callback, on_ended))
-        return request.tag
+        request = ConsumerRequest(queue, tag, auto_ack, exclusive, no_local, dict(arguments or {}))
+        self.consumers.start(Consumer(self.consumers, request, callback, on_ended))
+        return tag
 
     def consume(
         self,
@@ -319,14 +317,14 @@ class Channel(Closing):
     ) -> Inbox:
         """Messages of the queue, to iterate over or take from, for threads and coroutines alike."""
         tag = consumer_tag or f"mq.{secrets.token_hex(16)}"
-        request = ConsumerRequest(queue, tag, auto_ack, exclusive, no_local, arguments or {})
-        inbox = Inbox(self.inbound, request, self._consumers.cancel_inbox)
-        self._consumers.start(inbox)
+        request = ConsumerRequest(queue, tag, auto_ack, exclusive, no_local, dict(arguments or {}))
+        inbox = Inbox(self.consumers, request)
+        self.consumers.start(inbox)
         return inbox
 
     def basic_cancel(self, consumer_tag: str) -> None:
         """End a consumer. What it has received stays unsettled; its callbacks that wait still run."""
-        self._consumers.cancel(consumer_tag)
+        self.consumers.cancel(consumer_tag)
 
     def basic_get(self, queue: str, *, auto_ack: bool = False) -> Message | None:
         """The first ready message of the queue, or None at once when there is none."""
@@ -339,13 +337,13 @@ class Channel(Closing):
             names = (method.exchange, method.routing_key)
             return Message(self, event.body, event.properties, *names, tag, "", method.redelivered, auto_ack)
 
-        message: Message | None = self._life.call(commands.Basic.Get, fields, answered_locked=got_locked)
+        message: Message | None = self.life.call(commands.Basic.Get, fields, answered_locked=got_locked)
         return message
 
     def basic_recover(self) -> None:
         """Give back everything that is unsettled, to its place."""
         forget = self._tags.clear  # what follows is delivered anew
-        self._life.call(commands.Basic.Recover, {"requeue": True}, answered_locked=lambda event: forget())
+        self.life.call(commands.Basic.Recover, {"requeue": True}, answered_locked=lambda event: forget())
 
     # ---- settling ---------------------------------------------------------------------------------------------------
 
@@ -363,7 +361,7 @@ class Channel(Closing):
 
     def _settle(self, settled: Settlement, multiple: bool) -> None:
         """Append it to the link, under the lock: no settlement overtakes another that was entered before it."""
-        life, tag = self._life, settled.delivery_tag
+        life, tag = self.life, settled.delivery_tag
         with life.lock:
             if life.state in ENDING:
                 raise life.refusal_locked()
@@ -386,7 +384,7 @@ class Channel(Closing):
         self._select_transactions(None)
 
     def _select_transactions(self, link: Link | None) -> None:
-        self._life.call(commands.Tx.Select, {}, link=link, sent_locked=self._tags.begin_transactions)
+        self.life.call(commands.Tx.Select, {}, link=link, sent_locked=self._tags.begin_transactions)
 
     def tx_commit(self) -> None:
         """Do what was published and settled since the last time, all of it."""
@@ -400,13 +398,13 @@ class Channel(Closing):
         def ended(event: Event) -> None:
             self._tags.transaction_ended(is_done=is_done)
 
-        self._life.call(method, {}, sent_locked=self._tags.end_transaction, answered_locked=ended)
+        self.life.call(method, {}, sent_locked=self._tags.end_transaction, answered_locked=ended)
 
     # ---- the server's methods (on the reader thread) ----------------------------------------------------------------
 
     def arrived(self, event: Event) -> None:
         """A method of the server's, with its content."""
-        self._handlers.get(type(event.method), self._life.answered)(event)
+        self._handlers.get(type(event.method), self.life.answered)(event)
 
     def _returned(self, event: Event) -> None:
         method: Return = event.method
@@ -415,12 +413,12 @@ class Channel(Closing):
         if self.on_returned is None:
             self._log.warning("%r: %r came back: %s", self, returned, method.reply_text)
         else:
-            self.inbound.dispatch(self.on_returned, returned)
+            self.consumers.dispatch(self.on_returned, returned)
 
     def _closed_by_server(self, event: Event) -> None:
         method = event.method
-        with self._life.lock:
-            self._life.send_locked(commands.Channel.CloseOk)
+        with self.life.lock:
+            self.life.send_locked(commands.Channel.CloseOk)
         text = f"{self!r} was closed by the server: {method.reply_text}"
         self.finish(ChannelClosed(text, reply_code=method.reply_code, reply_text=method.reply_text))
 
@@ -433,38 +431,22 @@ class Channel(Closing):
     def open_on(self, link: Link) -> None:
         """Open it on a link: at first, or on the next one with quality of service and mode as they were."""
         is_first = self.state is State.OPENING
-        self.call_on(link, commands.Channel.Open, {})
+        self.life.call(commands.Channel.Open, {}, link=link)
         for global_, count in self._qos.items():
             fields = {"prefetch_size": 0, "prefetch_count": count, "global_": global_}
-            self.call_on(link, commands.Basic.Qos, fields)
-        if self._publishing.has_confirms:
+            self.life.call(commands.Basic.Qos, fields, link=link)
+        if self.publishing.has_confirms:
             self._select_confirms(link)
         elif self._tags.is_transacted:
             self._select_transactions(link)
-        if is_first and not self._life.opened(link):
-            raise self._life.lost()  # after the answer, and before any caller had the channel
-
-    def call_on(self, link: Link, method: type[Any], fields: Mapping[str, Any]) -> Any:
-        """A call on a link that is being made."""
-        return self._life.call(method, fields, link=link)
-
-    def opened(self, link: Link) -> bool:
-        """Recovery is done with it: open for everybody. False when it ended, or the link was lost, meanwhile."""
-        return self._life.opened(link)
-
-    def resume_consumers(self, link: Link) -> None:
-        """Start the consumers again on a new link."""
-        self._consumers.resume(link)
-
-    def republish(self, link: Link) -> int:
-        """Publish what the server did not answer for again, in order; returns how many messages."""
-        return self._publishing.republish(link)
+        if is_first and not self.life.opened(link):
+            raise self.life.lost()  # after the answer, and before any caller had the channel
 
     # ---- the end ----------------------------------------------------------------------------------------------------
 
     def abort(self, reply_code: int = 200, reply_text: str = "closed by the application") -> None:
         """Ask for the end and do not wait for the answer. Harmless when it was asked for before."""
-        life = self._life
+        life = self.life
         with life.lock:
             if life.state in ENDING:
                 return
@@ -487,14 +469,14 @@ class Channel(Closing):
         """
         self.abort(reply_code, reply_text)
         with self.connection.receive_buffer.answer_wanted():
-            if self._life.ended.wait(self.connection.settings.close_timeout):
+            if self.life.ended.wait(self.connection.settings.close_timeout):
                 return
         self._log.warning("%r: the server did not answer channel.close; closed without", self)
         self.finish(None)
 
     def finish(self, error: Exception | None) -> None:
         """It has ended. `error` is why, None when it was asked for. Once; later calls do nothing."""
-        life = self._life
+        life = self.life
         with life.lock:
             if life.state is State.CLOSED:
                 return
@@ -502,8 +484,8 @@ class Channel(Closing):
             life.error = why = error or life.error or ChannelClosed(f"{self!r} was closed with its connection")
             life.link = None
             call = life.take_call_locked()
-            consumers = self._consumers.take_locked()
-            unconfirmed = self._publishing.take_unconfirmed_locked()
+            consumers = self.consumers.take_locked()
+            unconfirmed = self.publishing.unconfirmed.renew()
             self._tags.clear()
         self.connection.forget_channel(self)
         if call is not None:
@@ -512,13 +494,13 @@ class Channel(Closing):
         for consumer in consumers:
             consumer.ended(error)
         if self.on_closed is not None:
-            self.inbound.dispatch(self.on_closed, error)
-        self.inbound.end()
+            self.consumers.dispatch(self.on_closed, error)
+        self.consumers.end()
         life.ended.set()
 
     def interrupted(self, link: Link, error: Exception, *, keep_unconfirmed: bool) -> None:
         """The link is lost and will be replaced. It may have been already, if this comes late."""
-        life = self._life
+        life = self.life
         with life.lock:
             if life.link is not None and life.link is not link:
                 return
@@ -527,10 +509,10 @@ class Channel(Closing):
             if comes_back:
                 life.step_locked(Happening.LOST)
                 self._tags.renew()
-                self._publishing.renew_flow_locked()
+                self.publishing.renew_flow_locked()
             life.link = None
             call = life.take_call_locked()
-            unconfirmed = [] if keep_unconfirmed else self._publishing.take_unconfirmed_locked()
+            unconfirmed = [] if keep_unconfirmed else self.publishing.unconfirmed.renew()
         if call is not None:
             call.end(error)
         _fail(unconfirmed, error)
@@ -542,38 +524,38 @@ class Channel(Closing):
     @property
     def state(self) -> State:
         """Where it is between opening and its end."""
-        return self._life.state
+        return self.life.state
 
     @property
     def is_open(self) -> bool:
         """False before the server has agreed, while the connection is being recovered, and from `close` on."""
-        return self._life.state is State.OPEN
+        return self.life.state is State.OPEN
 
     def statistics(self) -> ChannelStatistics:
         """A snapshot in figures."""
         now = time.monotonic()
-        with self._life.lock:
-            since, stopped_at = self.inbound.running_since, self._publishing.stopped_at or self.connection.blocked_at
+        with self.life.lock:
+            since, stopped_at = self.consumers.running_since, self.publishing.stopped_at or self.connection.blocked_at
             return ChannelStatistics(
                 number=self.number,
                 state=self.state.value,
-                consumers=len(self._consumers),
-                queued=self.inbound.queued,
+                consumers=len(self.consumers),
+                queued=self.consumers.queued,
                 running_for=None if since is None else now - since,
                 unacked=len(self._tags),
-                unconfirmed=len(self._publishing),
+                unconfirmed=len(self.publishing.unconfirmed),
                 blocked_for=None if stopped_at is None else now - stopped_at,
             )
 
     def check_invariants(self) -> None:
         """Raise AssertionError when the channel contradicts itself. For tests."""
-        life = self._life
+        life = self.life
         with life.lock:
             assert life.state is not State.OPEN or life.link is not None
-            assert life.state is not State.CLOSED or not (self._consumers or self._tags or life.is_calling)
+            assert life.state is not State.CLOSED or not (self.consumers or self._tags or life.is_calling)
             self._tags.check_invariants()
-            assert self.inbound.queued >= 0, self.inbound.queued
-            self._publishing.check_invariants_locked()
+            assert self.consumers.queued >= 0, self.consumers.queued
+            self.publishing.unconfirmed.check_invariants()
 
     def __repr__(self) -> str:
         return f"<channel {self.number} of {self.connection.name!r}>"

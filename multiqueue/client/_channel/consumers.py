@@ -1,58 +1,66 @@
-"""The consumers of a channel: started and ended, and served with what the server delivers.
+"""What comes in on a channel: its consumers, deliveries, and callbacks on their way from the reader to the work pool.
 
 Promise     A consumer is registered before its first delivery can come: its tag is ours, not the server's. A delivery
             has its tag before any thread can settle it. `ended` is called once for each, after its last delivery.
-State       The channel's lock guards `_consumers`.
-Who runs    `delivered`, `cancelled`, `cancel_answered`, `accept` and `ended` on the reader thread, which never waits
-            here; callbacks on the work pool, in the lane of the channel; `resume` on the thread of recovery; the rest,
-            and what takes from an inbox, on any thread.
+State       The channel's lock guards `_consumers`, `queued` and `_batch`, deliveries that the lane does not have yet;
+            the channel is in `to_flush` while there are any. The lane is put to with the lock held, so that the end of
+            a consumer comes behind its deliveries. The thread that runs a callback writes `running_since`.
+Who runs    `delivered`, `cancelled`, `cancel_answered`, `accept`, `ended` and `flush` on the reader thread, which never
+            waits here; callbacks on the work pool, in the lane of the channel; `resume` on the thread of recovery; the
+            rest, and what takes from an inbox, on any thread.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from pamqp import commands
 
 from ...core import LinkedBlockingMultiQueue
 from ...errors import ShutDown
-from .._base.errors import ConsumerCancelled
-from .._base.message import Message
-from .._base.ports import Closing
+from .._base.errors import Closed, ConsumerCancelled
+from .._base.message import Message, MessageChannel
 from .._base.states import ENDING, State
-from .._dispatch.receive_buffer import ReceiveBuffer
+from .._dispatch.buffers import ReceiveBuffer
+from .._dispatch.work_pool import Callbacks
 from .._link.link import Event, Link
-from .inbound import Inbound, MessageCallback
-from .lifecycle import Lifecycle
+from .lifecycle import Closing, Lifecycle
 from .settlements import DeliveryTags
 
+_log = logging.getLogger("multiqueue.client")
 
-@dataclass(frozen=True, slots=True)
-class ConsumerRequest:
-    """A consumer as it was asked for, to be asked for again after a recovery."""
+BATCH = 16  # deliveries of one channel before others have their turn; a hand-over costs about two of them
+
+MessageCallback = Callable[[Message], object]
+
+
+class ConsumerRequest(NamedTuple):
+    """The fields of basic.consume, to be sent again after a recovery."""
 
     queue: str
-    tag: str
-    auto_ack: bool = False
-    exclusive: bool = False
-    no_local: bool = False
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    consumer_tag: str
+    no_ack: bool
+    exclusive: bool
+    no_local: bool
+    arguments: dict[str, Any]
 
 
 @dataclass(eq=False, repr=False)
 class Consumer:
-    _inbound: Inbound
+    _consumers: Consumers
     request: ConsumerRequest
     callback: MessageCallback
-    _on_ended: Callable[[Exception | None], object] | None = None
+    _on_ended: Callable[[Exception | None], object] | None
 
     def ended(self, error: Exception | None) -> None:
         """No delivery will follow: `error` says why, None when it was asked for."""
         if self._on_ended is not None:
-            self._inbound.dispatch(self._on_ended, error)
+            self._consumers.dispatch(self._on_ended, error)
 
 
 class Inbox(Closing):
@@ -66,12 +74,11 @@ class Inbox(Closing):
     why when it was ended by the server or with the connection. Messages that wait at the end go back to the queue.
     """
 
-    def __init__(self, inbound: Inbound, request: ConsumerRequest, cancel: Callable[[Inbox], object]) -> None:
+    def __init__(self, consumers: Consumers, request: ConsumerRequest) -> None:
         self.request = request
-        self._inbound = inbound
-        self._cancel = cancel
+        self._consumers = consumers
         self._messages: LinkedBlockingMultiQueue[Message] = LinkedBlockingMultiQueue()
-        self._tail = self._messages.add_subqueue(request.tag)
+        self._tail = self._messages.add_subqueue(request.consumer_tag)
         self._error: Exception | None = None
 
     def accept(self, message: Message) -> None:
@@ -79,7 +86,7 @@ class Inbox(Closing):
         try:
             self._tail.put_nowait(message)
         except ShutDown:
-            self._inbound.drop(message)
+            self._consumers.drop(message)
 
     def ended(self, error: Exception | None) -> None:
         """Nothing will follow. Called by the reader."""
@@ -99,7 +106,7 @@ class Inbox(Closing):
                 message = self._messages.get(timeout=timeout)
             except ShutDown:
                 raise self._end() from None
-            if self._inbound.begin(message):
+            if self._consumers.begin(message):
                 return message
 
     async def async_get(self) -> Message:
@@ -109,7 +116,7 @@ class Inbox(Closing):
                 message = await self._messages.async_get()
             except ShutDown:
                 raise self._end() from None
-            if self._inbound.begin(message):
+            if self._consumers.begin(message):
                 return message
 
     def qsize(self) -> int:
@@ -118,13 +125,13 @@ class Inbox(Closing):
 
     def close(self) -> None:
         """Cancel the consumer and give back the messages that wait. Closing twice is harmless."""
-        self._cancel(self)
+        self._consumers.cancel_inbox(self)
         self.ended(None)
         while (message := self._messages.poll()) is not None:
-            self._inbound.drop(message)
+            self._consumers.drop(message)
 
     def _end(self) -> Exception:
-        return self._error or ShutDown(f"consumer {self.request.tag!r} is closed")
+        return self._error or ShutDown(f"consumer {self.request.consumer_tag!r} is closed")
 
     def __iter__(self) -> Iterator[Message]:
         while True:
@@ -143,28 +150,39 @@ class Inbox(Closing):
             yield message
 
 
-_log = logging.getLogger("multiqueue.client")
-
-
 @dataclass(eq=False, repr=False)
 class Consumers:
-    """The consumers of one channel. `current_name(queue)` is the name that a queue has now, after recoveries."""
+    """The consumers of `channel`, its deliveries and its callbacks.
 
+    `to_flush` has the channels with deliveries that the lane does not have; `current_name(queue)` is the name that a
+    queue has now, after recoveries.
+    """
+
+    _channel: MessageChannel
     _life: Lifecycle
     _tags: DeliveryTags
-    _inbound: Inbound
+    _callbacks: Callbacks
     _receive_buffer: ReceiveBuffer
+    _to_flush: list[Consumers]
     _current_name: Callable[[str], str]
     _consumers: dict[str, Consumer | Inbox] = field(default_factory=dict)
+    queued: int = 0  # deliveries that no callback has begun with
+    running_since: float | None = None
+
+    def __post_init__(self) -> None:
+        self._lane = self._callbacks.add_lane(self)
+        self._batch: list[tuple[MessageCallback, Message]] = []
 
     def __len__(self) -> int:
         return len(self._consumers)
 
+    # ---- who consumes
+
     def start(self, consumer: Consumer | Inbox) -> None:
         """Register a consumer and ask the server to serve it. Raises ValueError: the channel has one with that tag. As
         a call."""
-        life, tag = self._life, consumer.request.tag
-        with self._life.lock:
+        life, tag = self._life, consumer.request.consumer_tag
+        with life.lock:
             life.link_locked()
             if tag in self._consumers:
                 raise ValueError(f"{life.label} has a consumer {tag!r} already; choose another tag")
@@ -172,33 +190,27 @@ class Consumers:
         try:
             self._ask_for(consumer.request)
         except BaseException:
-            with self._life.lock:
+            with life.lock:
                 self._consumers.pop(tag, None)
             raise
 
     def resume(self, link: Link) -> None:
+        """Start the consumers again on a new link."""
         with self._life.lock:
             consumers = list(self._consumers.values())
         for consumer in consumers:
             self._ask_for(consumer.request, link)
 
     def _ask_for(self, request: ConsumerRequest, link: Link | None = None) -> None:
-        fields = {
-            "queue": self._current_name(request.queue),
-            "consumer_tag": request.tag,
-            "no_local": request.no_local,
-            "no_ack": request.auto_ack,
-            "exclusive": request.exclusive,
-            "arguments": dict(request.arguments),
-        }
-        self._life.call(commands.Basic.Consume, fields, link=link)
+        request = request._replace(queue=self._current_name(request.queue))
+        self._life.call(commands.Basic.Consume, request._asdict(), link=link)
 
     def cancel(self, consumer_tag: str) -> None:
         self._life.call(commands.Basic.Cancel, {"consumer_tag": consumer_tag})
 
     def cancel_inbox(self, inbox: Inbox) -> None:
+        tag = inbox.request.consumer_tag
         with self._life.lock:
-            tag = inbox.request.tag
             is_here = self._consumers.get(tag) is inbox
             if is_here and self._life.state is not State.OPEN:
                 del self._consumers[tag]  # recovery will not start it again
@@ -210,28 +222,32 @@ class Consumers:
         consumers, self._consumers = list(self._consumers.values()), {}
         return consumers
 
+    # ---- what arrives (on the reader thread)
+
     def delivered(self, event: Event) -> None:
         _, (consumer_tag, wire_tag, redelivered, exchange, routing_key), block, body = event
-        inbound = self._inbound
         with self._life.lock:
             consumer = self._consumers.get(consumer_tag)
             if consumer is None or self._life.state in ENDING:
+                consumer = None
                 tag = self._tags.deliver(wire_tag, False)
-                message = None  # cancelled or closed meanwhile: the server takes it back with the channel
             else:
-                auto_ack = consumer.request.auto_ack
-                tag = self._tags.deliver(wire_tag, not auto_ack)
-                message = Message(
-                    inbound.channel, body, block, exchange, routing_key, tag, consumer_tag, redelivered, auto_ack
-                )
-                inbound.queued += 1
+                no_ack = consumer.request.no_ack
+                tag = self._tags.deliver(wire_tag, not no_ack)
+                names = (exchange, routing_key)
+                message = Message(self._channel, body, block, *names, tag, consumer_tag, redelivered, no_ack)
+                self.queued += 1
                 if isinstance(consumer, Consumer):
-                    inbound.add_locked(consumer.callback, message)
-        if message is None or consumer is None:
+                    self._batch.append((consumer.callback, message))
+                    if len(self._batch) == 1:
+                        self._to_flush.append(self)
+                    elif len(self._batch) >= BATCH:
+                        self._flush_locked()
+        if consumer is None:  # cancelled or closed meanwhile: the server takes it back with the channel
             _log.debug("%s: delivery %d for %r, which is no consumer any more", self._life.label, tag, consumer_tag)
             return
         self._receive_buffer.hold(len(body))
-        if not isinstance(consumer, Consumer):
+        if isinstance(consumer, Inbox):
             consumer.accept(message)
 
     def cancel_answered(self, event: Event) -> None:
@@ -247,3 +263,63 @@ class Consumers:
             consumer = self._consumers.pop(tag, None)
         if consumer is not None:
             consumer.ended(error)
+
+    # ---- on the way to the work pool
+
+    def flush(self) -> None:
+        """Hand what was delivered on to the work pool, to be announced later. The reader, when it has read."""
+        with self._life.lock:
+            self._flush_locked()
+
+    def _flush_locked(self) -> None:
+        if self._batch:
+            batch, self._batch = self._batch, []
+            self._lane.put((self._run_batch, batch))
+
+    def dispatch(self, callback: Callable[[Any], object], argument: Any) -> None:
+        """Have a callback of the user's run in the lane, behind what was delivered."""
+        self._put(partial(self._run_callback, callback), argument)
+
+    def end(self) -> None:
+        """Remove the lane behind all that is in it."""
+        self._put(self._callbacks.remove_lane, self)
+
+    def _put(self, function: Callable[[Any], object], argument: Any) -> None:
+        try:
+            with self._life.lock:
+                self._flush_locked()
+                self._lane.put((function, argument))
+        except ShutDown:
+            _log.debug("%r has ended; %r is dropped", self._channel, argument)
+        self._callbacks.announce()
+
+    def _run_batch(self, batch: list[tuple[MessageCallback, Message]]) -> None:
+        for callback, message in batch:
+            try:
+                if self.begin(message):
+                    self._run_callback(callback, message)
+            except BaseException as error:  # noqa: BLE001  # SystemExit of a callback must not cost the others
+                extra = {"connection": repr(self._channel)}
+                _log.critical("a callback of %r raised %r", self._channel, error, exc_info=error, extra=extra)
+
+    def begin(self, message: Message) -> bool:
+        """A delivery leaves its queue in the client; False when it came over a connection that is gone."""
+        with self._life.lock:
+            self.queued -= 1
+            is_stale = not message.auto_ack and self._tags.is_stale(message.delivery_tag)
+        self._receive_buffer.release(len(message.body))
+        return not is_stale
+
+    def drop(self, message: Message) -> None:
+        if self.begin(message) and not message.auto_ack:
+            try:
+                message.nack(requeue=True)
+            except (Closed, ValueError):
+                pass  # it has gone back already
+
+    def _run_callback(self, callback: Callable[[Any], object], argument: Any) -> None:
+        self.running_since = time.monotonic()
+        try:
+            self._callbacks.run(callback, argument, self._channel)
+        finally:
+            self.running_since = None

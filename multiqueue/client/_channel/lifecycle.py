@@ -14,24 +14,45 @@ Who runs    `answered` on the reader thread; the rest on any.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import logging
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 from pamqp import commands
 
 from ...amqp.wire import GetOk
 from .._base.errors import CallTimeout, ChannelClosed, ConnectionClosed, ConnectionInterrupted
 from .._base.states import ENDING, Happening, State, after
-from .._dispatch.receive_buffer import ReceiveBuffer
+from .._dispatch.buffers import ReceiveBuffer
 from .._link.link import Event, Link
 
 _log = logging.getLogger("multiqueue.client")
+
+
+class Closing(ABC):
+    """Closed at the end of a `with` block, and of an `async with` block without blocking its loop."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await asyncio.to_thread(self.close)
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -146,10 +167,7 @@ class Lifecycle:
         """Call a method on a `link` that is being made, or on the open channel's; returns the method that answers.
 
         `sent_locked()` is called when it was sent; `answered_locked(event)` when it is answered, for another result.
-
-        Raises:
-            CallTimeout: no answer in `timeout` seconds; the channel is closed.
-            ChannelClosed, ConnectionClosed: it is, or was closed before the answer; with the server's code and text.
+        Raises as `Channel.call`.
         """
         limit = self._call_timeout if timeout is None else timeout
         deadline = time.monotonic() + limit

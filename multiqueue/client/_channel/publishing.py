@@ -14,7 +14,7 @@ import asyncio
 import time
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from pamqp import commands
 from ...amqp.wire import NO_PROPERTIES, Ack, encode_properties
 from .._base.errors import ConfirmTimeout, Nacked, PublishTimeout
 from .._base.states import State
-from .._dispatch.receive_buffer import ReceiveBuffer
+from .._dispatch.buffers import ReceiveBuffer
 from .._link.link import Event, Link
 from .lifecycle import Lifecycle
 
@@ -47,16 +47,12 @@ class Confirm(Future[None]):
         return False
 
     def result(self, timeout: float | None = None) -> None:
-        if not self.done():
-            with self._answer_wanted():
-                return super().result(timeout)
-        return super().result(0)
+        with nullcontext() if self.done() else self._answer_wanted():
+            return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        if not self.done():
-            with self._answer_wanted():
-                return super().exception(timeout)
-        return super().exception(0)
+        with nullcontext() if self.done() else self._answer_wanted():
+            return super().exception(timeout)
 
     def add_done_callback(self, fn: Callable[[Future[None]], object]) -> None:
         """Have `fn(self)` called on a thread of the work pool when the answer is there."""
@@ -85,7 +81,7 @@ class Publication(NamedTuple):
     mandatory: bool
     properties: bytes
     body: bytes
-    confirm: Confirm | None
+    confirm: Confirm | None  # last: a link takes all that stands before it
 
     @property
     def label(self) -> str:
@@ -143,12 +139,9 @@ class Publishing:
     _receive_buffer: ReceiveBuffer
     _blocked_reason: Callable[[], str | None]
     has_confirms: bool = False
-    _unconfirmed: Unconfirmed = field(default_factory=Unconfirmed)  # empty until confirms are asked for
+    unconfirmed: Unconfirmed = field(default_factory=Unconfirmed)  # empty until confirms are asked for
     _is_flowing: bool = True
     stopped_at: float | None = None  # when the server stopped the flow; None while it goes on
-
-    def __len__(self) -> int:
-        return len(self._unconfirmed)
 
     def begin_confirms_locked(self) -> None:
         self.has_confirms = True
@@ -160,14 +153,13 @@ class Publishing:
         link = life.link
         if link is None or link.is_full or not self._is_flowing:
             link = self._writable_link(timeout)
-        exchange, routing_key, mandatory, properties, body, _ = message
-        prepared = link.prepare(life.number, exchange, routing_key, mandatory, properties, body)
-        with self._life.lock:
+        prepared = link.prepare(life.number, *message[:5])
+        with life.lock:
             if life.link is not link or life.state is not State.OPEN:
                 raise life.refusal_locked()
             is_kept = self.has_confirms
             if is_kept:
-                self._unconfirmed.add(message)
+                self.unconfirmed.add(message)
             is_sent = link.publish(prepared)
         if not is_sent and not is_kept:
             raise life.lost()
@@ -175,7 +167,7 @@ class Publishing:
     def _writable_link(self, timeout: float | None) -> Link:
         life = self._life
         deadline = None if timeout is None else time.monotonic() + timeout
-        with self._life.lock:
+        with life.lock:
             if not life.changed.wait_for(lambda: self._is_flowing or life.state is not State.OPEN, timeout):
                 raise PublishTimeout(f"{life.label}: the server has stopped the flow for {timeout:g} s")
             link = life.link_locked()
@@ -186,35 +178,36 @@ class Publishing:
 
     def wait_for_confirms(self, timeout: float | None) -> bool:
         """Block until all is answered for; False when the server could not take a message since the last call."""
-        life = self._life
-        with self._receive_buffer.answer_wanted(), self._life.lock:
-            if not life.changed.wait_for(lambda: not len(self) or life.state is State.CLOSED, timeout):
-                raise ConfirmTimeout(f"{life.label}: {len(self)} messages were not confirmed within {timeout:g} s")
+        life, unconfirmed = self._life, self.unconfirmed
+        with self._receive_buffer.answer_wanted(), life.lock:
+            if not life.changed.wait_for(lambda: not unconfirmed or life.state is State.CLOSED, timeout):
+                raise ConfirmTimeout(
+                    f"{life.label}: {len(unconfirmed)} messages were not confirmed within {timeout:g} s"
+                )
             if life.state is State.CLOSED:
                 raise life.refusal_locked()
-            has_nack, self._unconfirmed.has_nack = self._unconfirmed.has_nack, False
+            has_nack, unconfirmed.has_nack = unconfirmed.has_nack, False
             return not has_nack
 
     def republish(self, link: Link) -> int:
         """Publish what the server did not answer for again, in order; returns how many messages."""
-        number = self._life.number
-        with self._life.lock:
-            unconfirmed = self.take_unconfirmed_locked()
+        life = self._life
+        with life.lock:
+            unconfirmed = self.unconfirmed.renew()
         for message in unconfirmed:
-            exchange, routing_key, mandatory, properties, body, _ = message
-            prepared = link.prepare(number, exchange, routing_key, mandatory, properties, body)
+            prepared = link.prepare(life.number, *message[:5])
             link.wait_for_room(None)
-            with self._life.lock:
-                self._unconfirmed.add(message)
+            with life.lock:
+                self.unconfirmed.add(message)
                 link.publish(prepared)
         return len(unconfirmed)
 
     def confirmed(self, event: Event) -> None:
         life, is_ack = self._life, isinstance(event.method, Ack)
-        with self._life.lock:
-            settled = self._unconfirmed.settle(event.method.delivery_tag, event.method.multiple)
-            self._unconfirmed.has_nack |= not is_ack
-            if not len(self._unconfirmed):
+        with life.lock:
+            settled = self.unconfirmed.settle(event.method.delivery_tag, event.method.multiple)
+            self.unconfirmed.has_nack |= not is_ack
+            if not self.unconfirmed:
                 life.changed.notify_all()
         for message in settled:
             if message.confirm is not None and is_ack:
@@ -223,22 +216,15 @@ class Publishing:
                 message.confirm.set_exception(Nacked(f"{life.label}: the server could not take {message.label}"))
 
     def flow(self, event: Event) -> None:
-        with self._life.lock:
+        life = self._life
+        with life.lock:
             self._is_flowing = event.method.active
             self.stopped_at = None if self._is_flowing else time.monotonic()
-            self._life.send_locked(commands.Channel.FlowOk, active=self._is_flowing)
-            self._life.changed.notify_all()
+            life.send_locked(commands.Channel.FlowOk, active=self._is_flowing)
+            life.changed.notify_all()
 
     def renew_flow_locked(self) -> None:
         self._is_flowing, self.stopped_at = True, None
-
-    def take_unconfirmed_locked(self) -> list[Publication]:
-        """Take out all that is unconfirmed, in order: to be published again, or told that it is lost."""
-        return self._unconfirmed.renew()
-
-    def check_invariants_locked(self) -> None:
-        """Raise AssertionError when the numbers contradict themselves. For tests."""
-        self._unconfirmed.check_invariants()
 
 
 def _copied(body: object) -> bytes:

@@ -76,16 +76,18 @@ class RecordedTopology:
         """Declare everything again; `declare` returns the name of a queue. Returns what failed, with the errors. Called
         by one thread at a time, under no lock."""
         failures: list[tuple[Declaration, Exception]] = []
-        with self._lock:
-            exchanges, queues = list(self._exchanges.values()), list(self._queues.items())
-        for old, declaration in [*(("", each) for each in exchanges), *queues]:
-            name = _declared(declare, declaration, failures)
-            if name is not None and declaration.fields.get("queue") == "":
-                self._rename(old, name)
-        with self._lock:
-            bindings = list(self._bindings.values())
-        for binding in bindings:
-            _declared(declare, binding, failures)
+        kinds: tuple[dict[Any, Declaration], ...] = (self._exchanges, self._queues, self._bindings)
+        for recorded in kinds:
+            with self._lock:
+                declarations = list(recorded.items())
+            for old, declaration in declarations:
+                try:
+                    name = declare(declaration)
+                except Exception as error:  # noqa: BLE001  # reported; it costs nothing else
+                    failures.append((declaration, error))
+                else:
+                    if declaration.method is commands.Queue.Declare and declaration.fields["queue"] == "":
+                        self._rename(old, name)
         return failures
 
     def _rename(self, old: str, name: str) -> None:
@@ -97,17 +99,6 @@ class RecordedTopology:
                     del self._bindings[key]
                     binding.fields["queue"] = name
                     self._bindings[_binding_key(binding)] = binding
-
-
-def _declared(
-    declare: Callable[[Declaration], str], declaration: Declaration, failures: list[tuple[Declaration, Exception]]
-) -> str | None:
-    """The name of a queue; None for what failed, which costs nothing else."""
-    try:
-        return declare(declaration)
-    except Exception as error:  # noqa: BLE001  # reported
-        failures.append((declaration, error))
-        return None
 
 
 def _binding_key(binding: Declaration) -> _Key:

@@ -26,14 +26,14 @@ from pamqp import commands
 
 from ...amqp.wire import shortened
 from .._base.errors import ClientError, ConnectionClosed, ConnectionInterrupted, TooManyChannels
-from .._base.ports import Closing
 from .._base.settings import Settings
 from .._base.states import ENDING, ConnectionStatistics, Happening, State, after
 from .._channel.channel import Channel
-from .._channel.inbound import Inbound
+from .._channel.consumers import Consumers
+from .._channel.lifecycle import Closing
 from .._channel.recorded_topology import Declaration, RecordedTopology
-from .._dispatch.callbacks import Callbacks
-from .._dispatch.receive_buffer import ReceiveBuffer
+from .._dispatch.buffers import ReceiveBuffer
+from .._dispatch.work_pool import Callbacks
 from .._link.link import Event, Link, Listener
 
 _log = logging.getLogger("multiqueue.client")
@@ -65,7 +65,7 @@ class Connection(Closing):
         self._error: Exception | None = None
         self._is_finished = False
         self._channels: dict[int, Channel] = {}
-        self.to_flush: list[Inbound] = []  # the reader's: channels with deliveries that the pool does not have
+        self.to_flush: list[Consumers] = []  # the reader's: channels with deliveries that the pool does not have
         self._numbers: list[int] = []  # a heap of those below _next_number that are free
         self._next_number = 1
         self._blocked: tuple[str, float] | None = None  # why, and since when
@@ -178,20 +178,21 @@ class Connection(Closing):
             self._blocked = None if reason is None else (reason, time.monotonic())
             self._tell(self.settings.on_blocked, reason)
 
-    def lost(self, link: Link, error: Exception) -> None:
+    def lost(self, link: Link, error: ConnectionClosed) -> None:
         """The link has ended."""
         with self._lock:
             if link is not self._link:
                 return
             self._link = None
             self._blocked = None
-            goes_on = self._is_recoverable_locked(error)
+            goes_on = self.settings.recover and self._state in (State.OPEN, State.INTERRUPTED)
+            goes_on = goes_on and error.reply_code in _RECOVERABLE
             begins = goes_on and self._state is State.OPEN
             self._state = after(self._state, Happening.LOST if goes_on else Happening.ENDED)
             channels = list(self._channels.values())
             self._changed.notify_all()
         if not goes_on:
-            self._finish(None if _was_asked_for(error) else error)
+            self._finish(None if error.reply_code == 200 else error)
             return
         interruption = ConnectionInterrupted(f"{error}; it is being recovered, try again", reply_code=320)
         for channel in channels:
@@ -200,11 +201,6 @@ class Connection(Closing):
             self._log.warning("%s; recovering", error)
             self._tell(self.settings.on_interrupted, error)
             threading.Thread(target=self._recover, name=f"{self.name}-recovery", daemon=True).start()
-
-    def _is_recoverable_locked(self, error: Exception) -> bool:
-        if not self.settings.recover or self._state not in (State.OPEN, State.INTERRUPTED):
-            return False
-        return getattr(error, "reply_code", 0) in _RECOVERABLE
 
     # ---- recovery ---------------------------------------------------------------------------------------------------
 
@@ -247,8 +243,10 @@ class Connection(Closing):
                 self._restore_channel(channel, lambda channel: channel.open_on(link))
             self._restore_topology(link)
             for channel in channels:
-                self._restore_channel(channel, lambda channel: channel.resume_consumers(link))
-            messages = sum(channel.republish(link) for channel in channels if channel.state is State.INTERRUPTED)
+                self._restore_channel(channel, lambda channel: channel.consumers.resume(link))
+            messages = sum(
+                channel.publishing.republish(link) for channel in channels if channel.state is State.INTERRUPTED
+            )
         except ConnectionClosed as error:
             self._log.warning("%s; beginning anew", error)
             link.end(error)  # or a live one would be forgotten, with what the server keeps for it
@@ -261,7 +259,7 @@ class Connection(Closing):
         if not self._opened(link):
             return self.is_closed
         for channel in channels:
-            channel.opened(link)
+            channel.life.opened(link)
         self._log.info("%r is recovered: %d channels, %d messages published again", self, len(channels), messages)
         if self.settings.on_recovered is not None:
             self.callbacks.dispatch(self.settings.on_recovered, self)
@@ -293,7 +291,7 @@ class Connection(Closing):
             self._drop_scratch()
             self._scratch = self._new_channel(link)[0]
             self._scratch.open_on(link)
-        answer = self._scratch.call_on(link, declaration.method, declaration.fields)
+        answer = self._scratch.life.call(declaration.method, declaration.fields, link=link)
         return str(getattr(answer, "queue", ""))
 
     def _drop_scratch(self) -> None:
@@ -329,11 +327,8 @@ class Connection(Closing):
         and from several threads, is harmless.
         """
         with self._lock:
-            if self._state is State.CLOSED:
-                is_first = False
-            else:
-                is_first = self._state is not State.CLOSING
-                self._state = after(self._state, Happening.CLOSE)
+            is_first = self._state not in ENDING
+            self._state = after(self._state, Happening.CLOSE)
             link = self._link
             self._changed.notify_all()
         limit = self.settings.close_timeout
@@ -349,10 +344,6 @@ class Connection(Closing):
             link.join(limit)
         self.callbacks.leave()
 
-    async def async_close(self) -> None:
-        """`close()` for a coroutine."""
-        await asyncio.to_thread(self.close)
-
     def _finish(self, error: Exception | None) -> None:
         """There is no link, and there will be none. `error` is None when that was asked for."""
         with self._lock:
@@ -364,7 +355,7 @@ class Connection(Closing):
             channels = list(self._channels.values())
             self._changed.notify_all()
         for channel in channels:
-            channel.finish(None if error is None else ConnectionClosed(str(error), **_reply_of(error)))
+            channel.finish(error)
         self._tell(self.settings.on_closed, error)
         self.callbacks.end()
         self._ended.set()
@@ -445,11 +436,3 @@ class Connection(Closing):
 
     def __repr__(self) -> str:
         return f"<connection {self.name!r}>"
-
-
-def _was_asked_for(error: Exception) -> bool:
-    return getattr(error, "reply_code", 0) == 200
-
-
-def _reply_of(error: Exception) -> dict[str, Any]:
-    return {"reply_code": getattr(error, "reply_code", 0), "reply_text": getattr(error, "reply_text", "")}

@@ -15,25 +15,36 @@ Waiting     On an executor of ours a run waits `linger` seconds for the next job
             looks once more; or to the end of a run, where there are `parallel`; or it looks itself. That one thread
             alone looks keeps an executor that runs what it is given at once from nesting. Once the executor has
             refused, runs go on until nothing is ready; then `run_what_is_left` does.
+Connection  `Callbacks` has the pool of one connection. Its own lane is the first to come, and leaves when `end` has put
+            its last job; `_lanes_left` is set by the last lane that leaves. `leave` waits for it, `close_timeout`
+            seconds at most.
 Source      WorkPool and ConsumerWorkService of RabbitMQ's Java client.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from ...core import LinkedBlockingMultiQueue, SubQueue
+from ...core import LinkedBlockingMultiQueue, MultiQueueExecutor, SubQueue
 from ...errors import Empty, ShutDown
+from .._base.errors import CallbackFailure
+from .._base.message import MessageChannel
+from .._base.settings import Settings
 
 Job = tuple[Callable[[Any], object], Any]
 Lane = SubQueue[Job]
 Work = LinkedBlockingMultiQueue[Job]  # its lanes are sub-queues with `max_in_flight=1`
+
+LINGER = 5.0  # seconds that a thread of our own pool waits for the next callback before it goes back to its executor
+TURNS = 16  # jobs of a channel before an executor of the user's has its thread back
 
 _log = logging.getLogger("multiqueue.client")
 _inside = threading.local()
@@ -174,3 +185,78 @@ def run_job(function: Callable[[Any], object], argument: Any) -> None:
         _log.critical("a job of the work pool raised %r", error, exc_info=error)
     finally:
         _inside.is_running = was_running
+
+
+class Callbacks:
+    """The connection's share of the work pool. `on_broken(error)` is called when the executor accepts nothing more."""
+
+    def __init__(self, settings: Settings, on_broken: Callable[[Exception], object]) -> None:
+        self._settings = settings
+        self._own_executor = settings.executor is None
+        self._work = Work()
+        self._executor: Executor
+        if settings.executor is None:
+            threads = settings.threads or max(2, os.cpu_count() or 2)
+            self._executor = MultiQueueExecutor(threads, thread_name_prefix=f"{settings.name}-worker")
+            self._pool = WorkPool(self._work, self._executor, threads, on_broken, turns=1, linger=LINGER)
+        else:
+            self._executor = settings.executor
+            runs = settings.threads or 1 << 16  # one for each channel with work
+            self._pool = WorkPool(self._work, self._executor, runs, on_broken, turns=TURNS, linger=None)
+        self.announce = self._pool.announce
+        self._lanes_left = threading.Event()
+        self._lane = self.add_lane(self)
+
+    def add_lane(self, owner: Hashable) -> Lane:
+        """A lane for a channel. Its last job calls `remove_lane`."""
+        return self._work.add_subqueue(owner, max_in_flight=1)
+
+    def remove_lane(self, owner: Hashable) -> None:
+        self._work.remove_subqueue(owner)
+        if not self._work.subqueues:
+            self._lanes_left.set()
+
+    def dispatch(self, callback: Callable[[Any], object], argument: Any) -> None:
+        """Have a callback run outside of any channel's order; here and now when the pool has ended."""
+        try:
+            self._lane.put((partial(self.run, callback), argument))
+        except ShutDown:
+            self.run(callback, argument)
+        else:
+            self.announce()
+
+    def run(self, callback: Callable[[Any], object], argument: Any, channel: MessageChannel | None = None) -> None:
+        """Call a callback of the user's, and the handler with what it raises."""
+        try:
+            callback(argument)
+        except Exception as error:  # noqa: BLE001  # goes to the handler
+            failure = CallbackFailure(error, callback, argument, channel)
+            try:
+                self._settings.on_callback_error(failure)
+            except Exception as last:  # noqa: BLE001  # the last resort
+                _log.error("the handler of callback errors failed itself, for: %s", failure, exc_info=last)
+
+    def end(self) -> None:
+        self._lane.put((self.remove_lane, self))
+        self.announce()
+
+    def leave(self) -> None:
+        """Wait until every lane has run its last job, unless the caller is a job itself, and let our threads go. Where
+        the executor was shut down before, this thread runs them."""
+        is_job = is_inside()
+        self._work.shutdown()
+        if not is_job:
+            self._pool.run_what_is_left()
+        are_done = is_job or self._lanes_left.wait(self._settings.close_timeout)
+        if self._own_executor:
+            self._executor.shutdown(wait=are_done and not is_job)
+
+    def let_go(self) -> None:
+        """Let our threads go when they have run what there is; wait for nothing."""
+        if self._own_executor:
+            self._work.shutdown()
+            self._executor.shutdown(wait=False)
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when the pool contradicts itself. For tests, with nothing under way."""
+        self._pool.check_invariants()

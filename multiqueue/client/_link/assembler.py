@@ -73,13 +73,11 @@ class Assembler:
                 FrameSplitter(largest).feed(data[at:])  # raises, and says why
             if stop >= end:
                 break
-            if kind == FRAME_METHOD and data[at + 7 : at + 11] == DELIVER:
+            if kind == FRAME_METHOD and data[at + 7 : at + 11] == DELIVER and channel not in self._contents:
                 body, last = self._content(data, stop + 1, end, channel)
                 if last == _NOT_YET:
                     break
                 if last:
-                    if channel in self._contents:
-                        raise _method_within(channel)
                     method = self._decode(data, at + 7, stop)
                     content = (channel, method, data[stop + 20 : body - 1], data[body + 7 : last])
                     events.append(_new(Event, content))
@@ -100,7 +98,7 @@ class Assembler:
         if kind == FRAME_METHOD:
             method = decode_method(payload)
             if content is not None:
-                raise _method_within(number)
+                raise ConnectionFault(505, f"a method on channel {number} in the middle of a content")
             if not isinstance(method, _WITH_CONTENT):
                 return Event(number, method)
             self._contents[number] = _Content(method)
@@ -159,7 +157,3 @@ class Assembler:
         self._tags[payload[4:at]] = method.consumer_tag
         self._names[payload[at + 9 :]] = (method.exchange, method.routing_key)
         return method
-
-
-def _method_within(number: int) -> ConnectionFault:
-    return ConnectionFault(505, f"a method on channel {number} in the middle of a content")

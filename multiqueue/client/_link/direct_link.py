@@ -28,7 +28,7 @@ from ...amqp import session as amqp
 from ...amqp import wire
 from .._base.errors import ConnectionClosed
 from .._base.settings import Settings
-from .._dispatch.outbox import Outbox
+from .._dispatch.buffers import Outbox
 from .link import Event, Listener
 
 _log = logging.getLogger("multiqueue.client")
@@ -50,7 +50,7 @@ class DirectLink:
         self._receive_buffer = listener.receive_buffer
         self._outbox: Outbox[Callable[[], object]] = Outbox(settings.outbox_bytes)
         self._lock = threading.Lock()
-        self._error: Exception | None = None
+        self._error: ConnectionClosed | None = None
         self._thread = threading.Thread(target=self._run, name=f"{settings.name}-direct", daemon=True)
         self.notify = amqp.Turns(self.post).notify
         self.confirming: dict[amqp.Confirms, None] = {}
@@ -79,19 +79,22 @@ class DirectLink:
 
     def send(self, number: int, method: type[Any], /, **fields: Any) -> bool:
         payload = wire.encode_method(number, method, **fields)[7:-1]  # raises for what could not go over a wire
-        return self._outbox.append(partial(self._call, number, payload), 0)
+        if number == 0:
+            return self._outbox.append(partial(self._control, payload), 0)
+        receive = amqp.Session.receive
+        return self._outbox.append(partial(self._step, number, payload[:4], receive, wire.FRAME_METHOD, payload), 0)
 
     def prepare(
         self, number: int, exchange: str, routing_key: str, mandatory: bool, properties: bytes, body: bytes
     ) -> Any:
         content = wire.encode_publish_method(exchange, routing_key, mandatory=mandatory), properties, bytes(body)
-        return partial(self._publish, number, content), len(body)
+        return partial(self._step, number, _BASIC, amqp.Session.receive_content, content), len(body)
 
     def publish(self, prepared: Any) -> bool:
         return self._outbox.append(*prepared)
 
     def settle(self, number: int, settled: wire.Settlement) -> None:
-        self._outbox.append(partial(self._settle, number, settled), 0)
+        self.post(self._step, number, _BASIC, amqp.Session.settle, settled)
 
     @property
     def is_full(self) -> bool:
@@ -109,7 +112,7 @@ class DirectLink:
             self._throttled = ()
         return True
 
-    def end(self, error: Exception, *, linger: float = 0.0) -> None:
+    def end(self, error: ConnectionClosed, *, linger: float = 0.0) -> None:
         with self._lock:
             if self._error is not None:
                 return
@@ -140,40 +143,27 @@ class DirectLink:
         assert self._error is not None
         self._listener.lost(self, self._error)
 
-    def _call(self, number: int, payload: bytes) -> None:
-        if number == 0:
-            if payload[:4] == _CLOSE:
-                self._close()
-                self.reply(0, commands.Connection.CloseOk)
+    def _control(self, payload: bytes) -> None:
+        if payload[:4] == _CLOSE:
+            self._close()
+            self.reply(0, commands.Connection.CloseOk)
+
+    def _step(self, number: int, method: bytes, do: Callable[..., object], *arguments: Any) -> None:
+        """Have the session of a channel do something, behind its call that waits for commits."""
+        if (behind := self._behind.get(number)) is not None:
+            behind.append(partial(self._step, number, method, do, *arguments))
             return
-        if self.is_closed or self._waits(number, partial(self._call, number, payload)):
-            return
-        self._hand_in()
         session = self._sessions.get(number)
-        if session is None:
+        if session is None and do is amqp.Session.receive and not self.is_closed:
             session = self._sessions[number] = amqp.Session(number, self._client, self, self)
-        self._do(session, partial(session.receive, wire.FRAME_METHOD, payload), payload[:4])
+        if session is not None:
+            if do is not amqp.Session.receive_content:
+                self._hand_in()
+            self._do(session, method, do, session, *arguments)
 
-    def _publish(self, number: int, content: tuple[bytes, bytes, bytes]) -> None:
-        session = self._sessions.get(number)
-        if session is not None and not self._waits(number, partial(self._publish, number, content)):
-            self._do(session, partial(session.receive_content, content), _BASIC)
-
-    def _settle(self, number: int, settled: wire.Settlement) -> None:
-        session = self._sessions.get(number)
-        if session is not None and not self._waits(number, partial(self._settle, number, settled)):
-            self._hand_in()
-            self._do(session, partial(session.settle, settled), _BASIC)
-
-    def _waits(self, number: int, step: Callable[[], object]) -> bool:
-        behind = self._behind.get(number)
-        if behind is not None:
-            behind.append(step)
-        return behind is not None
-
-    def _do(self, session: amqp.Session, step: Callable[[], object], method: bytes) -> None:
+    def _do(self, session: amqp.Session, method: bytes, do: Callable[..., object], *arguments: Any) -> None:
         try:
-            step()
+            do(*arguments)
         except Exception as error:  # noqa: BLE001  # every one ends a channel or the connection
             amqp.fail(self, session, error, method)
 
@@ -252,7 +242,7 @@ class DirectLink:
     ) -> None:
         behind = self._behind.pop(session.number, [])
         if self._sessions.get(session.number) is session:
-            self._do(self._sessions[session.number], partial(step, error), method)
+            self._do(self._sessions[session.number], method, step, error)
         for each in behind:  # one that has to wait again has those after it behind itself
             each()
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Protocol
 
 from ...amqp.wire import Settlement
-from .._dispatch.receive_buffer import ReceiveBuffer
+from .._base.errors import ConnectionClosed
+from .._dispatch.buffers import ReceiveBuffer
 
 
 class Event(NamedTuple):
@@ -27,7 +28,7 @@ class Listener(Protocol):
     def receive_buffer(self) -> ReceiveBuffer: ...
     def arrived(self, link: Link, events: list[Event]) -> None: ...
 
-    def lost(self, link: Link, error: Exception) -> None:
+    def lost(self, link: Link, error: ConnectionClosed) -> None:
         """The link has ended, asked for or not. Called once."""
 
 
@@ -59,7 +60,7 @@ class Link(Protocol):
     def wait_for_room(self, timeout: float | None) -> bool:
         """Block while the broker does not take what we publish; False when the time is up."""
 
-    def end(self, error: Exception, *, linger: float = 0.0) -> None:
+    def end(self, error: ConnectionClosed, *, linger: float = 0.0) -> None:
         """End it: what was written leaves within `linger` seconds or not at all, then `Listener.lost(error)`."""
 
     def join(self, timeout: float | None) -> None:

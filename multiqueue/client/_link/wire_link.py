@@ -1,4 +1,4 @@
-"""A link over a socket: a reader thread, a writer thread, and one for heartbeats.
+"""A link over a socket: shaking hands on the connecting thread, then a reader, a writer, and a thread for heartbeats.
 
 State       `_lock` guards `_error`, why the link ends; it is a leaf. The socket is read by the reader and written by
             the writer alone; any thread may shut it down.
@@ -10,23 +10,42 @@ Membership  The reader calls `Listener.lost` once, after both other threads have
 
 from __future__ import annotations
 
+import platform
 import socket
 import ssl
 import threading
-from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
+
+from pamqp import commands
 
 from ...amqp import wire
 from .._base.errors import ConnectionClosed, ConnectionFailed
 from .._base.settings import Address, Endpoint, Settings
-from .._dispatch.outbox import Outbox
+from .._dispatch.buffers import Outbox
 from .assembler import Assembler
-from .handshake import HANDSHAKE_ERRORS, Agreement, shake_hands
-from .link import Listener
+from .link import Event, Listener
 from .socket import Stream, open_stream
 
 READ_BYTES = 65536  # about sixty messages of 1 KiB; larger buffers are mapped and unmapped by every read
+CAPABILITIES = {
+    "publisher_confirms": True,
+    "basic.nack": True,
+    "consumer_cancel_notify": True,
+    "connection.blocked": True,
+    "authentication_failure_close": True,
+    "exchange_exchange_bindings": True,
+}
+
+
+class Agreement(NamedTuple):
+    """The limits that client and server agreed on, and what arrived with the last answer already."""
+
+    frame_max: int
+    channel_max: int
+    heartbeat: float
+    server_properties: dict[str, Any]
+    early: list[Event]
 
 
 def open_wire(address: Address, settings: Settings, listener: Listener) -> WireLink:
@@ -36,7 +55,7 @@ def open_wire(address: Address, settings: Settings, listener: Listener) -> WireL
     for endpoint in address.endpoints:
         try:
             return _open_endpoint(endpoint, address, settings, listener)
-        except HANDSHAKE_ERRORS as error:
+        except (OSError, EOFError, wire.AmqpError, ConnectionFailed) as error:
             reasons.append(f"{endpoint}: {error or type(error).__name__}")
     raise ConnectionFailed(f"cannot connect to {address}: {'; '.join(reasons)}")
 
@@ -45,13 +64,84 @@ def _open_endpoint(endpoint: Endpoint, address: Address, settings: Settings, lis
     tls = (settings.tls or ssl.create_default_context()) if address.tls else None
     stream = open_stream(endpoint, settings.connection_timeout, tls)
     try:
-        assembler = Assembler(max(settings.frame_max, 4096))
+        assembler = Assembler(settings.frame_max)
         agreement = shake_hands(stream, assembler, address, settings)
         stream.settimeout(None)
         return WireLink(stream, assembler, agreement, settings, listener, str(endpoint))
     except BaseException:
         stream.close()
         raise
+
+
+def shake_hands(stream: Stream, assembler: Assembler, address: Address, settings: Settings) -> Agreement:
+    """Introduce ourselves, log in, tune, and open the virtual host.
+
+    Raises:
+        ConnectionFailed: the server refused, in its words.
+        OSError: the connection was cut, or there was no answer in time.
+        AmqpError: the other side does not speak AMQP 0-9-1.
+    """
+    stream.sendall(wire.PROTOCOL_HEADER)
+    events: list[Event] = []
+    expect = partial(_expect, events, stream, assembler)
+    start = expect(commands.Connection.Start)
+    mechanism, response = _login(address, settings, bytes(start.mechanisms).split())
+    introduction = {
+        "product": "multiqueue",
+        "platform": f"Python {platform.python_version()}",
+        "connection_name": f"{settings.name}@{socket.gethostname()}",
+        "capabilities": CAPABILITIES,
+        **settings.client_properties,
+    }
+    fields = {"client_properties": introduction, "mechanism": mechanism, "response": response}
+    stream.sendall(wire.encode_method(0, commands.Connection.StartOk, **fields, locale="en_US"))
+    try:
+        tune = expect(commands.Connection.Tune)
+    except (EOFError, ConnectionError):
+        text = f"the server closed the connection at the login as {address.user!r}: wrong password, or not allowed"
+        raise ConnectionFailed(text) from None
+    frame_max = assembler.frame_max = _lower(settings.frame_max, tune.frame_max)
+    channel_max = _lower(settings.channel_max, tune.channel_max) or 65535
+    heartbeat = _lower(max(1, round(settings.heartbeat)) if settings.heartbeat else 0, tune.heartbeat)
+    tuned = {"channel_max": channel_max, "frame_max": frame_max, "heartbeat": heartbeat}
+    stream.sendall(
+        wire.encode_method(0, commands.Connection.TuneOk, **tuned)
+        + wire.encode_method(0, commands.Connection.Open, virtual_host=address.vhost)
+    )
+    expect(commands.Connection.OpenOk)
+    return Agreement(frame_max, channel_max, heartbeat, dict(start.server_properties), events)
+
+
+def _expect(events: list[Event], stream: Stream, assembler: Assembler, expected: type[Any]) -> Any:
+    """The next method on channel 0; what came with it stays in `events`."""
+    while not events:
+        data = stream.recv(65536)
+        if not data:
+            raise EOFError("the server closed the connection")
+        if data[:4] == b"AMQP":
+            raise ConnectionFailed(f"the server speaks another version of AMQP: {data[:8]!r}")
+        events += assembler.feed(data)
+    method = events.pop(0).method
+    if isinstance(method, commands.Connection.Close):
+        raise ConnectionFailed(f"the server refused: {method.reply_text}")
+    if not isinstance(method, expected):
+        raise ConnectionFailed(f"the server sent {type(method).__name__} where {expected.__name__} was due")
+    return method
+
+
+def _login(address: Address, settings: Settings, offered: list[bytes]) -> tuple[str, bytes]:
+    if settings.login == "external":
+        return "EXTERNAL", b""
+    if b"PLAIN" in offered:
+        return "PLAIN", b"\0".join((b"", address.user.encode(), address.password.encode()))
+    if b"AMQPLAIN" in offered:
+        return "AMQPLAIN", wire.encode_table({"LOGIN": address.user, "PASSWORD": address.password})[4:]
+    names = b", ".join(offered).decode(errors="replace")
+    raise ConnectionFailed(f"the server offers {names}, and we know PLAIN and AMQPLAIN")
+
+
+def _lower(ours: float, theirs: int) -> int:
+    return int(min(ours, theirs) if ours and theirs else max(ours, theirs))
 
 
 class WireLink:
@@ -66,11 +156,7 @@ class WireLink:
         listener: Listener,
         label: str,
     ) -> None:
-        self.frame_max = agreement.frame_max
-        self.channel_max = agreement.channel_max
-        self.heartbeat = agreement.heartbeat
-        self.server_properties = agreement.server_properties
-        self._early = agreement.early
+        self.frame_max, self.channel_max, self.heartbeat, self.server_properties, self._early = agreement
         self._stream = stream
         self._assembler = assembler
         self._listener = listener
@@ -78,7 +164,7 @@ class WireLink:
         self._outbox: Outbox[bytes] = Outbox(settings.outbox_bytes)
         self._monitor = wire.HeartbeatMonitor()
         self._lock = threading.Lock()
-        self._error: Exception | None = None
+        self._error: ConnectionClosed | None = None
         self._over = threading.Event()
         name = partial("{}-{}".format, settings.name)
         self._reader = threading.Thread(target=self._read, name=name("reader"), daemon=True)
@@ -90,7 +176,7 @@ class WireLink:
             thread.start()
 
     def send(self, number: int, method: type[Any], /, **fields: Any) -> bool:
-        return self._append(wire.encode_method(number, method, **fields))
+        return self.publish(wire.encode_method(number, method, **fields))
 
     def prepare(
         self, number: int, exchange: str, routing_key: str, mandatory: bool, properties: bytes, body: bytes
@@ -98,13 +184,10 @@ class WireLink:
         return wire.encode_publish(number, exchange, routing_key, properties, body, self.frame_max, mandatory=mandatory)
 
     def publish(self, prepared: bytes) -> bool:
-        return self._append(prepared)
-
-    def _append(self, frames: bytes) -> bool:
-        return self._outbox.append(frames, len(frames))
+        return self._outbox.append(prepared, len(prepared))
 
     def settle(self, number: int, settled: wire.Settlement) -> None:
-        self._append(wire.encode_settlement(number, settled))
+        self.publish(wire.encode_settlement(number, settled))
 
     @property
     def is_full(self) -> bool:
@@ -114,7 +197,6 @@ class WireLink:
         return self._outbox.wait_for_room(timeout)
 
     def _read(self) -> None:
-        error: Exception
         listener, feed, monitor = self._listener, self._assembler.feed, self._monitor
         receive_buffer = listener.receive_buffer
         try:
@@ -135,7 +217,10 @@ class WireLink:
             error = ConnectionClosed(f"the reader of {self._label} failed: {cause!r}", reply_code=541)
             error.__cause__ = cause
         self.end(error)
-        self._finish()
+        self.join(None)
+        self._stream.close()
+        assert self._error is not None
+        listener.lost(self, self._error)
 
     def _write(self) -> None:
         try:
@@ -152,9 +237,9 @@ class WireLink:
                 silent = 2 * self.heartbeat
                 self.end(ConnectionClosed(f"{self._label} missed its heartbeats: not a byte in {silent:g} s"))
             elif sends:
-                self._append(wire.HEARTBEAT)
+                self.publish(wire.HEARTBEAT)
 
-    def end(self, error: Exception, *, linger: float = 0.0) -> None:
+    def end(self, error: ConnectionClosed, *, linger: float = 0.0) -> None:
         with self._lock:
             if self._error is not None:
                 return
@@ -169,17 +254,7 @@ class WireLink:
         except OSError:
             pass  # the other side was faster
 
-    def _finish(self) -> None:
-        self._join((self._writer, self._beater), None)
-        self._stream.close()
-        assert self._error is not None
-        self._listener.lost(self, self._error)
-
     def join(self, timeout: float | None) -> None:
-        self._join((self._reader, self._writer, self._beater), timeout)
-
-    @staticmethod
-    def _join(threads: Iterable[threading.Thread], timeout: float | None) -> None:
-        for thread in threads:
+        for thread in (self._reader, self._writer, self._beater):
             if thread.ident is not None and thread is not threading.current_thread():
                 thread.join(timeout)
