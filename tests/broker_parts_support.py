@@ -26,6 +26,8 @@ from multiqueue.broker._durable.data_directory import virtual_host_name as virtu
 from multiqueue.broker._durable.journal import Journal as Journal
 from multiqueue.broker._durable.stored_topology import definition_of as definition_of
 from multiqueue.broker._durable.stored_topology import queue_from as queue_from
+from multiqueue.broker._host.dead_letters import dead_letter as dead_letter
+from multiqueue.broker._host.dead_letters import is_cycle as is_cycle
 from multiqueue.broker._paging import budget as budget
 from multiqueue.broker._paging import lists as lists
 from multiqueue.broker._paging import reader as reader
@@ -70,11 +72,9 @@ from multiqueue.broker._routing.arguments import assert_same_arguments as assert
 from multiqueue.broker._routing.arguments import assert_same_settings as assert_same_settings
 from multiqueue.broker._routing.arguments import frozen as frozen
 from multiqueue.broker._routing.arguments import queue_settings as queue_settings
-from multiqueue.broker._routing.dead_letter import dead_letter as dead_letter
-from multiqueue.broker._routing.dead_letter import is_cycle as is_cycle
 from multiqueue.broker._routing.exchange import TopicTree as TopicTree
 from multiqueue.broker._routing.exchange import headers_condition as headers_condition
 from multiqueue.broker._routing.exchange import words_of as words_of
 from multiqueue.broker._routing.topology import Topology as Topology
-from multiqueue.broker._selector.parser import MAX_DEPTH as MAX_DEPTH
-from multiqueue.broker._selector.parser import MAX_LENGTH as MAX_LENGTH
+from multiqueue.broker._selector.selector import MAX_DEPTH as MAX_DEPTH
+from multiqueue.broker._selector.selector import MAX_LENGTH as MAX_LENGTH

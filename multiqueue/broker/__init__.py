@@ -35,9 +35,9 @@ from ._delivery.scheduler import Scheduler
 from ._delivery.subscription import PullSubscription, Subscription
 from ._delivery.target import ConsumerTarget
 from ._host.broker import Broker
+from ._host.dead_letters import deaths_of, keys_in
 from ._host.life import VirtualHostPast
-from ._host.publisher import Publisher, Run, Sent
-from ._host.publishing import Published
+from ._host.publishing import Published, Publisher, Run, Sent
 from ._host.transaction import Transaction
 from ._host.verbs import ConsumerOptions
 from ._host.virtual_host import VirtualHost, VirtualHostStatistics
@@ -50,7 +50,6 @@ from ._queue.entry_list_kinds import LastValueEntryList, PriorityEntryList, Sort
 from ._queue.kinds import known_queue_kinds, make_entry_list, register_queue_kind, unregister_queue_kind
 from ._queue.queue import BrokerQueue
 from ._routing.arguments import ConsumerArguments, consumer_arguments
-from ._routing.dead_letter import deaths_of, keys_in
 from ._routing.exchange import Binding, Exchange, ExchangeStatistics
 from ._routing.topology import DeclaredQueue
 from ._selector.selector import Selector, compile_selector

@@ -1,29 +1,42 @@
-"""The way of a message into the queues of a virtual host.
+"""The way of a message into the queues of a virtual host, one by one and in runs.
 
 Promise     A message is put once on every queue that its exchange and routing key lead to. A call that raises has
             changed nothing; after `MessageRefused` and `StoreFull` other queues may have the message, as they say.
+            A `Publisher` keeps this for each message as if it came alone, and the order of its messages on a queue:
+            what differs is that the store is given them in runs.
+State       A publisher, and the run that it fills, are one thread's; a run that was handed in is the store's thread's.
 Who runs    Only `publish` of a persistent message blocks. Conditions of bindings read header values
             on the publisher's thread, under no lock.
+Waiting     A publisher calls `hand_in` before it does anything that has to come after, and before it waits: no other
+            call commits it. `hand_in`, and a publish that fills a run, wait as `publish_nowait` does, while too many
+            bytes wait for their commit; on an I/O thread `to_wait_for` says when its connection may go on.
 Membership  A message routed to a queue that is deleted before it is put there counts as not routed there.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
-from multiqueue.store import Commit
+from multiqueue.store import Commit, StoreError
 
 from .._base.errors import MessageRefused, NoConsumers, Unroutable
-from .._base.message import Message
+from .._base.message import MESSAGE_BYTES, Message
 from .._base.outcome import PutOutcome
-from .._durable.batch import Submission
+from .._base.waits import may_take_long
+from .._durable.batch import Arrivals, Submission
 from .._durable.journal import Journal, follow
 from .._paging.memory import MemoryManager
 from .._queue.queue import BrokerQueue
 from .._routing.topology import Topology
 from .life import Life
+
+_LONGEST: Final = 64  # messages of a run: some 500 us for the store's thread, while the next run is filled
+_LARGEST: Final = 128 * 1024  # bytes of a run in memory, its last message apart
+_SHARE: Final = 1 / 16  # of the memory limit: as much at most
+_ENQUEUED: Final = PutOutcome.ENQUEUED
 
 
 class Published(NamedTuple):
@@ -63,7 +76,6 @@ class Published(NamedTuple):
 
 # What most publishes come to, made once: a tenth of their cost.
 _ON_ONE_QUEUE = Published(1)
-_ENQUEUED = PutOutcome.ENQUEUED
 
 
 class Publishing:
@@ -71,23 +83,23 @@ class Publishing:
 
     def __init__(self, topology: Topology, memory: MemoryManager, life: Life) -> None:
         self._name = topology.virtual_host
-        self._topology = topology
+        self.topology = topology
         self.memory = memory
         self._life = life
-        self._journal = life.journal
+        self.journal = life.journal
 
     def publish(self, message: Message, mandatory: bool, immediate: bool, wait: bool) -> Published:
         """As `Verbs.publish`; without `wait`, as `Verbs.publish_nowait`."""
-        if self._life.is_closed or self._journal is not None:
+        if self._life.is_closed or self.journal is not None:
             self._life.check()
-        return self.put_on(self._topology.route(message), message, mandatory=mandatory, immediate=immediate, wait=wait)
+        return self.put_on(self.topology.route(message), message, mandatory=mandatory, immediate=immediate, wait=wait)
 
     def route(self, message: Message, further_keys: Sequence[str] = ()) -> list[BrokerQueue]:
         self._life.check()
-        return self._topology.route(message, further_keys)
+        return self.topology.route(message, further_keys)
 
     def sole_queue(self, messages: Sequence[Message]) -> BrokerQueue | None:
-        """The one queue of these messages of one address, None if each must be looked at. `have_gone` counts them."""
+        """The one queue of these messages of one address, None if each must be looked at. The caller counts them."""
         self._life.check()
         largest = self.memory.largest_body
         persistent = messages[0].persistent
@@ -97,11 +109,7 @@ class Publishing:
                 return None
             if message.expiration is not None or message.delay is not None:
                 return None
-        return self._topology.sole_queue(messages[0])
-
-    def have_gone(self, messages: Sequence[Message]) -> None:
-        """They are where `sole_queue` said."""
-        self._topology.count_received(messages[0].exchange, len(messages))
+        return self.topology.sole_queue(messages[0])
 
     def put_on(
         self,
@@ -116,41 +124,25 @@ class Publishing:
         body = message.body
         if type(body) is not bytes or len(body) > self.memory.largest_body:  # `size`, written out: 2 % of a publish
             self.check_size(queues, message)
-        if self._journal is not None and message.persistent:
-            return self._put_persistent(self._journal, queues, message, mandatory, immediate, wait)
-        accepted = 0
-        otherwise: list[tuple[BrokerQueue, PutOutcome]] = []
+        accepted, commit = 0, None
+        outcomes: list[tuple[BrokerQueue, PutOutcome]] = []
+        if self.journal is not None and message.persistent:
+            # Durable queues get it in one commit; the others when that is under way.
+            submission = Submission(self.journal)
+            outcomes = submission.put_on([queue for queue in queues if queue.is_stored], message, immediate=immediate)
+            commit = submission.submit()
+            queues = [queue for queue in queues if not queue.is_stored]
         for queue in queues:
             outcome = queue.put(message, immediate=immediate)
             if outcome is _ENQUEUED:
                 accepted += 1
             else:
-                otherwise.append((queue, outcome))
-        if otherwise or (mandatory and not accepted):
-            return self.account_for(message, accepted, otherwise, mandatory)
-        return _ON_ONE_QUEUE if accepted == 1 else Published(accepted)
-
-    def _put_persistent(
-        self,
-        journal: Journal,
-        queues: list[BrokerQueue],
-        message: Message,
-        mandatory: bool,
-        immediate: bool,
-        wait: bool,
-    ) -> Published:
-        """Durable queues get it in one commit; the others when that is under way."""
-        submission = Submission(journal)
-        outcomes = submission.put_on([queue for queue in queues if queue.is_stored], message, immediate=immediate)
-        commit = submission.submit()
-        for queue in queues:
-            if not queue.is_stored:
-                outcomes.append((queue, queue.put(message, immediate=immediate)))
-        if commit is not None and wait and journal.may_wait:
+                outcomes.append((queue, outcome))
+        if commit is not None and wait and self.journal is not None and self.journal.may_wait:
             commit.wait()
-        if outcomes and all(outcome is _ENQUEUED for _, outcome in outcomes):
-            return Published(len(outcomes), (), commit)
-        return self.account_for(message, 0, outcomes, mandatory, commit)
+        if outcomes or (mandatory and not accepted):
+            return self.account_for(message, accepted, outcomes, mandatory, commit)
+        return _ON_ONE_QUEUE if accepted == 1 else Published(accepted)
 
     def check_size(self, queues: list[BrokerQueue], message: Message) -> None:
         """Return when a message for these queues can be kept. Raises MessageTooLarge: it cannot."""
@@ -161,22 +153,28 @@ class Publishing:
         self,
         message: Message,
         accepted: int,
-        otherwise: list[tuple[BrokerQueue, PutOutcome]],
+        outcomes: list[tuple[BrokerQueue, PutOutcome]],
         mandatory: bool,
         commit: Commit | None = None,
     ) -> Published:
-        """The outcome of a put: `accepted` queues have it, and those that `otherwise` says. Raises as `publish`."""
-        throttled = tuple(queue for queue, outcome in otherwise if outcome is PutOutcome.THROTTLED)
-        refused = [queue for queue, outcome in otherwise if outcome is PutOutcome.REJECTED]
-        accepted += sum(outcome.accepted for _, outcome in otherwise)
+        """The result of a put: `accepted` queues have it, and those that `outcomes` says. Raises as `publish`."""
+        throttled: list[BrokerQueue] = []
+        refused: list[BrokerQueue] = []
+        for queue, outcome in outcomes:
+            if outcome is PutOutcome.REJECTED:
+                refused.append(queue)
+            elif outcome is PutOutcome.THROTTLED:
+                throttled.append(queue)
+            accepted += outcome is _ENQUEUED
         if refused:
             names = tuple(queue.name for queue in refused)
             raise MessageRefused(self._why_refused(refused), message=message, queues=names)
-        if not accepted and any(outcome is PutOutcome.NO_CONSUMER for _, outcome in otherwise):
+        accepted += len(throttled)
+        if not accepted and any(outcome is PutOutcome.NO_CONSUMER for _, outcome in outcomes):
             raise NoConsumers(f"no consumer wants the message now in vhost '{self._name}'", message=message)
         if not accepted and mandatory:
             raise self.unroutable(message)
-        return Published(accepted, throttled, commit)
+        return Published(accepted, tuple(throttled), commit)
 
     def unroutable(self, message: Message) -> Unroutable:
         """The error of a mandatory message that reaches no queue."""
@@ -203,3 +201,181 @@ class Publishing:
 def remaining(deadline: float | None) -> float | None:
     """Seconds until a deadline, None for none."""
     return None if deadline is None else max(deadline - time.monotonic(), 0.0)
+
+
+Tell = Callable[[list[tuple[object, bool]]], object]
+"""A callback that takes the tags of messages, each with whether a store has refused it."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Run:
+    """Submissions that are handed to the store together, each to be committed or refused for itself."""
+
+    _journal: Journal
+    _tell: Tell
+    room: float  # bytes that it still takes
+    _submissions: list[tuple[Submission | Arrivals, int]] = field(default_factory=list)  # with how many parts it has
+    _tags: list[object] = field(default_factory=list)  # of each part its own; None for what no one wants to be told of
+    _commit: Commit | None = None  # of the last of them, once it is handed in
+
+    def __len__(self) -> int:
+        return len(self._tags)
+
+    def add(self, submission: Submission | Arrivals, tags: Sequence[object], size: int) -> None:
+        """Take a submission, with a tag for each of its parts."""
+        self._submissions.append((submission, len(tags)))
+        self._tags += tags
+        self.room -= size
+
+    def hand_in(self) -> None:
+        """Have it committed. Raises as `Submission.submit`."""
+        try:
+            self._commit = self._journal.submit_run(
+                [part for each, _ in self._submissions for part in each.parts], self._go_on
+            )
+        except BaseException:
+            for each, _ in self._submissions:
+                each.withdraw()
+            raise
+
+    @property
+    def is_done(self) -> bool:
+        """True once all of it is committed or refused, and told."""
+        return self._commit is not None and self._commit.is_done
+
+    def add_done_callback(self, callback: Callable[[BaseException | None], object]) -> None:
+        """As `Commit.add_done_callback`, of a run that was handed in: when all of it is done, before or after that."""
+        assert self._commit is not None, "what is not handed in is never done"
+        self._commit.add_done_callback(callback)
+
+    # On the store's thread
+
+    def _go_on(self, refused: Mapping[int, StoreError]) -> None:
+        submissions, self._submissions = self._submissions, []
+        at = 0
+        for submission, parts in submissions:
+            end = at + parts
+            submission.conclude({index - at: error for index, error in refused.items() if at <= index < end})
+            at = end
+        told = [(tag, index in refused) for index, tag in enumerate(self._tags) if tag is not None]
+        if told:
+            self._tell(told)
+
+
+class Sent(NamedTuple):
+    """The immediate outcome of a message: queues that ask its publisher to wait for room, and the run that has it.
+
+    Without a `run` it is where it should be. With one, its tag is told when the store has committed or refused it.
+    """
+
+    throttled: tuple[BrokerQueue, ...] = ()
+    run: Run | None = None
+
+
+_SENT: Final = Sent()
+
+
+@dataclass(eq=False, repr=False)
+class Publisher:
+    """One who publishes to a virtual host, without waiting for commits; made by `VirtualHost.publisher`."""
+
+    _publishing: Publishing
+    _tell: Tell
+    # Invariant: None, or not handed in; and what a message comes to that simply joins it.
+    _run: Run | None = None
+    _sent: Sent = _SENT
+    _handed_in: Run | None = None  # the last run, while no publisher was asked to wait for it
+
+    def publish(self, message: Message, *, mandatory: bool = False, tag: object = None) -> Sent:
+        """As `VirtualHost.publish_nowait`, but for the moment in which the store is given the message.
+
+        `tag` is what `tell` is called with, on the store's thread, if a run has the message; None: with nothing.
+        """
+        return self.put_on(self._publishing.route(message), message, mandatory=mandatory, tag=tag)
+
+    def put_on(
+        self, queues: list[BrokerQueue], message: Message, *, mandatory: bool = False, tag: object = None
+    ) -> Sent:
+        """The second half of `publish`, on the queues to which the first one led."""
+        publishing = self._publishing
+        if publishing.journal is None or not message.persistent:
+            self.hand_in()  # nothing overtakes what was published before
+            throttled = publishing.put_on(queues, message, mandatory=mandatory).throttled
+            return Sent(throttled) if throttled else _SENT
+        publishing.check_size(queues, message)
+        submission = Submission(publishing.journal)
+        outcomes = submission.put_on([queue for queue in queues if queue.is_stored], message)
+        for queue in queues:
+            if not queue.is_stored:
+                outcomes.append((queue, queue.put(message)))
+        try:
+            throttled = publishing.account_for(message, 0, outcomes, mandatory).throttled
+        except MessageRefused:
+            self._join_alone(submission, message, None)  # others have it; its publisher is told already
+            raise
+        sent = self._join_alone(submission, message, tag)
+        return sent._replace(throttled=throttled) if throttled else sent
+
+    def publish_all(self, messages: Sequence[Message], tags: Sequence[object]) -> Sent | None:
+        """`publish` messages of one exchange and routing key together; None, and nothing was done: publish each.
+
+        `tags` are one for each message, or none.
+        """
+        publishing = self._publishing
+        queue = publishing.sole_queue(messages)
+        if queue is None:
+            return None
+        if publishing.journal is None or not messages[0].persistent:
+            self.hand_in()  # nothing overtakes what was published before
+            outcome = queue.put_all(messages)
+            sent = None if outcome is None else _SENT if outcome is _ENQUEUED else Sent((queue,))
+        else:
+            arrivals = Arrivals(queue, messages) if queue.is_stored else None
+            if arrivals is None or not arrivals.admit(messages):
+                return None
+            size = sum([message.size for message in messages]) + MESSAGE_BYTES * len(messages)
+            sent = self._join(arrivals, tags or [None] * len(messages), size)
+        if sent is not None:
+            publishing.topology.count_received(messages[0].exchange, len(messages))
+        return sent
+
+    def hand_in(self) -> None:
+        """Give the store what it was not given yet.
+
+        Raises:
+            StoreFailed, StoreClosed: it accepts nothing any more.
+        """
+        run, self._run = self._run, None
+        if run is not None:
+            run.hand_in()
+            self._handed_in = run
+
+    def to_wait_for(self) -> Run | None:
+        """The run after whose commit this publisher may go on, where it does not wait by itself; None: at once.
+
+        An I/O thread does not wait: the connection that publishes is held back when too much waits for its commit.
+        """
+        run = self._handed_in
+        if run is None or may_take_long() or not self._publishing.memory.commits_too_much:
+            return None
+        self._handed_in = None
+        return None if run.is_done else run
+
+    def _join_alone(self, submission: Submission, message: Message, tag: object) -> Sent:
+        """Have the run take it, if there is anything to store."""
+        if not submission.operations:
+            return _SENT
+        return self._join(submission, (tag,), message.size + MESSAGE_BYTES)
+
+    def _join(self, submission: Submission | Arrivals, tags: Sequence[object], size: int) -> Sent:
+        run = self._run
+        if run is None:
+            publishing = self._publishing
+            assert publishing.journal is not None
+            run = self._run = Run(publishing.journal, self._tell, min(_LARGEST, publishing.memory.limit * _SHARE))
+            self._sent = Sent((), run)
+        sent = self._sent
+        run.add(submission, tags, size)
+        if run.room <= 0 or len(run) >= _LONGEST:
+            self.hand_in()
+        return sent

@@ -35,8 +35,7 @@ from .._routing.topology import DeclaredQueue, Topology
 from .dead_letters import DeadLetterRouting
 from .declarations import predeclare
 from .life import Life, VirtualHostPast
-from .publisher import Publisher, Tell
-from .publishing import Published, Publishing
+from .publishing import Published, Publisher, Publishing, Tell
 from .verbs import HostParts, Receiving, Verbs
 
 MEMORY_LIMIT: Final = 256 << 20  # bytes of messages a virtual host with a store keeps in memory
@@ -182,7 +181,7 @@ class VirtualHost(Verbs):
         `tell` is called on the store's thread with tags of messages and whether they were refused, in the order in
         which they were published. It must not block: other commits wait for it.
         """
-        return Publisher(self._publishing, self._journal, tell)
+        return Publisher(self._publishing, tell)
 
     def route(self, message: Message, further_keys: Sequence[str] = ()) -> list[BrokerQueue]:
         """The queues that `publish` would put the message on now, were these its routing keys too.
