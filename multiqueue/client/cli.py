@@ -254,28 +254,24 @@ class _Writing:
     def __init__(self, output: Output, prefetch: int | None) -> None:
         self.output = output
         self._prefetch = prefetch  # None: nothing is to be acknowledged
-        self._waiting: deque[tuple[int, Message]] = deque()  # and how much is written when each is
+        self.waiting: deque[tuple[int, Message]] = deque()  # and how much is written when each is
 
     def write(self, message: Message, data: bytes) -> None:
         self.output.write(data)
         if self._prefetch is not None:
-            self._waiting.append((self.output.written, message))
+            self.waiting.append((self.output.written, message))
 
     def settle(self) -> None:
         last = None
-        while self._waiting and self._waiting[0][0] <= self.output.taken:
-            _, last = self._waiting.popleft()
+        while self.waiting and self.waiting[0][0] <= self.output.taken:
+            _, last = self.waiting.popleft()
         if last is not None:
             last.ack(multiple=True)
 
     @property
-    def is_idle(self) -> bool:
-        return not self._waiting
-
-    @property
     def is_full(self) -> bool:
         """Whether the server sends nothing further before something is taken."""
-        return self._prefetch is not None and len(self._waiting) >= self._prefetch
+        return self._prefetch is not None and len(self.waiting) >= self._prefetch
 
 
 def _write_all(
@@ -312,7 +308,7 @@ def _next(inbox: Inbox, timeout: float | None, writing: _Writing) -> Message | N
         writing.settle()
         if writing.is_full:
             begun = monotonic()  # none can come
-        longest = _LONGEST_SLEEP if writing.is_idle else _SHORT_SLEEP
+        longest = _SHORT_SLEEP if writing.waiting else _LONGEST_SLEEP
         left = longest if timeout is None else min(begun + timeout - monotonic(), longest)
         try:
             return inbox.get(max(left, 0))

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from multiqueue.core import notebook_table
-from multiqueue.store import Durability, MessageStore
+from multiqueue.store import Durability
 
 from .._base.alerts import Alert
 from .._base.errors import BrokerClosed, NotAllowed
@@ -77,7 +77,8 @@ class Broker(Verbs):
         durability: str = Durability.SYNC,
         memory_limit: int = MEMORY_LIMIT,
     ) -> None:
-        self._data = _data_directory(data, durability)
+        survives = Durability(durability) is not Durability.MEMORY
+        self._data = DataDirectory(data, durability) if survives and data is not None else None
         self._opening_lock = threading.Lock()
         self._servers: list[Front] = []  # guarded by _hosts_lock
         self._housekeeping_thread = Housekeeping(housekeeping_interval, clock=clock)
@@ -107,7 +108,7 @@ class Broker(Verbs):
 
     def _open(self, name: str) -> VirtualHost:
         """A new virtual host, in whose store what it had is."""
-        store = self._store_of(name)
+        store = None if self._data is None else self._data.open(name)
         try:
             host = self._make_host(name, store=store)
         except BaseException:
@@ -117,9 +118,6 @@ class Broker(Verbs):
         with self._hosts_lock:
             self._hosts[name] = host
         return host
-
-    def _store_of(self, name: str) -> MessageStore | None:  # tests put a store of their own in its place
-        return None if self._data is None else self._data.open(name)
 
     def add_virtual_host(self, name: str) -> VirtualHost:
         """The virtual host of this name, made when there is none; it shares this broker's threads.
@@ -301,10 +299,3 @@ class Broker(Verbs):
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
-
-
-def _data_directory(data: str | Path | None, durability: str) -> DataDirectory | None:
-    """None where nothing is to survive."""
-    if Durability(durability) is Durability.MEMORY or data is None:
-        return None
-    return DataDirectory(data, durability)

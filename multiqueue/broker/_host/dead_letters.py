@@ -70,12 +70,6 @@ def keys_in(message: Message, header: str) -> list[str]:
     return [key for key in keys if isinstance(key, str)] if isinstance(keys, list | tuple) else []
 
 
-def further_keys(message: Message) -> list[str]:
-    """The keys it was published with beside its routing key."""
-    bcc = () if message.wire is None else message.wire.bcc
-    return [*keys_in(message, CC), *bcc]
-
-
 def is_cycle(message: Message, queue: str) -> bool:
     """True when putting it on `queue` would send it round for ever: it died there, and was not rejected since.
 
@@ -150,7 +144,8 @@ class DeadLetterRouting:
             now=datetime.fromtimestamp(self._wall_clock(), UTC),
         )
         try:
-            targets = self._topology.route(letter, further_keys(letter), internal=True)
+            bcc = () if letter.wire is None else letter.wire.bcc
+            targets = self._topology.route(letter, [*keys_in(letter, CC), *bcc], internal=True)
         except NotFound:
             targets = []  # as in RabbitMQ, the exchange need not exist; the letter is counted as lost
         reached = 0

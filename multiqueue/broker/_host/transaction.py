@@ -117,7 +117,12 @@ class Transaction:
             for message, queues, mandatory in self._published:
                 outcomes.append((message, [(queue, queue.put(message)) for queue in queues], mandatory))
         settled, self._published, self._settled = self._settled, [], {}
-        refusals = self._refusals(outcomes)
+        refusals: list[MessageRefused | Unroutable] = []
+        for message, reached, mandatory in outcomes:
+            try:
+                self._publishing.account_for(message, 0, reached, mandatory)
+            except (MessageRefused, Unroutable) as refusal:
+                refusals.append(refusal)
         for (holder, how), deliveries in settled.items():
             getattr(holder, how)(*deliveries.values())
         if len(refusals) > 1:
@@ -192,42 +197,29 @@ class Transaction:
             raise
         return stored
 
-    def _refusals(self, outcomes: list[tuple[Message, _Outcomes, bool]]) -> list[MessageRefused | Unroutable]:
-        refusals: list[MessageRefused | Unroutable] = []
-        for message, reached, mandatory in outcomes:
-            try:
-                self._publishing.account_for(message, 0, reached, mandatory)
-            except (MessageRefused, Unroutable) as refusal:
-                refusals.append(refusal)
-        return refusals
-
     def _make_sure_of_deliveries(self, unlocking: ExitStack) -> None:
         """Lock every entry, so that none can be taken away before it is settled, and have it unlocked should that end.
 
         A message whose queue is deleted may have left its holder with the queue. Then nothing is left to settle.
         """
         for deliveries in self._settled.values():
-            for delivery in list(deliveries.values()):
-                if self._lock(delivery):
-                    unlocking.callback(self._unlock, delivery)
-                elif delivery.entry.queue.is_deleted:
-                    del deliveries[delivery.entry]
+            for entry, delivery in list(deliveries.items()):
+                queue = entry.queue
+                try:
+                    is_locked = queue.lock(entry, delivery.consumer) > 0
+                except IllegalStep:
+                    if not queue.is_deleted:
+                        raise
+                    is_locked = False
+                if is_locked:
+                    unlocking.callback(_unlock, delivery)
+                elif queue.is_deleted:
+                    del deliveries[entry]
 
-    @staticmethod
-    def _unlock(delivery: Received) -> None:
-        with suppress(IllegalStep):  # it was settled elsewhere meanwhile; what is being raised matters more
-            delivery.entry.queue.unlock(delivery.entry, delivery.consumer)
 
-    @staticmethod
-    def _lock(delivery: Received) -> bool:
-        """False when it was taken away, or is gone with its queue."""
-        queue = delivery.entry.queue
-        try:
-            return queue.lock(delivery.entry, delivery.consumer) > 0
-        except IllegalStep:
-            if queue.is_deleted:
-                return False
-            raise
+def _unlock(delivery: Received) -> None:
+    with suppress(IllegalStep):  # it was settled elsewhere meanwhile; what is being raised matters more
+        delivery.entry.queue.unlock(delivery.entry, delivery.consumer)
 
 
 def _put(queue: BrokerQueue, message: Message, reached: _Outcomes) -> None:

@@ -155,7 +155,7 @@ def queue_settings(
     for name, (setting, convert) in _ARGUMENTS.items():
         if name not in arguments:
             continue
-        value = _converted(queue, name, convert, arguments[name])
+        value = _given(queue, arguments, name, convert)
         if not setting:
             continue
         if setting in given_by:
@@ -178,11 +178,12 @@ def queue_settings(
         raise PreconditionFailed(f"invalid args for {queue}: {error}") from error
 
 
-def _converted(queue: str, name: str, convert: Callable[[object], _T], value: object) -> _T:
+def _given(where: str, arguments: Mapping[str, object], name: str, convert: Callable[[object], _T]) -> _T | None:
+    """The value of an argument, None where it is not there. Raises PreconditionFailed: it does not fit."""
     try:
-        return convert(value)
+        return convert(arguments[name]) if name in arguments else None
     except _Unfit as unfit:
-        raise PreconditionFailed(f"invalid arg '{name}' for {queue}: {unfit}") from None
+        raise PreconditionFailed(f"invalid arg '{name}' for {where}: {unfit}") from None
 
 
 def _derive(queue: str, arguments: Mapping[str, object], found: dict[str, object]) -> None:
@@ -236,22 +237,18 @@ def consumer_arguments(queue: str, arguments: Mapping[str, object]) -> ConsumerA
         PreconditionFailed: a value does not fit.
         SelectorError: the selector does not parse.
     """
-    priority = _converted(queue, "x-priority", _count(least=-(2**31)), arguments.get("x-priority", 0))
-    return ConsumerArguments(priority, selector_argument(queue, arguments))
+    priority = _given(queue, arguments, "x-priority", _count(least=-(2**31)))
+    return ConsumerArguments(priority or 0, selector_argument(queue, arguments))
 
 
 def selector_argument(where: str, arguments: Mapping[str, object]) -> Selector | None:
     """The selector in a binding's or a consumer's arguments; blank is none."""
-    if SELECTOR_ARGUMENT not in arguments:
-        return None
-    text = _converted(where, SELECTOR_ARGUMENT, _text, arguments[SELECTOR_ARGUMENT])
+    text = _given(where, arguments, SELECTOR_ARGUMENT, _text) or ""
     return Selector(text) if text.strip() else None
 
 
 def alternate_exchange(exchange: str, arguments: Mapping[str, object]) -> str | None:
-    if ALTERNATE_EXCHANGE not in arguments:
-        return None
-    return _converted(exchange, ALTERNATE_EXCHANGE, _text, arguments[ALTERNATE_EXCHANGE])
+    return _given(exchange, arguments, ALTERNATE_EXCHANGE, _text)
 
 
 # Equivalence: what a second declaration must have in common with the first

@@ -59,10 +59,7 @@ class Host(Protocol):
     def forget_channel(self, channel: Channel) -> None: ...
 
     def channel(
-        self,
-        *,
-        on_returned: Callable[[Any], object] | None = None,
-        on_closed: OnEnded | None = None,
+        self, *, on_returned: Callable[[Any], object] | None = None, on_closed: OnEnded | None = None
     ) -> Channel: ...
 
     def close(self, reply_text: str = "closed by the application") -> None: ...

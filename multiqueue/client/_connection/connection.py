@@ -136,15 +136,12 @@ class Connection(Closing):
                 heapq.heappush(self._numbers, channel.number)
 
     def _open_link_locked(self) -> Link:
-        if self._state is not State.OPEN or self._link is None:
-            raise self._refusal_locked()
-        return self._link
-
-    def _refusal_locked(self) -> Exception:
+        if self._state is State.OPEN and self._link is not None:
+            return self._link
         if self._state is State.INTERRUPTED:
-            return ConnectionInterrupted(f"{self!r} was lost and is being recovered; try again", reply_code=320)
+            raise ConnectionInterrupted(f"{self!r} was lost and is being recovered; try again", reply_code=320)
         reason = f": {self._error}" if self._error is not None else ""
-        return ConnectionClosed(f"{self!r} is {self._state.value}{reason}; open another one")
+        raise ConnectionClosed(f"{self!r} is {self._state.value}{reason}; open another one")
 
     # ---- what arrives (on the reader thread) ----------------------------------------------------------------------
 

@@ -162,6 +162,7 @@ class WireLink:
         self._listener = listener
         self._label = label
         self._outbox: Outbox[bytes] = Outbox(settings.outbox_bytes)
+        self.wait_for_room = self._outbox.wait_for_room
         self._monitor = wire.HeartbeatMonitor()
         self._lock = threading.Lock()
         self._error: ConnectionClosed | None = None
@@ -192,9 +193,6 @@ class WireLink:
     @property
     def is_full(self) -> bool:
         return self._outbox.is_full
-
-    def wait_for_room(self, timeout: float | None) -> bool:
-        return self._outbox.wait_for_room(timeout)
 
     def _read(self) -> None:
         listener, feed, monitor = self._listener, self._assembler.feed, self._monitor
