@@ -286,7 +286,7 @@ def test_no_time_passes_while_the_reader_keeps_messages_from_coming(monkeypatch:
 
     inbox: Any = SimpleNamespace(get=get)
     writing: Any = SimpleNamespace(
-        output=SimpleNamespace(look=lambda: None), settle=lambda: None, is_full=True, is_idle=False
+        output=SimpleNamespace(look=lambda: None), settle=lambda: None, is_full=True, waiting=["a message"]
     )
     assert client_cli._next(inbox, 2.5, writing) == "message"
     writing.is_full = False
