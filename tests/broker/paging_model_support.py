@@ -412,7 +412,7 @@ class PagingModel:
             kept += ENTRY_BYTES * (lines + len(target.asked_again))
             if other is not consumer and target.hungry and target.direct:
                 kept += self.rows[target.entries.first].size
-        is_to_wait = not consumer.target.credit and ENTRY_BYTES * len(self.taken()) >= self.limit * 3 / 8
+        is_to_wait = not consumer.credit and ENTRY_BYTES * len(self.taken()) >= self.limit * 3 / 8
         return 0 if is_to_wait and not consumer.target.browses else self.limit - kept
 
     def end(self) -> None:

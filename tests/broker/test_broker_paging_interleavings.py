@@ -117,7 +117,7 @@ class Office:
         while True:
             with memory._lock:
                 load = memory._loads.next_load()
-                served = memory._take_served_locked()
+                served = list(memory.paging.served)
             memory._tell(served)
             if load is None:
                 return

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -53,22 +53,17 @@ class _Step:
     give_up: Callable[[], object] = lambda: None
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Submission:
-    """Messages to store and to delete, all or none, and what follows. One thread fills it and submits it once.
+    """Messages to store and to delete, all or none, and what follows. One thread fills it and submits it once."""
 
-    `is_owed` submissions are tried again when the store is full: no other part could.
-    """
-
-    __slots__ = ("_is_owed", "_journal", "_message", "_steps", "_stored_form", "operations")
-
-    def __init__(self, journal: Journal, *, is_owed: bool = False) -> None:
-        self.operations: list[Operation] = []
-        self._journal = journal
-        self._is_owed = is_owed
-        self._steps: list[_Arrival | _Step] = []
-        # The message that was prepared last: it goes to all its queues in one form.
-        self._message: Message | None = None
-        self._stored_form = _NOTHING
+    _journal: Journal
+    is_owed: bool = False  # tried again when the store is full: no other part could
+    operations: list[Operation] = field(default_factory=list)
+    _steps: list[_Arrival | _Step] = field(default_factory=list)
+    # The message that was prepared last: it goes to all its queues in one form.
+    _message: Message | None = None
+    _stored_form: tuple[bytes, bytes] = _NOTHING
 
     def put(
         self, queue: BrokerQueue, message: Message, *, immediate: bool = False, like: Entry | None = None
@@ -171,7 +166,7 @@ class Submission:
             self.go_on()
 
     def failed(self, error: BaseException) -> None:
-        if self._is_owed and isinstance(error, StoreFull):
+        if self.is_owed and isinstance(error, StoreFull):
             self._journal.owe(self.submit_again)
         else:
             self.withdraw()

@@ -16,7 +16,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -63,29 +63,24 @@ class _Change:
             self.journal.memory.end_writing(writing)
 
 
+@dataclass(eq=False)
 class Journal:
     """A virtual host's side of its store. Any thread may call any method."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        memory: MemoryManager,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        wall_clock: Callable[[], float] = time.time,
-    ) -> None:
-        self.store = store  # to read from; what changes it is handed in here
-        self.memory = memory
-        self.clock = clock
-        self.wall_clock = wall_clock
-        self.on_failed: Callable[[], object] = lambda: None  # called once, on the thread that notices
-        self.failure: StoreFailed | None = None  # set once
-        self._is_closed = False
+    store: MessageStore  # to read from; what changes it is handed in here
+    memory: MemoryManager
+    clock: Callable[[], float] = time.monotonic
+    wall_clock: Callable[[], float] = time.time
+    on_failed: Callable[[], object] = lambda: None  # called once, on the thread that notices
+    failure: StoreFailed | None = None  # set once
+    _is_closed: bool = False
+    # What hands in again what a full store refused, in the order of the refusals.
+    _owed: list[Callable[[], object]] = field(default_factory=list)
+    _ask: Callable[[Kept, float], object] | None = None
+    _last_look: float = -_LEAST_GAP
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
-        # What hands in again what a full store refused, in the order of the refusals.
-        self._owed: list[Callable[[], object]] = []
-        self._ask: Callable[[Kept, float], object] | None = None
-        self._last_look = -_LEAST_GAP
 
     @property
     def may_wait(self) -> bool:

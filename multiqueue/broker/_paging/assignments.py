@@ -9,6 +9,8 @@ State       Guarded by the queue's lock, as are a list's `key` and `willing`; th
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from .._base.errors import ConsumerNotAdmitted
 from .._queue.consumer import QueueConsumer
 from .._queue.cursor import Reader
@@ -17,14 +19,14 @@ from .memory import MemoryManager
 from .target_list import Area, Share, TargetList
 
 
+@dataclass(eq=False)
 class Assignments:
     """The readers of one paged queue, and their lists."""
 
-    def __init__(self, area: Area, memory: MemoryManager) -> None:
-        self._area = area
-        self._memory = memory
-        self._readers: dict[Reader, tuple[TargetList, Share]] = {}  # with what is set aside for each
-        self._shared: dict[object, TargetList] = {}  # Invariant: those that have a key, by it
+    _area: Area
+    _memory: MemoryManager
+    _readers: dict[Reader, tuple[TargetList, Share]] = field(default_factory=dict)  # with what is set aside for each
+    _shared: dict[object, TargetList] = field(default_factory=dict)  # Invariant: those that have a key, by it
 
     def target_of(self, reader: Reader) -> TargetList | None:
         found = self._readers.get(reader)
@@ -49,9 +51,7 @@ class Assignments:
         self._assign(consumer, target, share)
 
     def enter_once(self, reader: Reader) -> None:
-        """Give gets without a consumer a list, unless they have one. Nothing is set aside for them.
-        Raises as `Paging.join`.
-        """
+        """Give gets without a consumer a list, unless they have one. Nothing is set aside. Raises as `Paging.join`."""
         if reader not in self._readers:
             share = Share(0)
             self._assign(reader, self._join(reader, share), share)

@@ -48,7 +48,8 @@ class PagingBudget:
         # The same of queues that do not page. Written without the memory manager's lock, by one dictionary operation:
         # added before its deletion is handed in, and taken out when that is committed.
         self.departed: dict[int, None] = {}
-        # Lists that have something new to give: their consumers are to be told.
+        # Lists that have something new to give: their consumers are to be told. One that does that takes the list out
+        # when it has the lock of its queue, before it looks: so whoever is interrupted leaves the others to the next.
         self.served: dict[TargetList, None] = {}
         # Lists that may need a load. A list that is not in here has enough, or nothing further to get.
         self.wanting: dict[TargetList, None] = {}
@@ -102,7 +103,6 @@ class PagingBudget:
         shares = [share for target in self.lists for share in target.shares]
         assert self.unused == sum(share.unused for share in shares), "what is set aside does not add up"
         for target in self.lists:
-            assert target.credit == sum(share.credit for share in target.shares)
             direct = [position for position in target.entries if position < target.mark]
             assert target.direct == len(direct)
             assert target.direct_bytes == sum(target.area.slots[position].cost for position in direct)
@@ -136,7 +136,7 @@ class PagingBudget:
         """
         if not target.entries and not target.asked_again:
             is_low = self.in_flight * self.entry_bytes < self.limit * _UNSETTLED_SHARE
-            return is_low or target.credit > 0 or target.browses
+            return is_low or target.browses or any(share.credit for share in target.shares)
         return self.amounts[Account.ENTRIES] + self.entry_bytes <= self.limit * _ENTRIES_SHARE
 
     def clear_some(self, area: Area, most: int) -> list[object]:

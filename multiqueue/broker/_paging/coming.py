@@ -8,6 +8,7 @@ State       Guarded by the queue's lock. What is here is charged to W.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import InitVar, dataclass, field
 
 from .._base.message import MESSAGE_BYTES
 from .._queue.entry import Entry, Position
@@ -17,26 +18,22 @@ from .memory import MemoryManager
 from .target_list import Account, Area, TargetList
 
 
+@dataclass(eq=False)
 class Coming:
-    """The entries of one queue, `old` being their source until now. `seen` says what each browser has seen of them."""
+    """The entries of one queue, which cost so many bytes together."""
 
-    def __init__(
-        self,
-        old: ResidentEntries,
-        seen: list[tuple[TargetList, Callable[[Position], bool]]],
-        memory: MemoryManager,
-        area: Area,
-        cost: int,
-    ) -> None:
-        self.old = old  # still knows their times and deliveries
-        self._entries = old.entries
-        self._seen = seen
-        self._is_new = newcomers(old.entries)
-        self._unseen: set[Position] = set()  # of what was held, and can be had since
-        self._memory = memory
-        self._area = area
-        self._cursor: Position = old.start  # Invariant: nothing is left up to here
-        self._cost = 0  # bytes that are charged
+    old: ResidentEntries  # their source until now, which still knows their times and deliveries
+    _seen: list[tuple[TargetList, Callable[[Position], bool]]]  # what each browser has seen of them
+    _memory: MemoryManager
+    _area: Area
+    cost: InitVar[int]
+    _unseen: set[Position] = field(default_factory=set)  # of what was held, and can be had since
+    _cost: int = 0  # bytes that are charged
+
+    def __post_init__(self, cost: int) -> None:
+        self._entries = self.old.entries
+        self._is_new = newcomers(self._entries)
+        self._cursor: Position = self.old.start  # Invariant: nothing is left up to here
         self._charge(cost)
 
     def __len__(self) -> int:

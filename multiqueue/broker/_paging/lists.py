@@ -48,6 +48,8 @@ class Paging(PagingBudget):
             target.entries, target.asked_again = Positions(), Positions()
             target.mark, target.direct, target.direct_bytes = END, 0, 0
         area.lists.clear()
+        for target in [each for each in self.served if each.area is area]:
+            del self.served[target]
         area.unbacked = Positions()
         if area.slots:
             self.closing[area] = None
@@ -121,12 +123,10 @@ class Paging(PagingBudget):
     def set_aside(self, target: TargetList, share: Share) -> None:
         """Keep room for the records of a consumer that is fed by this list from now on."""
         target.shares[share] = None
-        target.credit += share.credit
         self.unused += share.unused
 
     def take_away(self, target: TargetList, share: Share) -> None:
         del target.shares[share]
-        target.credit -= share.credit
         self.unused -= share.unused
 
     def give_up(self, target: TargetList, share: Share) -> None:

@@ -72,13 +72,13 @@ class _Refill:
     end: int  # where the last piece ended; the cache has given since if it ends before
 
 
+@dataclass(eq=False)
 class Loads:
     """The loads that feed the lists and caches of one virtual host."""
 
-    def __init__(self, paging: Paging) -> None:
-        self._paging = paging
-        self.count: int = 0  # of loads that have begun
-        self._refills: dict[Area, _Refill] = {}
+    _paging: Paging
+    count: int = 0  # of loads that have begun
+    _refills: dict[Area, _Refill] = field(default_factory=dict)
 
     # -- planning
 

@@ -121,7 +121,6 @@ class MemoryManager:
         self._relieving = InPieces(self.do_later)
         # Invariant: no more than amounts[WRITING]; the rest of that is in memory alone until it is written out.
         self._on_the_way = 0
-        self._telling = 0  # lists that were served, and whose consumers are not told yet
 
     def __enter__(self) -> Paging:
         self._lock.acquire()
@@ -242,7 +241,7 @@ class MemoryManager:
                 while target.loading and not self._closed:
                     self._progress.wait()
                 return not self._closed
-            served = self._take_served_locked()
+            served = list(paging.served)
             refusal = self._refusal_locked(target) if load is None and target not in served else None
         self._tell(served)
         if refusal is not None:
@@ -291,7 +290,7 @@ class MemoryManager:
                     self._work.notify()
                 else:
                     self._progress.notify_all()
-                served = self._take_served_locked()
+                served = list(self.paging.served)
             self._tell(served)
             if load is not None:
                 self._try(load)
@@ -338,32 +337,14 @@ class MemoryManager:
                     self._loads.failed(load)
                 else:
                     self._loads.loaded(load, *found)
-                served = self._take_served_locked()
+                served = list(self.paging.served)
                 self._progress.notify_all()
         self._tell(served)
 
-    def _take_served_locked(self) -> list[TargetList]:
-        """The lists whose consumers are to be told by the caller, by `_tell`."""
-        served = list(self.paging.served)
-        self.paging.served.clear()
-        self._telling += len(served)
-        return served
-
     def _tell(self, served: list[TargetList]) -> None:
         for target in served:
-            try:
-                reader = self._readers.get(target.area)
-                if reader is not None:
-                    reader.feed(target)
-            finally:
-                with self._lock:
-                    self._telling -= 1
-
-    @property
-    def is_telling(self) -> bool:
-        """True while consumers are about to be told of what a load has brought."""
-        with self._lock:
-            return self._telling > 0 or bool(self.paging.served)
+            if reader := self._readers.get(target.area):
+                reader.feed(target)
 
     # -- reserving: see `MemoryReservations`
 

@@ -196,9 +196,7 @@ class PagedEntries(EntrySource):
         self._visit_if_empty()
 
     def consume_all(self, rows: Iterable[tuple[int, int]]) -> tuple[list[int], int]:
-        """Take messages, by position and size, that are settled at once; the positions of those that were there, and
-        their bytes.
-        """
+        """Take messages, by position and size, that are settled at once: those that were there, and their bytes."""
         gone: list[int] = []
         total = 0
         with self._memory as paging:
@@ -461,6 +459,6 @@ class PagedEntries(EntrySource):
             if consumer.state is ConsumerState.INTERESTED:
                 entry = self.next_for(consumer, [])
                 # What a load has just brought: its loader waits for the lock that the caller holds.
-                is_told = entry is None or self._memory.is_telling
+                is_told = entry is None or self._memory.paging.served
                 assert is_told, f"{consumer!r} waits beside {entry!r} and no consumer is notified"
         return []

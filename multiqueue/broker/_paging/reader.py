@@ -76,9 +76,15 @@ class PagedReader:
         state = self._queue.state
         after: After = []
         with state.lock:  # as `acting`, without its calls: each load ends here
-            if self._is_current() and target.browses:
+            with self._memory as paging:
+                if target not in paging.served:
+                    return  # another loader has told them
+                del paging.served[target]
+            if not self._is_current():
+                return
+            if target.browses:
                 state.tell_browsers(after)
-            elif self._is_current():
+            else:
                 count = target.direct
                 waiting = self._consumers_of(target, state.consumers.interested())
                 for consumer in waiting[:count]:
@@ -121,13 +127,8 @@ class PagedReader:
 
     # -- what is lost
 
-    def report_loss(self, consumer: QueueConsumer) -> None:
-        """Tell that counted messages are lost, and cancel the consumers that would wait for it."""
-        if error := self.loss(consumer):
-            _log.error("%s; its consumers are cancelled", error, extra=self._extra)
-
     def loss(self, consumer: QueueConsumer | None = None) -> StoreDamaged | None:
-        """The error for a get, or for a consumer whose list is cancelled, where nothing is left of what is counted."""
+        """The error where counted messages are gone, for a get, or a consumer: then all of its list are cancelled."""
         with acting(self._queue) as after:
             if not self._is_current() or not self.source.has_lost(consumer):
                 return None

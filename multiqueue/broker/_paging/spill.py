@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -44,18 +45,20 @@ _SLICE: Final = 256  # messages that are known to be written, in one hold of the
 _log = logging.getLogger("multiqueue.broker")
 
 
+@dataclass(eq=False)
 class Spill:
-    """One queue's `Pager`, and `PagedQueue` while it pages. `new_rows()` is a place for rows, None for none now."""
+    """One queue's `Pager`, and `PagedQueue` while it pages."""
 
-    def __init__(self, queue: BrokerQueue, memory: MemoryManager, new_rows: Callable[[], Rows | None]) -> None:
-        self._queue = queue
-        self._memory = memory
-        self._new_rows = new_rows
+    _queue: BrokerQueue
+    _memory: MemoryManager
+    _new_rows: Callable[[], Rows | None]  # a place for rows, None for none now
+    _period: PagedReader | None = None  # while the queue pages, until it is back in memory
+    _is_catching_up: bool = False  # a loader is, or a commit that it goes on with. Guarded by the queue's lock
+
+    def __post_init__(self) -> None:
         # The other kinds need all their entries to know which is next.
-        kinds = (QueueKind.STANDARD, QueueKind.PRIORITY)
-        self._may_page = queue.settings.kind in kinds and not queue.settings.has_groups
-        self._period: PagedReader | None = None  # while the queue pages, until it is back in memory
-        self._is_catching_up = False  # a loader is, or a commit that it goes on with. Guarded by the queue's lock
+        settings, kinds = self._queue.settings, (QueueKind.STANDARD, QueueKind.PRIORITY)
+        self._may_page = settings.kind in kinds and not settings.has_groups
         self._keep_in_memory_locked()
 
     def _keep_in_memory_locked(self) -> None:
@@ -305,8 +308,9 @@ class Spill:
         return False
 
     def report_loss(self, consumer: QueueConsumer) -> None:
-        if period := self._period:
-            period.report_loss(consumer)
+        """Tell that counted messages are lost, and cancel the consumers that would wait for them."""
+        if (period := self._period) and (error := period.loss(consumer)):
+            _log.error("%s; its consumers are cancelled", error, extra={"queue": self._queue.name})
 
     def trim(self) -> None:
         if period := self._period:

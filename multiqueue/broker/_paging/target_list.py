@@ -80,7 +80,6 @@ class TargetList:
     selector: Callable[[Any], bool] | None = None  # which only a load may ask; None takes everything
     browses: bool = False  # does not see what comes back
     shares: dict[Share, None] = field(default_factory=dict)  # of its consumers
-    credit: int = 0  # Invariant: the sum of its shares' credit
     entries: Positions = field(default_factory=Positions)
     # The watermark. Invariant: END, or the position of the first entry that is a cache reference.
     mark: int = END
