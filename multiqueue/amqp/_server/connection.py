@@ -105,7 +105,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self, settings.frame_max, settings.write_buffer_bytes, self._monitor, partial(self.gate.pause, "replies")
         )
         self.flush: Callable[[], None] = self.writer.flush
-        self.reader: FrameReader = FrameReader(self, self.machine, self.gate, self.writer, self._monitor)
+        self.reader: FrameReader = FrameReader(self, self.sessions, self.machine, self.gate, self.writer, self._monitor)
         self.status_json: Callable[[], bytes] = server.status_json
         self.piecework: Piecework = Piecework(io.do_piece, self.flush)
         self.committing: Served | None = None  # the session whose commit is under way; it is that thread's meanwhile
@@ -145,12 +145,13 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self.newcomer is not None:
             self.newcomer.cut = lambda: self.post(self.abort)
         if not self.server.admit(self):
-            if not self.server.is_closed:
-                most = self.settings.max_connections
-                self.server.strangers.warning("%s: refused, there are %d connections", self.name, most)
-            self._transport.abort()
+            if self.server.is_closed:
+                self._transport.abort()
+            else:
+                self.cut("%s: refused, there are %d connections", self.settings.max_connections)
             return
-        self._set_timer(self.settings.handshake_timeout, self._too_slow)
+        patience = self.settings.handshake_timeout
+        self._set_timer(patience, partial(self.cut, "%s: not open after %g s, cut", patience))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self.io.read_buffer
@@ -439,8 +440,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         if newcomer is not None:
             self.server.newcomers.leave(newcomer)
 
-    def cut_stranger(self) -> None:
-        self.server.strangers.warning("%s: cut, it says too much before its login", self.name)
+    def cut(self, why: str, *figures: object) -> None:
+        """Cut a stranger; `why` is the format of a line for the log, with its name first."""
+        self.server.strangers.warning(why, self.name, *figures)
         self._transport.abort()
 
     def _refuse(self, why: str) -> None:
@@ -505,11 +507,6 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    def _too_slow(self) -> None:
-        patience = self.settings.handshake_timeout
-        self.server.strangers.warning("%s: not open after %g s, cut", self.name, patience)
-        self._transport.abort()
 
     def _tick(self) -> None:
         self._set_timer(self._heartbeat / 2, self._tick)

@@ -132,7 +132,6 @@ class FrameWriter:
 class ReaderPort(Effects, Protocol):
     """A connection, as its reader knows it."""
 
-    sessions: dict[int, Session]
     newcomer: Newcomer | None
 
     @property
@@ -142,7 +141,7 @@ class ReaderPort(Effects, Protocol):
     def new_session(self, number: int) -> Session: ...
     def hand_in(self) -> None: ...
     def end_turn(self) -> None: ...
-    def cut_stranger(self) -> None: ...
+    def cut(self, why: str) -> None: ...
     def close_transport(self) -> None: ...
 
 
@@ -151,6 +150,7 @@ class FrameReader:
     """The way into a connection."""
 
     _connection: ReaderPort
+    _sessions: dict[int, Session]
     _machine: ConnectionMachine
     _gate: ReadGate
     _writer: FrameWriter
@@ -160,9 +160,6 @@ class FrameReader:
     splitter: FrameSplitter = field(default_factory=partial(FrameSplitter, MIN_FRAME_MAX))
     _beginning: bytes | None = b""  # of the protocol header; None once it has come
     _tail: bytes = b""
-
-    def __post_init__(self) -> None:
-        self._sessions = self._connection.sessions
 
     @property
     def is_in_the_middle(self) -> bool:
@@ -221,7 +218,7 @@ class FrameReader:
         if left:
             self._gate.keep(left)
             if self._connection.newcomer is not None and self._gate.pending_bytes > _MOST_OF_A_STRANGER:
-                self._connection.cut_stranger()
+                self._connection.cut("%s: cut, it says too much before its login")
 
     def _receive_each(self, frames: list[Frame]) -> list[Frame]:
         """Deal with frames until there is a reason to pause, or others are to have a turn; those that are left."""

@@ -41,15 +41,14 @@ _S = ConnectionState
 # step, so secure-ok is never expected.
 MOVES: Final[Mapping[ConnectionState, Mapping[bytes, ConnectionState]]] = {
     _S.HEADER: {},
-    _S.STARTING: {START_OK: _S.TUNING},
-    _S.TUNING: {TUNE_OK: _S.OPENING},
-    _S.OPENING: {OPEN: _S.RUNNING},
+    _S.STARTING: {START_OK: _S.TUNING, CLOSE: _S.CLOSED},  # a peer may give up at any time
+    _S.TUNING: {TUNE_OK: _S.OPENING, CLOSE: _S.CLOSED},
+    _S.OPENING: {OPEN: _S.RUNNING, CLOSE: _S.CLOSED},
     _S.RUNNING: {CLOSE: _S.CLOSED, UPDATE_SECRET: _S.RUNNING},
     _S.CLOSING: {CLOSE: _S.CLOSING, CLOSE_OK: _S.CLOSED},
     _S.CLOSED: {},
 }
 DROPS_WHAT_IT_DOES_NOT_KNOW: Final = frozenset({_S.CLOSING, _S.CLOSED})
-_EARLY_CLOSE: Final = frozenset({_S.STARTING, _S.TUNING, _S.OPENING})
 
 
 class ConnectionMachine:
@@ -69,17 +68,12 @@ class ConnectionMachine:
         return self.state is _S.RUNNING
 
     def expects(self, method: bytes) -> bool:
-        return self._after(method) is not None
-
-    def _after(self, method: bytes) -> ConnectionState | None:
-        if method == CLOSE and self.state in _EARLY_CLOSE:
-            return _S.CLOSED  # a peer may give up at any time
-        return MOVES[self.state].get(method)
+        return method in MOVES[self.state]
 
     def receive(self, method: bytes) -> bool:
         """A method (its class and number) has come; False when it is to be dropped. Raises ConnectionFault: it may not
         come now."""
-        to = self._after(method)
+        to = MOVES[self.state].get(method)
         if to is not None:
             self.state = to
             return True

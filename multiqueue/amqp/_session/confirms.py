@@ -46,10 +46,6 @@ class Confirms:
     def unconfirmed(self) -> int:
         return len(self._open)
 
-    @property
-    def is_waiting(self) -> bool:
-        return bool(self._acked or self._nacked)
-
     def take(self) -> list[Ack | Nack]:
         """The answers that are due; each is taken once."""
         told: list[Ack | Nack] = [Nack(number, False, False) for number in self._nacked]

@@ -26,18 +26,12 @@ from .figures import ConsumerFigures
 from .routing import close_reply_queue
 
 
+@dataclass(eq=False, slots=True)
 class ChannelWindow:
     """The limit over all consumers of a channel (`basic.qos` with global); None is none."""
 
-    __slots__ = ("limit", "taken")
-
-    def __init__(self) -> None:
-        self.limit: int | None = None
-        self.taken: int = 0
-
-    @property
-    def is_open(self) -> bool:
-        return self.limit is None or self.taken < self.limit
+    limit: int | None = None
+    taken: int = 0
 
 
 class Window(Credit):

@@ -9,7 +9,7 @@ State       One thread uses it; any thread may read the counters.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, takewhile
@@ -120,16 +120,15 @@ class Deliveries:
             transaction.settle(taken, how)
             return
         stopped: SessionConsumer | None = None
-        for (queue, owner), group in _by_owner(taken.values()).items():
+        for (queue, owner, consumer), entries in _by_owner(taken).items():
             if how != "accept":
-                self._went_back += len(group)
+                self._went_back += len(entries)
             try:
-                getattr(queue, how)([each.entry for each in group], owner)
+                getattr(queue, how)(entries, owner)
             except IllegalStep:
                 if not queue.is_deleted:
                     raise
-            consumer = group[0].consumer
-            if consumer is not None and consumer.settled(len(group)):
+            if consumer is not None and consumer.settled(len(entries)):
                 stopped = consumer
         if stopped is not None:
             self.look_again(stopped)
@@ -170,9 +169,8 @@ class Deliveries:
         return self._take_out(self.last_tag, "release", self._give_back_each)
 
     def _give_back_each(self, taken: dict[int, Held]) -> None:
-        for (queue, owner), group in _by_owner(taken.values()).items():
-            entries = [each.entry for each in group]
-            self._went_back += len(group)
+        for (queue, owner, _), entries in _by_owner(taken).items():
+            self._went_back += len(entries)
             try:
                 queue.release(entries, owner)
             except Exception as error:  # noqa: BLE001  # each alone then, which says which
@@ -186,10 +184,10 @@ class Deliveries:
         return f"<channel {self._number} of {self._out!r}>"
 
 
-def _by_owner(held: Iterable[Held]) -> dict[tuple[EntryQueue, object], list[Held]]:
-    groups: dict[tuple[EntryQueue, object], list[Held]] = {}
-    for each in held:
-        groups.setdefault((each.entry.queue, each.owner), []).append(each)
+def _by_owner(taken: Mapping[int, Held]) -> dict[tuple[EntryQueue, object, SessionConsumer | None], list[Entry]]:
+    groups: dict[tuple[EntryQueue, object, SessionConsumer | None], list[Entry]] = {}
+    for entry, owner, consumer in taken.values():
+        groups.setdefault((entry.queue, owner, consumer), []).append(entry)
     return groups
 
 

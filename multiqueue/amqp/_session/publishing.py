@@ -118,19 +118,17 @@ class Publishing:
             self._sent(sent, (number,))
 
     def _address_of(self, method: bytes) -> tuple[str, str, bytes, bool, bool]:
-        if method != self._last_publish:
-            self._address = self._look_at(method)
-            self._last_publish = method
-        return self._address
-
-    def _look_at(self, method: bytes) -> tuple[str, str, bytes, bool, bool]:
         """Exchange, routing key, both as on the wire, mandatory, and whether it answers a direct reply-to."""
+        if method == self._last_publish:
+            return self._address
         publish: Any = decode_hot(method)
         if publish.immediate:
             raise ConnectionFault(540, "immediate=true")
         self._client.check("write", "exchange", publish.exchange)
         is_reply = not publish.exchange and publish.routing_key.startswith(REPLY_PREFIX)
-        return publish.exchange, publish.routing_key, method[6:-1], publish.mandatory, is_reply
+        self._address = publish.exchange, publish.routing_key, method[6:-1], publish.mandatory, is_reply
+        self._last_publish = method
+        return self._address
 
     def _put_specially(
         self, transaction: SessionTransaction | None, message: WireMessage, *, mandatory: bool, tag: object
@@ -181,5 +179,4 @@ class Publishing:
         self.last_run = None  # and nothing to hold up
         if confirms is not None:
             self._out.confirming.pop(confirms, None)
-            if confirms.is_waiting:
-                self._out.confirm(confirms)
+            self._out.confirm(confirms)

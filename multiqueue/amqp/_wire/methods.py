@@ -38,10 +38,9 @@ def decode_method(payload: bytes) -> HotMethod | Command:
     Raises:
         MalformedFrame: it does not decode.  ConnectionFault: there is no such method.
     """
-    return decode_hot(payload) or _decode_cold(payload)
-
-
-def _decode_cold(payload: bytes) -> Command:
+    hot = decode_hot(payload)
+    if hot is not None:
+        return hot
     method: Any = commands.INDEX_MAPPING.get(int.from_bytes(payload[:4]))
     if method is None or len(payload) < 4:
         raise ConnectionFault(503, f"there is no method of {method_name(payload[:4])}")
