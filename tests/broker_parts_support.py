@@ -15,11 +15,10 @@ from multiqueue.broker._base.ports import Kept as Kept
 from multiqueue.broker._base.positions import END as END
 from multiqueue.broker._base.positions import Positions as Positions
 from multiqueue.broker._base.waits import here as here
-from multiqueue.broker._delivery import ready as ready
 from multiqueue.broker._delivery import received as received
 from multiqueue.broker._delivery import target as target
 from multiqueue.broker._delivery.housekeeping import Housekeeping as Housekeeping
-from multiqueue.broker._delivery.ready import ReadyConsumers as ReadyConsumers
+from multiqueue.broker._delivery.target import ReadyConsumers as ReadyConsumers
 from multiqueue.broker._durable.batch import QueueJournal as QueueJournal
 from multiqueue.broker._durable.data_directory import directory_name as directory_name
 from multiqueue.broker._durable.data_directory import virtual_host_name as virtual_host_name
@@ -50,8 +49,8 @@ from multiqueue.broker._paging.target_list import TargetList as TargetList
 from multiqueue.broker._queue import queue as queue
 from multiqueue.broker._queue import state as state
 from multiqueue.broker._queue.consumer import ConsumerState as ConsumerState
-from multiqueue.broker._queue.cursor import Reader as Reader
-from multiqueue.broker._queue.cursor import ReturnLog as ReturnLog
+from multiqueue.broker._queue.consumer import Reader as Reader
+from multiqueue.broker._queue.consumer import ReturnLog as ReturnLog
 from multiqueue.broker._queue.entry import ACQUIRE as ACQUIRE
 from multiqueue.broker._queue.entry import DELIVER as DELIVER
 from multiqueue.broker._queue.entry import OWNERS_STEPS as OWNERS_STEPS
@@ -62,9 +61,9 @@ from multiqueue.broker._queue.entry import STEAL as STEAL
 from multiqueue.broker._queue.entry import TRANSITIONS as TRANSITIONS
 from multiqueue.broker._queue.entry import Move as Move
 from multiqueue.broker._queue.entry import Step as Step
-from multiqueue.broker._queue.entry_list_kinds import amqp_level as amqp_level
-from multiqueue.broker._queue.entry_list_kinds import plain_key as plain_key
-from multiqueue.broker._queue.entry_list_log import EntryLog as EntryLog
+from multiqueue.broker._queue.entry_list import EntryLog as EntryLog
+from multiqueue.broker._queue.entry_list import amqp_level as amqp_level
+from multiqueue.broker._queue.entry_list import plain_key as plain_key
 from multiqueue.broker._queue.state import FEW as FEW
 from multiqueue.broker._routing.arguments import alternate_exchange as alternate_exchange
 from multiqueue.broker._routing.arguments import assert_same as assert_same

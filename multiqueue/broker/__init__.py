@@ -30,9 +30,8 @@ from ._base.message import Message, WireForm
 from ._base.outcome import DeadLetterReason, PutOutcome
 from ._base.settings import AlertThresholds, MessageGroups, Overflow, QueueKind, QueueSettings
 from ._base.waits import PutOff, serve_many, without_waiting
-from ._delivery.received import Delivery, Getter, Received
-from ._delivery.scheduler import Scheduler
-from ._delivery.subscription import PullSubscription, Subscription
+from ._delivery.received import Delivery, Getter, Received, Settler
+from ._delivery.subscription import PullSubscription, Scheduler, Subscription
 from ._delivery.target import ConsumerTarget
 from ._host.broker import Broker
 from ._host.dead_letters import deaths_of, keys_in
@@ -45,8 +44,7 @@ from ._paging.memory import MemoryStatistics, TargetStatistics
 from ._queue.consumer import QueueConsumer
 from ._queue.counters import QueueStatistics
 from ._queue.entry import Entry, EntryQueue, EntryState, IllegalStep
-from ._queue.entry_list import EntryList
-from ._queue.entry_list_kinds import LastValueEntryList, PriorityEntryList, SortedEntryList, StandardEntryList
+from ._queue.entry_list import EntryList, LastValueEntryList, PriorityEntryList, SortedEntryList, StandardEntryList
 from ._queue.kinds import known_queue_kinds, make_entry_list, register_queue_kind, unregister_queue_kind
 from ._queue.queue import BrokerQueue
 from ._routing.arguments import ConsumerArguments, consumer_arguments
@@ -110,6 +108,7 @@ __all__ = [
     "Selector",
     "SelectorError",
     "Sent",
+    "Settler",
     "SortedEntryList",
     "StandardEntryList",
     "Subscription",

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from broker_parts_support import credit as _credit
 from broker_parts_support import queue as _queue_module
-from broker_parts_support import ready as _ready
 from broker_parts_support import received as _received
 from broker_parts_support import target as _target
 from explorations_support import surprises
@@ -393,7 +392,7 @@ def test_the_end_of_a_hold_against_an_empty_pull() -> None:
 
 def hold_with_targets(scenario: Callable[[Run], None], most: int = 2) -> Exploration:
     """As `hold`, with the multi-queue that a target waits on, and at most so many surprises, or fewer at a desk."""
-    modules = [_queue_module, _credit, _target, _ready, _received]
+    modules = [_queue_module, _credit, _target, _received]
     return explore(scenario, modules=modules, preemptions=surprises(most), max_schedules=200_000)
 
 

@@ -156,4 +156,6 @@ def test_the_log_of_returns_forgets_and_lets_readers_start_over() -> None:
     log.restart_all()
     late.merge(log, -1)
     assert (late.cursor, late.revisits) == (-1, [])
-    assert log.is_longer_than(0) is False
+    log.add(5)
+    log.cut(0)
+    assert log.since(log.end - 1) == [5], "too short to be worth cutting"

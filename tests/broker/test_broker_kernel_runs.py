@@ -11,7 +11,6 @@ import pytest
 from broker_kernel_support import Bench
 from broker_parts_support import credit as _credit
 from broker_parts_support import queue as _queue_module
-from broker_parts_support import ready as _ready
 from broker_parts_support import received as _received
 from broker_parts_support import target as _target
 from explorations_support import surprises
@@ -385,7 +384,7 @@ def test_every_message_of_a_run_is_settled_once(seed: int) -> None:
 
 
 def hold(scenario: Callable[[Run], None], most: int = 2) -> None:
-    modules = [_queue_module, _credit, _target, _ready, _received]
+    modules = [_queue_module, _credit, _target, _received]
     explore(scenario, modules=modules, preemptions=surprises(most), max_schedules=200_000)
 
 

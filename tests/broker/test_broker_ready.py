@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker_parts_support import ReadyConsumers
-from broker_parts_support import ready as _ready
+from broker_parts_support import target as _target
 from explorations_support import surprises
 
 from multiqueue.broker import BrokerQueue, QueueConsumer
@@ -26,7 +26,7 @@ def made_ready(*members: QueueConsumer) -> ReadyConsumers:
 
 
 def hold(scenario: Callable[[Run], None]) -> None:
-    explore(scenario, modules=[_ready], preemptions=surprises(2), max_schedules=200_000)
+    explore(scenario, modules=[_target], preemptions=surprises(2), max_schedules=200_000)
 
 
 def test_consumers_take_turns_in_the_order_of_their_notifications() -> None:
@@ -89,7 +89,7 @@ def test_a_chosen_thread_whose_time_is_up_leaves_the_turn_to_another() -> None:
 
         def hurried() -> None:
             try:
-                ready.take(_ready.monotonic() + 1.0)
+                ready.take(_target.monotonic() + 1.0)
             except Empty:
                 return
             ready.end_turn(consumer, goes_on=True)

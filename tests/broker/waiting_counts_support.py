@@ -21,7 +21,6 @@ from typing import Any
 from broker_parts_support import credit as _credit
 from broker_parts_support import polled
 from broker_parts_support import queue as _queue
-from broker_parts_support import ready as _ready
 from broker_parts_support import received as _received
 from broker_parts_support import target as _target
 
@@ -60,8 +59,8 @@ class CountedLock:
 @contextmanager
 def counted_locks(counts: Counter[str]) -> Iterator[None]:
     """In here, queues, credits and targets that are made count their locks."""
-    places = [(_queue, "Lock", QUEUE_LOCK), (_credit, "Lock", "credit lock"), (_target, "Lock", "target lock")]
-    places += [(_ready, "Lock", "ready lock, with threads that park"), (_received, "Lock", "unsettled lock")]
+    places = [(_queue, "Lock", QUEUE_LOCK), (_credit, "Lock", "credit lock")]
+    places += [(_target, "Lock", "ready lock, with threads that park"), (_received, "Lock", "unsettled lock")]
     before = [getattr(module, attribute) for module, attribute, _ in places]
     for (module, attribute, name), make in zip(places, before, strict=True):
         setattr(module, attribute, partial(CountedLock, counts, name, make))

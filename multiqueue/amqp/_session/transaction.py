@@ -13,11 +13,10 @@ from typing import Literal, NamedTuple
 
 from ...broker import (
     BrokerQueue,
-    Entry,
-    EntryQueue,
     Message,
     MessageRefused,
     Received,
+    Settler,
     Unroutable,
     VirtualHost,
 )
@@ -26,27 +25,6 @@ from .effects import PIECE
 
 Settle = Literal["accept", "release", "reject"]
 """The settlement of messages: the verb of their queue."""
-
-
-class _Holder:
-    """Settles at commit, on whichever thread that runs: queues only. Windows are the session's."""
-
-    def accept(self, *deliveries: Received) -> None:
-        self._each(deliveries, "accept")
-
-    def release(self, *deliveries: Received, refused: bool = False) -> None:
-        self._each(deliveries, "release")
-
-    def reject(self, *deliveries: Received) -> None:
-        self._each(deliveries, "reject")
-
-    @staticmethod
-    def _each(deliveries: tuple[Received, ...], how: Settle) -> None:
-        groups: dict[tuple[EntryQueue, object], list[Entry]] = {}
-        for delivery in deliveries:
-            groups.setdefault((delivery.entry.queue, delivery.consumer), []).append(delivery.entry)
-        for (queue, owner), entries in groups.items():
-            getattr(queue, how)(entries, owner)
 
 
 class Committed(NamedTuple):
@@ -63,7 +41,7 @@ class SessionTransaction:
 
     def __init__(self, host: VirtualHost) -> None:
         self._transaction = host.transaction()
-        self._holder = _Holder()
+        self._settler = Settler()  # on whichever thread commits; windows are the session's
         self._settled: dict[int, Held] = {}
 
     def sizes(self) -> tuple[int, int]:
@@ -75,7 +53,7 @@ class SessionTransaction:
 
     def settle(self, taken: dict[int, Held], how: Settle) -> None:
         step: Callable[..., None] = getattr(self._transaction, how)
-        step(*(Received(self._holder, held.owner, held.entry) for held in taken.values()))
+        step(*(Received(self._settler, held.owner, held.entry) for held in taken.values()))
         self._settled.update(taken)
 
     def commit(self) -> Committed:

@@ -1,16 +1,16 @@
-"""A message in the application's hands, and the record of those that are not settled yet.
+"""A message in the application's hands, and its holder until it is settled.
 
-State       `Unsettled._lock` guards its messages. It is a leaf: queues are called without it.
-Membership  `Unsettled.close` takes all of them at once and gives them back to the queues; a caller that settles one of
+State       `Holder._lock` guards its messages. It is a leaf: queues are called without it.
+Membership  `Holder.close` takes all of them at once and gives them back to the queues; a caller that settles one of
             them at the same moment either was first or is told that it is not unsettled any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from threading import Lock  # by name, so that tests can put another one in its place
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 from .._base.message import Message
 from .._queue.entry import Entry, EntryQueue
@@ -18,14 +18,6 @@ from .._queue.queue import BrokerQueue
 
 Disposition = Literal["accept", "release", "reject"]  # a method of a holder, and of a queue
 _NONE: Final[Mapping[str, bool]] = {}
-
-
-class Holder(Protocol):
-    """The settler of messages: a `ConsumerTarget` or a `Getter`."""
-
-    def accept(self, *received: Received) -> None: ...
-    def release(self, *received: Received, refused: bool = False) -> None: ...
-    def reject(self, *received: Received) -> None: ...
 
 
 class Received:
@@ -43,8 +35,8 @@ class Received:
 
     __slots__ = ("consumer", "delivery_count", "entry", "holder", "message", "redelivered")
 
-    def __init__(self, holder: Holder, consumer: Any, entry: Entry) -> None:
-        self.holder: Holder = holder
+    def __init__(self, holder: Settler, consumer: Any, entry: Entry) -> None:
+        self.holder: Settler = holder
         self.consumer: Any = consumer
         self.entry: Entry = entry
         self.message: Message = entry.message
@@ -99,58 +91,85 @@ class Received:
 Delivery = Received  # as a `ConsumerTarget` calls it
 
 
-class Unsettled:
-    """The messages that one holder, which errors call `owner`, gave out and that are not settled, oldest first."""
+class Settler:
+    """Settles messages at their queues. It knows of none itself: that is for its caller to do. Any thread may call."""
+
+    def accept(self, *received: Received) -> None:
+        """Done with these messages: their entries are deleted and, in window mode, their credit is back.
+
+        Raises:
+            ValueError: one of them is not with this holder, or was settled before; then none was settled.
+        """
+        self._settle(received, "accept")
+
+    def release(self, *received: Received, refused: bool = False, counted: bool = True) -> None:
+        """Give messages back to their places; see `BrokerQueue.release`. Raises as `accept`."""
+        self._settle(received, "release", {"refused": refused, "counted": counted})
+
+    def reject(self, *received: Received) -> None:
+        """Send messages to the dead-letter callback of their queues. Raises as `accept`."""
+        self._settle(received, "reject")
+
+    def _settle(self, received: tuple[Received, ...], how: Disposition, options: Mapping[str, bool] = _NONE) -> None:
+        _settle_runs(received, how, options)
+
+
+class Holder(Settler):
+    """Has the messages that it gave out until they are settled: a `ConsumerTarget` or a `Getter`.
+
+    Errors call it `owner`.
+    """
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
         self._lock = Lock()
-        self._messages: dict[Received, None] = {}
-        self._closed = False
+        self._messages: dict[Received, None] = {}  # those that are not settled, oldest first
+        self._keeps_nothing = False
+
+    def unsettled(self) -> list[Received]:
+        """The messages that are not settled, in order of delivery."""
+        with self._lock:
+            return list(self._messages)
+
+    def close(self) -> None:
+        """Give back what is unsettled; nothing is given out from now on. Twice is harmless."""
+        with self._lock:
+            self._keeps_nothing = True
+            messages, self._messages = self._messages, {}
+        _settle_runs(messages, "release", _NONE)
 
     def keep(self, received: Iterable[Received]) -> bool:
         """Remember what is given out; False once this is closed: it has to go back."""
         with self._lock:
-            if self._closed:
+            if self._keeps_nothing:
                 return False
             for each in received:
                 self._messages[each] = None
             return True
 
-    def all(self) -> list[Received]:
-        with self._lock:
-            return list(self._messages)
+    def settled(self, count: int, size: int) -> None:
+        """So many messages were settled, with bodies of `size` bytes together."""
 
-    def settle(
-        self, received: Sequence[Received], how: Disposition, options: Mapping[str, bool] = _NONE
-    ) -> tuple[int, int]:
-        """Have these settled by that method of their queues; returns how many that was, and their bytes.
-        Raises as `ConsumerTarget.accept`.
-        """
-        settled = received if len(received) == 1 else dict.fromkeys(received)
+    def _settle(self, received: tuple[Received, ...], how: Disposition, options: Mapping[str, bool] = _NONE) -> None:
+        """Have these settled by that method of their queues. Raises as `accept`."""
+        distinct = received if len(received) == 1 else dict.fromkeys(received)
         with self._lock:
             messages = self._messages
-            for each in settled:
+            for each in distinct:
                 if each not in messages:
                     raise ValueError(
                         f"{each.entry!r} is not with {self._owner}: it was settled before, or is another's"
                     )
-            for each in settled:
+            for each in distinct:
                 del messages[each]
-        if len(settled) == 1:
-            (each,) = settled
+        if len(distinct) == 1:
+            (each,) = distinct
             if each.consumer.acquires:
                 getattr(each.entry.queue, how)(each.entry, each.consumer, **options)
-            return 1, each.entry.size
-        _settle_runs(settled, how, options)
-        return len(settled), sum([each.entry.size for each in settled])
-
-    def close(self) -> None:
-        """Give everything back; nothing is kept from now on."""
-        with self._lock:
-            self._closed = True
-            messages, self._messages = self._messages, {}
-        _settle_runs(messages, "release", _NONE)
+            self.settled(1, each.entry.size)
+        else:
+            _settle_runs(distinct, how, options)
+            self.settled(len(distinct), sum([each.entry.size for each in distinct]))
 
 
 def _settle_runs(received: Iterable[Received], how: Disposition, options: Mapping[str, bool]) -> None:
@@ -169,13 +188,13 @@ def _settle_runs(received: Iterable[Received], how: Disposition, options: Mappin
             getattr(queue, how)(entries, consumer, **options)
 
 
-class Getter:
+class Getter(Holder):
     """Gets messages one by one, without a consumer, and has them until they are settled. Any thread may call."""
 
     acquires = True  # unlike a browser
 
     def __init__(self) -> None:
-        self._unsettled = Unsettled("this getter")
+        super().__init__("this getter")
 
     def get(self, queue: BrokerQueue, *, auto_accept: bool = False) -> Received | None:
         """The first ready message of the queue, or None. Does not block."""
@@ -183,27 +202,7 @@ class Getter:
         if entry is None:
             return None
         got = Received(self, self, entry)
-        if not auto_accept and not self._unsettled.keep((got,)):
+        if not auto_accept and not self.keep((got,)):
             queue.release(entry, self, counted=False)
             return None
         return got
-
-    def accept(self, *received: Received) -> None:
-        """Done with these messages.
-
-        Raises:
-            ValueError: one of them is not unsettled; then none was settled.
-        """
-        self._unsettled.settle(received, "accept")
-
-    def release(self, *received: Received, refused: bool = False) -> None:
-        """Give these messages back. A get has no consumer, so `refused` asks nothing. Raises as `accept`."""
-        self._unsettled.settle(received, "release")
-
-    def reject(self, *received: Received) -> None:
-        """Dead-letter these messages. Raises as `accept`."""
-        self._unsettled.settle(received, "reject")
-
-    def close(self) -> None:
-        """Give back what is unsettled; nothing is got from now on."""
-        self._unsettled.close()

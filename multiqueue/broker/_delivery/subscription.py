@@ -1,11 +1,20 @@
-"""Subscriptions: consuming from one or several queues, by callback or by blocking.
+"""Subscriptions: consuming from one or several queues, by blocking, or by callback on the threads of a scheduler.
 
-Promise     Callbacks of one subscription never overlap, and run under no lock on a thread of the scheduler. What a
-            subscription has not settled when it is closed goes back to its place, flagged as redelivered.
-State       `_lock` guards `_closing`, and that `_idle` is clear while a callback runs. It is a leaf.
-Waiting     `close` first suspends, so that nothing further is delivered, then waits for the callback that runs: it
+A wake-up goes queue -> consumer -> target -> subscription -> scheduler -> thread. Each link remembers that there is
+work and tells the next one; the thread walks back down the chain and pulls.
+
+Promise     No subscription is ever run by two threads, so its callbacks never overlap; they run under no lock. Those
+            that have work take turns: round robin. What a subscription has not settled when it is closed goes back to
+            its place, flagged as redelivered.
+State       A multi-queue knows which subscriptions have work: a sub-queue for each with room for one token and one
+            token in flight. `CallbackSubscription._lock`, a leaf, guards `_closing`, and that `_idle` is clear while a
+            callback runs.
+Waiting     Threads block on the multi-queue. A token leaves its sub-queue before the subscription runs, so a
+            notification that comes meanwhile puts another one there, which waits until the running turn is over.
+            `close` first suspends, so that nothing further is delivered, then waits for the callback that runs: it
             can settle what it has. A delivery that is on its way meets `_closing` and goes back instead. A callback
             waits for no callback: two that close each other's subscriptions would wait for ever.
+Source      "Consumer-Queue Interactions"; NetworkConnectionScheduler of Broker-J.
 """
 
 from __future__ import annotations
@@ -13,14 +22,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final, ParamSpec, Self
 
+from multiqueue.core import LinkedBlockingMultiQueue
 from multiqueue.errors import ShutDown
 
 from .._base.credit import Credit
 from .._queue.consumer import QueueConsumer
 from .received import Received
-from .scheduler import Scheduler
 from .target import ConsumerTarget
 
 _TURN: Final = 32  # deliveries before the next subscription has its turn; the hand-over costs about two of them
@@ -88,24 +98,20 @@ class Subscription:
         else may have it by then.
         """
         self._end()
-        self._on_closed(self)
 
     def has_all_queues(self) -> None:
         """It consumes from all that it was asked to; it ends here if they have gone meanwhile."""
         self._has_all = True
-        self._end_without_queues()
+        self.queue_deleted()
 
-    def queue_deleted(self, consumer: QueueConsumer) -> None:
-        """One of its queues was deleted, or cannot be read. Called on any thread, under no lock; does not block."""
-        self._end_without_queues()
-
-    def _end_without_queues(self) -> None:
+    def queue_deleted(self, consumer: QueueConsumer | None = None) -> None:
+        """One of its queues may be deleted, or unreadable. Called on any thread, under no lock; does not block."""
         if self._has_all and not self.target.consumers():
             self._end()
-            self._on_closed(self)
 
     def _end(self) -> None:
         self.target.close()
+        self._on_closed(self)
 
     def __enter__(self) -> Self:
         return self
@@ -206,7 +212,7 @@ class CallbackSubscription(Subscription):
         return True
 
     def _end(self) -> None:
-        self.target.close()
+        super()._end()
         self._scheduler.remove(self)
 
     def _deliver(self, received: Received) -> None:
@@ -220,3 +226,77 @@ class CallbackSubscription(Subscription):
             call_back(self._on_error, received, error)
         finally:
             self._idle.set()
+
+
+class Scheduler:
+    """A few threads for the callbacks of many subscriptions.
+
+        with Scheduler() as scheduler:
+            host = VirtualHost(scheduler=scheduler)
+
+    Raises:
+        ValueError: fewer than one thread.
+    """
+
+    def __init__(self, threads: int = 2, *, name: str = "multiqueue-broker") -> None:
+        if threads < 1:
+            raise ValueError(f"threads is {threads}; a scheduler needs at least 1")
+        self._name = name
+        self._work: LinkedBlockingMultiQueue[CallbackSubscription] = LinkedBlockingMultiQueue()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True) for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def add(self, subscription: CallbackSubscription) -> None:
+        """Run this from now on, whenever it is `ready`.
+
+        Raises:
+            ShutDown: the scheduler is closed.
+        """
+        if self._work.is_shutdown:
+            raise ShutDown(f"scheduler {self._name!r} is closed")
+        self._work.add_subqueue(subscription, capacity=1, max_in_flight=1)
+
+    def ready(self, subscription: CallbackSubscription) -> None:
+        """Give it a turn. A token that waits already is enough. Any thread, under no lock."""
+        try:
+            self._work.get_subqueue(subscription).offer(subscription)
+        except (KeyError, ShutDown):
+            pass  # removed or closed meanwhile
+
+    def remove(self, subscription: CallbackSubscription) -> None:
+        """Give it no more turns; harmless when it has none."""
+        with suppress(KeyError):
+            self._work.remove_subqueue(subscription)
+
+    def close(self, timeout: float | None = None) -> None:
+        """End the threads and join them, up to `timeout` seconds each. Subscriptions are not closed by this."""
+        self._work.shutdown(immediate=True)
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(timeout)
+
+    def __enter__(self) -> Scheduler:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                taken = self._work.take()
+            except ShutDown:
+                return
+            subscription, has_more = taken.item, True
+            try:
+                has_more = subscription.run_turn()
+            except Exception as error:  # noqa: BLE001  # a fault of ours must not end the thread
+                extra = {"connection": subscription.name}
+                _log.error("a turn of subscription %r failed", subscription.name, exc_info=error, extra=extra)
+            finally:
+                if has_more:
+                    self.ready(subscription)
+                taken.subqueue.task_done()

@@ -1,21 +1,32 @@
 """The consumer target: one consuming client over several broker queues, which a thread can block on.
 
-Promise     `get` returns the next delivery of any of its consumers, round robin over those that have one. A
-            delivery is settled once; what is not settled when the target closes goes back to its place.
-State       `_lock` guards the list of consumers and `_closed`, and is held for nothing else. Which consumers have work
-            is in `ready`, what is unsettled in `received`.
-Waiting     `get` blocks until a consumer is ready, which a queue's notification makes it, and so does a pull that
-            delivered: the queue notifies again only when a pull has found nothing. A turn is one pull: see `ready`.
-Membership  `close` first removes the consumers, then gives back what is unsettled, so that nothing returns to a
-            closing target; a pull that is under way meanwhile gives back what it got. Blocked `get`s are told.
-Lock order  `_lock` -> that of `ready`; queues are called without it.
+Promise     `get` returns the next delivery of any of its consumers, round robin over those that have one. A consumer
+            that is notified has a turn after that, which is one pull; its turns never overlap. Only a thread that waits
+            is woken, never one that runs turns. What a `Holder` promises of what is not settled.
+State       `ReadyConsumers._lock`, a leaf, guards which consumers there are, and everything about their turns. A
+            consumer is in `_turns` from `add` to `remove`:
+
+                          notify       a thread takes it    the turn ends
+                IDLE      READY
+                READY                  RUNNING
+                RUNNING   AGAIN                             READY if it goes on, else IDLE
+                AGAIN                                       READY
+
+Waiting     A queue's notification makes a consumer READY, and so does a pull that delivered: the queue notifies again
+            only when a pull has found nothing. A thread finds no READY consumer and parks in one hold of the lock;
+            READY and the choice of a parked thread are one hold too. A thread that is woken looks again: another one
+            may have come first. One that gives up although it was chosen, by time or an exception, has another woken.
+Membership  `close` ends all turns and tells blocked `get`s, removes the consumers, then gives back what is unsettled,
+            so that nothing returns to a closing target; a pull that is under way meanwhile gives back what it got.
 Source      "Consumer-Queue Interactions".
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from threading import Lock  # by name, so that tests can put another one in its place
+from enum import Enum
+from threading import TIMEOUT_MAX, Lock  # by name, so that tests can put others in their place
 from time import monotonic
 from typing import Any, Final
 
@@ -24,14 +35,133 @@ from multiqueue.errors import Empty, ShutDown
 from .._base.credit import Credit
 from .._queue.consumer import QueueConsumer
 from .._queue.queue import BrokerQueue
-from .ready import ReadyConsumers
-from .received import Delivery, Disposition, Unsettled
+from .received import Delivery, Holder
 
 _RUN: Final = 512  # messages, half a millisecond in one hold of the queue's lock
 _RUN_BYTES: Final = 1024 * 1024  # of bodies, with which a run ends: others on the queue are to have some too
 
 
-class ConsumerTarget:
+class Turn(Enum):
+    """Where a consumer is between two turns, or in one."""
+
+    IDLE = 0
+    READY = 1
+    RUNNING = 2
+    AGAIN = 3  # running, and notified since the turn began
+
+
+class ReadyConsumers:
+    """The consumers of one target, in turns. Any thread may call every method."""
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._lock = Lock()
+        self._turns: dict[QueueConsumer, Turn] = {}
+        self._ready: deque[QueueConsumer] = deque()  # Invariant: those that are READY
+        self._parked: deque[Lock] = deque()  # Invariant: held, one for each thread that waits and was not chosen
+        self.is_closed = False
+
+    def add(self, consumer: QueueConsumer) -> bool:
+        """A consumer has come; False once this is closed."""
+        with self._lock:
+            if not self.is_closed:
+                self._turns[consumer] = Turn.IDLE
+            return not self.is_closed
+
+    def all(self) -> list[QueueConsumer]:
+        with self._lock:
+            return list(self._turns)
+
+    def remove(self, consumer: QueueConsumer) -> None:
+        """A consumer goes, wherever it is. A turn of it that runs ends in nothing."""
+        with self._lock:
+            if self._turns.pop(consumer, None) is Turn.READY:
+                self._ready.remove(consumer)
+
+    def notify(self, consumer: QueueConsumer) -> bool:
+        """There may be work for a consumer; True when it is ready for that reason. One that is gone has none."""
+        with self._lock:
+            turn = self._turns.get(consumer)
+            if turn is Turn.RUNNING:
+                self._turns[consumer] = Turn.AGAIN
+            elif turn is Turn.IDLE:
+                self._become_ready_locked(consumer)
+                return True
+            return False
+
+    def end_turn(self, consumer: QueueConsumer, *, goes_on: bool) -> bool:
+        """The turn of a consumer ends; True when it is ready for another one."""
+        with self._lock:
+            turn = self._turns.get(consumer)
+            if turn is None:
+                return False
+            if goes_on or turn is Turn.AGAIN:
+                self._become_ready_locked(consumer)
+                return True
+            self._turns[consumer] = Turn.IDLE
+            return False
+
+    def poll(self) -> QueueConsumer | None:
+        """Begin a turn: of the first ready consumer, if there is one now."""
+        with self._lock:
+            return self._begin_locked()
+
+    def take(self, deadline: float | None) -> QueueConsumer:
+        """Begin a turn: of the first ready consumer; blocks until there is one. Raises as `ConsumerTarget.get`."""
+        while True:
+            with self._lock:
+                if self.is_closed:
+                    raise ShutDown(f"target {self._owner!r} was closed")
+                consumer = self._begin_locked()
+                if consumer is not None:
+                    return consumer
+                parked = Lock()
+                parked.acquire()
+                self._parked.append(parked)
+            self._wait(parked, deadline)
+
+    def close(self) -> list[QueueConsumer]:
+        """No consumer has another turn, and threads that wait are told; returns the consumers there were."""
+        with self._lock:
+            self.is_closed = True
+            consumers = list(self._turns)
+            self._turns.clear()
+            self._ready.clear()
+            while self._parked:
+                self._parked.popleft().release()
+            return consumers
+
+    def _begin_locked(self) -> QueueConsumer | None:
+        if not self._ready:
+            return None
+        consumer = self._ready.popleft()
+        self._turns[consumer] = Turn.RUNNING
+        return consumer
+
+    def _become_ready_locked(self, consumer: QueueConsumer) -> None:
+        self._turns[consumer] = Turn.READY
+        self._ready.append(consumer)
+        if self._parked:
+            self._parked.popleft().release()
+
+    def _wait(self, parked: Lock, deadline: float | None) -> None:
+        """Wait to be chosen. Raises Empty: the deadline came first."""
+        chosen = False
+        try:
+            remaining = -1.0 if deadline is None else min(max(deadline - monotonic(), 0.0), TIMEOUT_MAX)
+            chosen = parked.acquire(timeout=remaining)
+        finally:
+            if not chosen:
+                with self._lock:
+                    if parked in self._parked:
+                        self._parked.remove(parked)
+                    elif self._ready and self._parked:
+                        self._parked.popleft().release()
+        if not chosen:
+            raise Empty("no consumer is ready")
+
+
+class ConsumerTarget(Holder):
     """Consumers of several queues that share one credit and one place to wait.
 
     `on_ready(target)` is called, on any thread and under no lock, whenever there may be something to pull: a
@@ -45,14 +175,11 @@ class ConsumerTarget:
         credit: Credit | None = None,
         on_ready: Callable[[ConsumerTarget], object] | None = None,
     ) -> None:
+        super().__init__(f"target {name!r}")
         self.name = name
         self.credit: Credit = credit or Credit()
         self._on_ready = on_ready
         self._ready = ReadyConsumers(name)
-        self._lock = Lock()
-        self._consumers: list[QueueConsumer] = []
-        self._unsettled = Unsettled(f"target {name!r}")
-        self._closed = False
 
     # -- consumers
 
@@ -69,33 +196,27 @@ class ConsumerTarget:
         """
 
         def cancelled(consumer: QueueConsumer) -> None:
-            self._forget(consumer)
+            self._ready.remove(consumer)
             if on_cancelled is not None:
                 on_cancelled(consumer)
 
         consumer = queue.add_consumer(self._notified, credit=self.credit, on_cancelled=cancelled, **options)
-        with self._lock:
-            closed = self._closed
-            if not closed:
-                self._consumers.append(consumer)
-                self._ready.add(consumer)
-        if closed:
+        if not self._ready.add(consumer):
             queue.remove_consumer(consumer)
             raise ShutDown(f"target {self.name!r} is closed")
         queue.set_notify_work_desired(consumer, True)
         if consumer.is_closed:
-            self._forget(consumer)  # the queue was deleted before it was among the consumers
+            self._ready.remove(consumer)  # the queue was deleted before it was among the consumers
         return consumer
 
     def cancel(self, consumer: QueueConsumer) -> None:
         """End one consumer; what it has not settled stays with the target. Twice is harmless."""
         consumer.queue.remove_consumer(consumer)
-        self._forget(consumer)
+        self._ready.remove(consumer)
 
     def consumers(self) -> list[QueueConsumer]:
         """The consumers of this target."""
-        with self._lock:
-            return list(self._consumers)
+        return self._ready.all()
 
     # -- pulling
 
@@ -128,42 +249,14 @@ class ConsumerTarget:
                 raise Empty(f"target {self.name!r}: nothing delivered after {timeout:g} s") from None
             if deliveries:
                 return deliveries
-            if self._closed:
-                # What was pulled went back. Until `close` has removed the consumer it would come again, and again.
-                raise ShutDown(f"target {self.name!r} was closed")
 
     def pull(self) -> Delivery | None:
         """The next delivery if there is one now, else None. Does not block."""
-        while not self._closed:
-            consumer = self._ready.poll()
-            if consumer is None:
-                return None
+        while (consumer := self._ready.poll()) is not None:
             deliveries = self._pull_for(consumer, 1)
             if deliveries:
                 return deliveries[0]
         return None
-
-    # -- settling
-
-    def accept(self, *deliveries: Delivery) -> None:
-        """Done with these messages: their entries are deleted and, in window mode, their credit is back.
-
-        Raises:
-            ValueError: one of them is not this target's, or was settled before; then nothing was settled.
-        """
-        self._settle(deliveries, "accept")
-
-    def release(self, *deliveries: Delivery, refused: bool = False, counted: bool = True) -> None:
-        """Give messages back to their places; see `BrokerQueue.release`. Raises as `accept`."""
-        self._settle(deliveries, "release", refused=refused, counted=counted)
-
-    def reject(self, *deliveries: Delivery) -> None:
-        """Send messages to the dead-letter callback of their queues. Raises as `accept`."""
-        self._settle(deliveries, "reject")
-
-    def unsettled(self) -> list[Delivery]:
-        """The deliveries that are not settled, in order of delivery."""
-        return self._unsettled.all()
 
     # -- flow
 
@@ -184,18 +277,14 @@ class ConsumerTarget:
 
     def close(self) -> None:
         """End all consumers, give back what is unsettled, let blocked `get`s raise. Twice is harmless."""
-        with self._lock:
-            self._closed = True
-            consumers, self._consumers = self._consumers, []
-        for consumer in consumers:
+        for consumer in self._ready.close():
             consumer.queue.remove_consumer(consumer)
-        self._unsettled.close()
-        self._ready.close()
+        super().close()
 
     @property
     def is_closed(self) -> bool:
         """True once it was closed."""
-        return self._closed
+        return self._ready.is_closed
 
     def __repr__(self) -> str:
         return f"<consumer target {self.name!r}>"
@@ -224,7 +313,7 @@ class ConsumerTarget:
             return []
         deliveries = [Delivery(self, consumer, entry) for entry in entries]
         is_held = not (consumer.auto_accept and consumer.acquires)
-        if is_held and not self._unsettled.keep(deliveries):  # first of all: what follows calls other queues
+        if is_held and not self.keep(deliveries):  # first of all: what follows calls other queues
             if consumer.acquires:
                 consumer.queue.release(entries, consumer, counted=False)
             return []
@@ -232,18 +321,10 @@ class ConsumerTarget:
             self._credit_changed()  # used up; the other queues should know before they ask
         return deliveries
 
-    def _settle(self, deliveries: tuple[Delivery, ...], how: Disposition, **options: bool) -> None:
-        count, size = self._unsettled.settle(deliveries, how, options)
+    def settled(self, count: int, size: int) -> None:
         if self.credit.settled(count, size):
             self._credit_changed()
 
     def _credit_changed(self) -> None:
         for consumer in self.consumers():
             consumer.queue.credit_changed(consumer)
-
-    def _forget(self, consumer: QueueConsumer) -> None:
-        with self._lock:
-            if consumer not in self._consumers:
-                return
-            self._consumers.remove(consumer)
-        self._ready.remove(consumer)

@@ -26,8 +26,7 @@ from multiqueue.store import Durability
 from .._base.alerts import Alert
 from .._base.errors import BrokerClosed, NotAllowed
 from .._delivery.housekeeping import Housekeeping
-from .._delivery.scheduler import Scheduler
-from .._delivery.subscription import runs_callback
+from .._delivery.subscription import Scheduler, runs_callback
 from .._durable.data_directory import DataDirectory
 from .verbs import Verbs
 from .virtual_host import MEMORY_LIMIT, VirtualHost, VirtualHostStatistics

@@ -20,7 +20,7 @@ from typing import Self
 from .._base.errors import MessageRefused, Unroutable
 from .._base.message import Message
 from .._base.outcome import DeadLetterReason, PutOutcome
-from .._delivery.received import Disposition, Holder, Received
+from .._delivery.received import Disposition, Received, Settler
 from .._durable.batch import Submission
 from .._queue.entry import Entry, IllegalStep
 from .._queue.queue import BrokerQueue
@@ -43,7 +43,7 @@ class Transaction:
     _dead_letters: DeadLetterRouting
     _published: list[tuple[Message, list[BrokerQueue], bool]] = field(default_factory=list)  # and whether mandatory
     # By holder and method. Invariant: a delivery's entry is a key of one of the values at most.
-    _settled: dict[tuple[Holder, Disposition], dict[Entry, Received]] = field(default_factory=dict)
+    _settled: dict[tuple[Settler, Disposition], dict[Entry, Received]] = field(default_factory=dict)
 
     def publish(self, message: Message, *, mandatory: bool = False) -> int:
         """Route the message now, publish it at commit; returns to how many queues.

@@ -17,12 +17,12 @@ from typing import NamedTuple, TypedDict, Unpack
 from .._base.credit import Credit
 from .._base.message import Message
 from .._delivery.received import Getter, Received
-from .._delivery.scheduler import Scheduler
 from .._delivery.subscription import (
     CallbackSubscription,
     FailureHandler,
     MessageCallback,
     PullSubscription,
+    Scheduler,
     Subscription,
     runs_callback,
 )

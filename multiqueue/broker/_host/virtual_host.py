@@ -21,8 +21,7 @@ from .._base.alerts import Alert
 from .._base.message import Message
 from .._base.settings import QueueSettings
 from .._delivery.housekeeping import Housekeeping
-from .._delivery.scheduler import Scheduler
-from .._delivery.subscription import Subscription, call_back
+from .._delivery.subscription import Scheduler, Subscription, call_back
 from .._durable.batch import QueueJournal
 from .._durable.journal import Journal
 from .._durable.spill_rows import SpillRows

@@ -12,8 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .._base.errors import ConsumerNotAdmitted
-from .._queue.consumer import QueueConsumer
-from .._queue.cursor import Reader
+from .._queue.consumer import QueueConsumer, Reader
 from .._selector.selector import Selector
 from .memory import MemoryManager
 from .target_list import Area, Share, TargetList

@@ -12,7 +12,7 @@ from dataclasses import InitVar, dataclass, field
 
 from .._base.message import MESSAGE_BYTES
 from .._queue.entry import Entry, Position
-from .._queue.entry_list_kinds import newcomers
+from .._queue.entry_list import newcomers
 from .._queue.entry_source import ResidentEntries
 from .memory import MemoryManager
 from .target_list import Account, Area, TargetList

@@ -19,10 +19,9 @@ from typing import Final, Protocol
 from .._base.message import MESSAGE_BYTES, Message
 from .._base.ports import AT_ONCE, After
 from .._base.settings import QueueKind
-from .._queue.consumer import ConsumerState, QueueConsumer
-from .._queue.cursor import Reader
+from .._queue.consumer import ConsumerState, QueueConsumer, Reader
 from .._queue.entry import Entry, EntryState, Key, Position
-from .._queue.entry_list_kinds import levels_of
+from .._queue.entry_list import levels_of
 from .._queue.entry_source import Deadlines, Doubt, EntrySource, QueueRules, ResidentEntries
 from .._queue.kinds import make_entry_list
 from .._queue.ports import Rows

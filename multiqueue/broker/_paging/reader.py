@@ -48,8 +48,8 @@ _SLICES_ON_THE_WAY: Final = 4  # of a purge, to the store: some 20 ms that other
 
 
 def acting(queue: BrokerQueue) -> AbstractContextManager[After]:
-    """As `Callbacks.deciding`, with the queue's lock."""
-    return queue.callbacks.deciding(queue.state.lock)
+    """As `Callbacks.deciding`."""
+    return queue.callbacks.deciding()
 
 
 @dataclass(eq=False)

@@ -21,8 +21,7 @@ from .callbacks import Callbacks
 from .consumer import Predicate
 from .dead_letters import DeadLetters
 from .entry import Entry, Position
-from .entry_list import EntryList
-from .entry_list_kinds import newcomers
+from .entry_list import EntryList, newcomers
 from .ports import MoveTarget, Walk
 from .state import QueueState
 
@@ -61,7 +60,7 @@ class ResidentWalk:
         for batch in self.pages(bodies=False):
             if stop():
                 break
-            with self._callbacks.deciding(self._state.lock) as after:
+            with self._callbacks.deciding() as after:
                 if self._state.deleted:
                     break
                 unexpired = [entry for entry in batch if entry.expires_at is None or entry.expires_at > now]
@@ -161,16 +160,16 @@ class Administration:
         return handled - len(refused or ())
 
     def _claim(self, entry: Entry, steal: bool = False) -> bool:
-        with self._callbacks.deciding(self._state.lock) as after:
+        with self._callbacks.deciding() as after:
             return not self._state.deleted and self._state.seize(entry, after, steal=steal)
 
     def _let_go(self, entry: Entry) -> None:
-        with self._callbacks.deciding(self._state.lock) as after:
+        with self._callbacks.deciding() as after:
             self._state.accept((entry,), None, after)
             self._state.pass_baton(after)
 
     def _give_back(self, entry: Entry) -> None:
-        with self._callbacks.deciding(self._state.lock) as after:
+        with self._callbacks.deciding() as after:
             self._state.release(entry, None, after, counted=True)
             self._state.pass_baton(after)
 
@@ -215,7 +214,7 @@ class Administration:
         successor = Entry(entry.queue, message, entry.size)
         state = self._state
         successor.key = state.source.key_of(message)
-        with self._callbacks.deciding(self._state.lock) as after:
+        with self._callbacks.deciding() as after:
             if not entry.is_ready or state.deleted:
                 return False
             successor.take_after(entry)

@@ -1,25 +1,33 @@
-"""Calling what is not ours: selectors and callbacks, under no lock.
+"""Calling what is not ours, under no lock: selectors and callbacks, and a pull in which selectors are asked.
 
+Promise     No put goes unseen by such a pull: its consumer stays NOTIFIED until the hold in which it finds nothing.
+State       None: what a pull looks at is the queue's, under the queue's lock.
 Failures    An exception goes to `on_error` and stops no other callback; one that is no `Exception` goes through.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from .._base.message import Message
 from .._base.polled_lock import HeldLock
 from .._base.ports import After
 from .consumer import Predicate, QueueConsumer
+from .entry import Entry
+from .state import QueueState
+
+_LARGEST_BATCH: Final = 64  # entries a selector is asked about between two holds; some 20 us of lock
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class Callbacks:
-    """The callbacks of one broker queue. `on_error(action, error)` is told what failed."""
+    """The callbacks of one broker queue, and its lock. `on_error(action, error)` is told what failed."""
 
     _on_error: Callable[[str, Exception], object]
+    _lock: HeldLock
 
     def act(self, after: After) -> None:
         """Do what was decided under the lock, now that it is free."""
@@ -35,10 +43,10 @@ class Callbacks:
                 self.guard("callback", action)
 
     @contextmanager
-    def deciding(self, lock: HeldLock) -> Iterator[After]:
+    def deciding(self) -> Iterator[After]:
         """A block under the lock; what it appends to the list is done when the lock is free. Not for each message."""
         after: After = []
-        with lock:
+        with self._lock:
             yield after
         self.act(after)
 
@@ -61,3 +69,117 @@ class Callbacks:
 
     def wanting(self, consumers: Iterable[QueueConsumer], message: Message) -> list[QueueConsumer]:
         return [each for each in consumers if each.selector is None or self.matches(each.selector, message)]
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class FilteredPull:
+    """The pull of one queue for a consumer that has a selector, or one of higher priority has."""
+
+    _state: QueueState
+    _callbacks: Callbacks
+
+    def pull(self, consumer: QueueConsumer) -> list[Entry]:
+        """The next entry that the selector wants, now the consumer's own; empty when there is none.
+
+        1. Hold the lock, move the consumer past a batch of entries: one, then twice as many each time, up to 64.
+        2. Ask its selector, and those of consumers of higher priority.  3. Hold the lock, put back what was not
+        refused, and take the match if nothing has changed that forbids it; else begin again.
+        """
+        size = 1
+        while True:
+            after: After = []
+            with self._state.lock:
+                source = self._state.source
+                batch = self._next_locked(consumer, size, after)
+                higher = self._state.higher_priority(consumer) if batch else ()
+            self._callbacks.act(after)
+            if not batch:
+                return []
+            matched, claimants = self._ask(consumer, batch, higher)
+            after = []
+            taken: list[Entry] | None = None
+            with self._state.lock:
+                is_same = self._state.source is source  # else the queue pages since, and finds the match again
+                if matched is None:
+                    size = min(2 * size, _LARGEST_BATCH)
+                    if is_same:
+                        source.turn_down(consumer, batch)
+                elif is_same:
+                    taken = self._take_locked(consumer, matched, higher, claimants, after)
+            self._callbacks.act(after)
+            if taken is not None:
+                return taken
+
+    def _next_locked(self, consumer: QueueConsumer, most: int, after: After) -> list[Entry]:
+        """Up to `most` entries to ask the selector about; the consumer is past them. Finding nothing ends the pull.
+
+        What it does not refuse must go back by `Reader.revisit`. Where entries were matched before, it is one, and the
+        consumer stays before it.
+        """
+        batch: list[Entry] = []
+        if not consumer.is_willing:
+            return batch
+        source = self._state.source
+        while len(batch) < most:
+            entry = source.next_for(consumer, after)
+            if entry is None:
+                break
+            batch.append(entry)
+            if not source.asks_selectors:
+                break
+            source.pass_over(consumer, entry)
+        if not batch:
+            self._state.found_nothing(consumer, after)
+        return batch
+
+    def _ask(
+        self, consumer: QueueConsumer, batch: list[Entry], higher: Sequence[QueueConsumer]
+    ) -> tuple[Entry | None, list[QueueConsumer]]:
+        """The first entry of the batch that the consumer wants, and those of higher priority that want it too.
+
+        What follows it in the batch is put back; so is all of it when a selector ends the call.
+        """
+        selector, matches = consumer.selector, self._callbacks.matches
+        unused = batch
+        try:
+            matched = next((entry for entry in batch if selector is None or matches(selector, entry.message)), None)
+            claimants = [] if matched is None else self._callbacks.wanting(higher, matched.message)
+            unused = [] if matched is None else batch[batch.index(matched) + 1 :]
+        finally:
+            if unused:
+                with self._state.lock:
+                    for entry in unused:
+                        consumer.revisit(entry)
+        return matched, claimants
+
+    def _take_locked(
+        self,
+        consumer: QueueConsumer,
+        entry: Entry,
+        asked: Sequence[QueueConsumer],
+        claimants: Sequence[QueueConsumer],
+        after: After,
+    ) -> list[Entry] | None:
+        """Take the match; empty when the consumer is not to have it now, None to look again.
+
+        `asked` are the consumers of higher priority whose selectors were asked, `claimants` those of them that want
+        the entry.
+        """
+        state = self._state
+        if not consumer.is_willing:
+            consumer.revisit(entry)
+            return []
+        if not state.can_have(entry, consumer, after):
+            return None
+        for other in state.higher_priority(consumer):
+            if other in claimants and state.suits(entry, other):
+                consumer.revisit(entry)
+                state.leave_to(other, consumer, entry, after)
+                return []
+            if other not in asked:
+                consumer.revisit(entry)
+                return None
+        taken = state.give(consumer, [entry], after, is_past=True)
+        if not taken:
+            consumer.revisit(entry)
+        return taken

@@ -26,7 +26,7 @@ from .._base.settings import Overflow, QueueKind
 from .callbacks import Callbacks
 from .consumer import QueueConsumer
 from .entry import Entry, EntryQueue, EntryState
-from .entry_list_kinds import plain_key
+from .entry_list import plain_key
 from .ports import Pager, Rows
 from .state import Offers, QueueState
 

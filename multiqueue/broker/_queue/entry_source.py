@@ -3,7 +3,7 @@
 A queue has one source at a time: `ResidentEntries` keeps all of them in memory, `PagedEntries` most of them in a store.
 
 Promise     Strict order: an entry keeps its place for its whole life, and a reader is given the first entry, in service
-            order, that it may have. Nothing is overlooked that comes back behind a reader: see `cursor`.
+            order, that it may have. Nothing is overlooked that comes back behind a reader: see `consumer`.
 State       Guarded by the queue's lock. No user code and no I/O in here: a method appends to `after` what its caller
             does once the lock is free.
 Source      Broker-J, AbstractQueue and its entry lists; readers and their return log are ours.
@@ -19,12 +19,10 @@ from typing import Final, Protocol
 from .._base.message import Message
 from .._base.ports import After
 from .._base.settings import QueueKind, QueueSettings
-from .consumer import ConsumerState, QueueConsumer
+from .consumer import ConsumerState, QueueConsumer, Reader, ReturnLog
 from .counters import Counters
-from .cursor import Reader, ReturnLog
 from .entry import SEIZE, SETTLE, Entry, EntryState, Key, Position
-from .entry_list import EntryList
-from .entry_list_kinds import StandardEntryList
+from .entry_list import EntryList, StandardEntryList
 
 _AVAILABLE: Final = EntryState.AVAILABLE
 _LEAST_SWEEP: Final = 1024  # deadlines; fewer are not worth sweeping
@@ -231,8 +229,7 @@ class ResidentEntries(EntrySource):
         self.expiries = Deadlines(entries)
         self.holds = Deadlines(entries)
         self.returns = ReturnLog()  # for readers that acquire
-        self.late_arrivals = ReturnLog()  # for browsers, which do not see what is released
-        self._browsers: list[QueueConsumer] = []
+        self._browsers: list[QueueConsumer] = []  # they are told of late arrivals, and not of what is released
         self._getter = Reader(entries.start)  # for gets without a consumer, and to find what a ring evicts
         # Invariant: no reader's cursor is behind this position.
         self._furthest = entries.start
@@ -265,14 +262,13 @@ class ResidentEntries(EntrySource):
                 self.entries.remove(entry)
 
     def give_back(self, entry: Entry, *, is_new: bool) -> None:
-        self.returns.add(entry.position)
         depth = self._queue.counters.depth
-        if self.returns.is_longer_than(depth):
-            self.returns.restart_all()
-        if is_new and self._browsers:
-            self.late_arrivals.add(entry.position)
-            if self.late_arrivals.is_longer_than(depth):
-                self._bring_browsers_up_to_date()
+        self.returns.add(entry.position)
+        self.returns.cut(depth)
+        for browser in self._browsers if is_new else ():
+            browser.revisit(entry)
+            if len(browser.revisits) > 2 * depth + _LEAST_SWEEP:
+                browser.prune(self.entries)
 
     def hold(self, entry: Entry, until: float) -> bool:
         self.holds.add(until, entry)
@@ -310,9 +306,8 @@ class ResidentEntries(EntrySource):
 
     def next_for(self, reader: Reader, after: After) -> Entry | None:
         # The reader passes over what it cannot have: what comes back is in the log.
-        log = self.returns if reader.acquires else self.late_arrivals
-        if reader.returns_seen != log.end:
-            reader.merge(log, self.start)
+        if reader.acquires and reader.returns_seen != self.returns.end:
+            reader.merge(self.returns, self.start)
         can_have, entries = self._queue.can_have, self.entries
         while reader.revisits:
             entry = entries.get(reader.revisits[0])
@@ -352,10 +347,8 @@ class ResidentEntries(EntrySource):
             self._furthest = position
 
     def reader_joined(self, consumer: QueueConsumer) -> None:
-        if consumer.acquires:
-            consumer.returns_seen = self.returns.end
-        else:
-            consumer.returns_seen = self.late_arrivals.end
+        consumer.returns_seen = self.returns.end
+        if not consumer.acquires:
             self._browsers.append(consumer)
 
     def reader_left(self, consumer: QueueConsumer) -> None:
@@ -371,8 +364,6 @@ class ResidentEntries(EntrySource):
 
     def has_seen(self, browser: QueueConsumer) -> Callable[[Position], bool]:
         """Whether a browser was given what stands at a position."""
-        if browser.returns_seen != self.late_arrivals.end:
-            browser.merge(self.late_arrivals, self.start)
         cursor, to_come = browser.cursor, frozenset(browser.revisits)
         return lambda position: bool(position <= cursor) and position not in to_come
 
@@ -382,15 +373,6 @@ class ResidentEntries(EntrySource):
             consumer.cursor = self.start
             consumer.revisits.clear()
             self.reader_joined(consumer)
-
-    def _bring_browsers_up_to_date(self) -> None:
-        # A browser that started over would see messages twice.
-        for browser in self._browsers:
-            browser.merge(self.late_arrivals, self.start)
-            browser.prune(self.entries)
-        self.late_arrivals.restart_all()
-        for browser in self._browsers:
-            browser.returns_seen = self.late_arrivals.end
 
     # -- its end, and what must hold
 

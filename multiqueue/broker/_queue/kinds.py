@@ -15,8 +15,7 @@ from typing import Any, Final, cast
 
 from .._base.errors import PreconditionFailed, UnknownQueueKind
 from .._base.settings import QueueKind, QueueSettings
-from .entry_list import EntryList
-from .entry_list_kinds import LastValueEntryList, PriorityEntryList, SortedEntryList, StandardEntryList
+from .entry_list import EntryList, LastValueEntryList, PriorityEntryList, SortedEntryList, StandardEntryList
 
 MakeEntryList = Callable[[QueueSettings], Any]
 """A factory of new, empty `EntryList`s; a queue that asks for one checks it."""

@@ -4,7 +4,7 @@ Promise     A message put is given to one acquiring consumer at a time, in order
             given back returns to its place. A call that refuses what it was asked has changed nothing.
 State       `_lock` guards `state` and everything in it. It is not reentrant, and nothing of the user's runs under it,
             so a selector or a callback may call the queue that calls it.
-Selectors   are asked between two holds of the lock: see `filtered_pull`.
+Selectors   are asked between two holds of the lock: see `FilteredPull`.
 Lock order  queue lock -> credit lock. Never two queue locks.
 Waiting     No call blocks in here, except `wait_for_room`, which `DepthLimit.end_throttling` ends.
 Assumes     that the clock, which is asked under the lock, is a plain function; no call from a signal handler, `__del__`
@@ -37,14 +37,13 @@ from .._base.polled_lock import polled
 from .._base.ports import AT_ONCE, After
 from .._base.settings import QueueSettings
 from .administration import Administration, ResidentWalk
-from .callbacks import Callbacks
+from .callbacks import Callbacks, FilteredPull
 from .consumer import Predicate, QueueConsumer
 from .counters import QueueStatistics
 from .dead_letters import DeadLetters
 from .enqueue import Enqueuer
-from .entry import LOCK, SETTLE, UNLOCK, Entry, EntryState, Move
+from .entry import LOCK, SETTLE, UNLOCK, Entry, EntryState
 from .entry_source import ResidentEntries
-from .filtered_pull import FilteredPull
 from .kinds import make_entry_list
 from .ports import Pager, Rows
 from .state import QueueState, nap
@@ -55,8 +54,7 @@ DeadLetterCallback = Callable[["BrokerQueue", Message, DeadLetterReason], object
 ErrorHandler = Callable[["BrokerQueue", str, Exception], object]
 
 _SLICE: Final = 512  # entries that are settled in one hold of the lock: a millisecond
-_CLEARED: Final = 256  # entries of a deleted queue that go in one hold: some hundred microseconds
-_SLICES_A_VISIT: Final = 128  # of those: some 70 ms, in which other queues are not visited
+_SLICES_A_VISIT: Final = 128  # in which a deleted queue is cleared: some 70 ms without visits to others
 _log = logging.getLogger("multiqueue.broker")
 
 
@@ -90,6 +88,7 @@ class BrokerQueue:
     ) -> None:
         self.name = name
         self.vhost = vhost
+        self.label = f"queue {name!r} in vhost {vhost!r}"  # as error messages name it
         self.journal = journal
         self.is_stored: bool = journal is not None  # a store keeps the queue and its persistent messages
         self.store_number: int = 0 if journal is None else journal.number
@@ -101,7 +100,7 @@ class BrokerQueue:
         # When housekeeping is to come next, as far as it was asked to. Guarded by the lock.
         self._next_visit = AT_ONCE
         self._request: Callable[[Any, float], object] | None = None
-        self.callbacks: Callbacks = Callbacks(partial(on_error, self))
+        self.callbacks: Callbacks = Callbacks(partial(on_error, self), self._lock)
         self._act = self.callbacks.act
         self._alerts: AlertMonitor | None = None
         if settings.alerts is not None and on_alert is not None:
@@ -231,10 +230,7 @@ class BrokerQueue:
                     raise RuntimeError(f"{consumer!r} is being pulled already; one thread at a time may do that")
                 consumer.pulling = True
             else:
-                if most == 1 or higher:
-                    entries = state.pull(consumer, 1, most_bytes, higher, after)
-                else:
-                    entries = state.pull_run(consumer, most, most_bytes, after)
+                entries = state.pull(consumer, 1 if higher else most, most_bytes, higher, after)
                 if may_end and entries:
                     state.end_if_empty(consumer)
         if after:
@@ -321,42 +317,47 @@ class BrokerQueue:
         `accept`.
         """
 
-        def give_back(owned: Sequence[Entry], after: After) -> None:
-            for entry in owned:
-                if refused and isinstance(consumer, QueueConsumer):
-                    entry.refused_by = {consumer.number, *(entry.refused_by or ())}
-                self.state.release(entry, consumer, after, counted=counted)
-            self.state.pass_baton(after, len(owned))
+        def give_back(entry: Entry, after: After) -> None:
+            if refused and isinstance(consumer, QueueConsumer):
+                entry.refused_by = {consumer.number, *(entry.refused_by or ())}
+            self.state.release(entry, consumer, after, counted=counted)
 
-        return self._settle(entries, consumer, give_back)
+        return self._settle(entries, consumer, give_back, is_end=True)
 
     def reject(self, entries: Entries, consumer: object) -> int:
         """Dead-letter entries the consumer has; returns how many were still its own. Raises as `accept`."""
 
-        def dead_letter(owned: Sequence[Entry], after: After) -> None:
-            for entry in owned:
-                self.state.reject(entry, consumer, DeadLetterReason.REJECTED, after)
-            self.state.pass_baton(after)
+        def dead_letter(entry: Entry, after: After) -> None:
+            self.state.reject(entry, consumer, DeadLetterReason.REJECTED, after)
 
-        return self._settle(entries, consumer, dead_letter)
+        return self._settle(entries, consumer, dead_letter, is_end=True)
 
     def lock(self, entries: Entries, consumer: object) -> int:
         """Make entries the consumer has impossible to steal, as a transaction needs; returns how many it has."""
-        return self._settle(entries, consumer, lambda owned, _: _apply(LOCK, owned, consumer))
+        return self._settle(entries, consumer, lambda entry, _: entry.apply(LOCK, consumer))
 
     def unlock(self, entries: Entries, consumer: object) -> int:
         """End a `lock`, or the one a delivery came with."""
-        return self._settle(entries, consumer, lambda owned, _: _apply(UNLOCK, owned, consumer))
+        return self._settle(entries, consumer, lambda entry, _: entry.apply(UNLOCK, consumer))
 
-    def _settle(self, entries: Entries, consumer: object, do_locked: Callable[[Sequence[Entry], After], object]) -> int:
-        """Have this done, under the lock, to those of the entries that the consumer has; returns how many."""
+    def _settle(
+        self, entries: Entries, consumer: object, settle: Callable[[Entry, After], object], *, is_end: bool = False
+    ) -> int:
+        """Have this done, under the lock, to each of the entries that the consumer has; returns how many.
+
+        If that `is_end`, somebody else may have them, or others of their groups.
+        """
         if not isinstance(entries, Entry):
             entries = tuple(entries)
             if len(entries) > _SLICE:
-                return self._settle_slices(entries, consumer, lambda some, _: self._settle(some, consumer, do_locked))
-        with self.callbacks.deciding(self._lock) as after:
+                again = partial(self._settle, settle=settle, is_end=is_end)
+                return self._settle_slices(entries, consumer, again)
+        with self.callbacks.deciding() as after:
             owned = self._owned_locked(entries, consumer)
-            do_locked(owned, after)
+            for entry in owned:
+                settle(entry, after)
+            if is_end:
+                self.state.pass_baton(after, len(owned))
         return len(owned)
 
     def _settle_slices(
@@ -487,7 +488,7 @@ class BrokerQueue:
 
     def set_notify_work_desired(self, consumer: QueueConsumer, desired: bool) -> None:
         """The consumer does, or does not, want to be notified of work: suspension, back-pressure, start."""
-        with self.callbacks.deciding(self._lock) as after:
+        with self.callbacks.deciding() as after:
             consumer.desired = desired
             self.state.update_interest(consumer, after)
 
@@ -504,7 +505,7 @@ class BrokerQueue:
         What it has not settled stays with it: settle or release that too. The last one to go takes an auto-delete
         queue along.
         """
-        with self.callbacks.deciding(self._lock) as after:
+        with self.callbacks.deciding() as after:
             removed = self.state.remove_consumer(consumer, after)
             if removed and self.settings.auto_delete and not len(self.state.consumers):
                 self._delete_locked(after)
@@ -584,7 +585,7 @@ class BrokerQueue:
             self._check_deletable_locked(if_unused, if_empty)
         # A paged queue's messages are read for that, which must not be done under the lock.
         sent_on = self._pager.drop_each(DeadLetterReason.QUEUE_DELETED) if dead_letter and self._pager else 0
-        with self.callbacks.deciding(self._lock) as after:
+        with self.callbacks.deciding() as after:
             if self.state.deleted:
                 return sent_on
             self._check_deletable_locked(if_unused, if_empty)
@@ -592,7 +593,7 @@ class BrokerQueue:
 
     def close(self) -> None:
         """End the queue without deleting what a store has of it: the virtual host is closed. Consumers are told."""
-        with self.callbacks.deciding(self._lock) as after:
+        with self.callbacks.deciding() as after:
             if not self.state.deleted:
                 self.state.delete(None, after)
 
@@ -603,13 +604,14 @@ class BrokerQueue:
         queue. Called by `Housekeeping`, then and at first, or by a test with its own clock.
         """
         if self.state.deleted:
-            return self._clear_some() if self.state.is_let_go else None
+            is_more = self.state.is_let_go and self.in_slices(self.state.clear_some, _SLICES_A_VISIT)
+            return AT_ONCE if is_more else None
         now = self._clock()
         if self._pager is not None:
             self._pager.expire()
         if self.state.limit.short_of_memory:
             self.relieve()  # what kept it from paging may have ended
-        self._in_slices(partial(self._keep_time_locked, now))
+        self.in_slices(partial(self._keep_time_locked, now))
         if self._alerts is not None:
             with self._lock:
                 oldest = self.state.source.oldest_age(now)
@@ -632,15 +634,6 @@ class BrokerQueue:
         if expires is not None and is_idle and now - state.last_used >= expires:
             self._delete_locked(after)
         return there_is_more
-
-    def _in_slices(self, do_some_locked: Callable[[After], bool]) -> None:
-        """Have some of it done in one hold of the lock, and more in others while it says that there is more."""
-        while True:
-            with self.callbacks.deciding(self._lock) as after:
-                is_more = do_some_locked(after)
-            if not is_more:
-                return
-            nap()
 
     def touch(self) -> None:
         """The queue is in use: its `expires` counts from now."""
@@ -728,37 +721,22 @@ class BrokerQueue:
         """True once it was deleted."""
         return self.state.deleted
 
-    def evict(self) -> None:
-        """Have housekeeping drop what a ring has above its limit, or do it here where there is none."""
-        with self._lock:
-            self.visit_by(AT_ONCE)
-        if self._request is None:
-            self._in_slices(self.state.evict_some)
-
-    def send_on_ready(self) -> None:
-        """Send what was ready on this queue, which is deleted, to the dead letters."""
-        self._in_slices(self.state.send_on_some)
-
-    def clear(self) -> None:
-        """Let go of what stood on this queue, which is deleted: a little now, the rest by housekeeping."""
-        while self._clear_slice() and self._request is None:
-            pass
-        if self._request is not None:
-            self._request(self, AT_ONCE)
-
-    def _clear_slice(self) -> bool:
-        """False when that was the rest. A million messages at once would hold up every other thread."""
-        with self._lock:
-            gone, is_more = self.state.source.clear_some(_CLEARED)
-        gone.clear()  # the messages end here, and their memory is free: under no lock
-        return is_more
-
-    def _clear_some(self) -> float | None:
-        for _ in range(_SLICES_A_VISIT):
-            if not self._clear_slice():
-                return None
+    def in_slices(self, do_some_locked: Callable[[After], bool], most: float = math.inf) -> bool:
+        """Have some of it done in each of up to `most` holds of the lock; True when there is more after those."""
+        while most > 0:
+            with self.callbacks.deciding() as after:
+                is_more = do_some_locked(after)
+            if not is_more:
+                return False
             nap()
-        return AT_ONCE
+            most -= 1
+        return True
+
+    def in_visits(self, do_some_locked: Callable[[After], bool], at_once: int) -> None:
+        """As `in_slices`: so many now, the others by visits of housekeeping, or now if nothing visits the queue."""
+        request = self._request
+        if self.in_slices(do_some_locked, math.inf if request is None else at_once) and request is not None:
+            request(self, AT_ONCE)
 
     def attend(self, ask: Callable[[Any, float], object] | None) -> None:
         """For `Housekeeping`: from now on, `ask(queue, when)` has this queue's `housekeeping` called."""
@@ -771,11 +749,6 @@ class BrokerQueue:
             if self._request is not None:
                 self._request(self, when)
 
-    @property
-    def label(self) -> str:
-        """The queue as error messages name it."""
-        return f"queue {self.name!r} in vhost {self.vhost!r}"
-
     def __repr__(self) -> str:
         return f"<broker {self.label}>"
 
@@ -786,11 +759,6 @@ class BrokerQueue:
         ready = its.available + its.held
         row = (ready, its.unacked, its.consumers, its.depth_bytes, its.enqueued, its.delivered, its.acked)
         return notebook_table(f"broker {self.label}", columns, [(*row, its.redelivered)])
-
-
-def _apply(move: Move, entries: Sequence[Entry], consumer: object) -> None:
-    for entry in entries:
-        entry.apply(move, consumer)
 
 
 def _slices_of(items: Sequence[Item]) -> list[Sequence[Item]]:

@@ -23,9 +23,8 @@ from .._base.outcome import DeadLetterReason, PutOutcome
 from .._base.polled_lock import HeldLock
 from .._base.ports import AT_ONCE, After
 from .._base.settings import Overflow, QueueSettings
-from .consumer import ConsumerState, Interest, QueueConsumer, QueueConsumerManager
+from .consumer import ConsumerState, Interest, QueueConsumer, QueueConsumerManager, Reader
 from .counters import Counters
-from .cursor import Reader
 from .depth_limit import DepthLimit
 from .entry import ACQUIRE, DELIVER, HOLD, RELEASE, SEIZE, SETTLE, STEAL, UNHOLD, Entry, EntryState, Move
 from .entry_source import Doubt, EntrySource
@@ -33,6 +32,7 @@ from .message_groups import SharedGroups, make_groups
 from .ports import Walk
 
 _NAP: Final = 0.0002  # seconds, between two slices of work
+_CLEARED: Final = 256  # entries of a deleted queue that go in one hold: some hundred microseconds
 FEW: Final = 64  # entries that may go to dead letters, in one hold: 70 us each, the lock being free
 _AVAILABLE: Final = EntryState.AVAILABLE
 
@@ -50,9 +50,8 @@ class QueueCalls(Protocol):
     def visit_by(self, when: float) -> None: ...
     def entry_dropped(self, entry: Entry, reason: DeadLetterReason | None) -> None: ...
     def relieve(self) -> None: ...
-    def evict(self) -> None: ...
-    def send_on_ready(self) -> None: ...
-    def clear(self) -> None: ...
+    def in_slices(self, do_some_locked: Callable[[After], bool]) -> bool: ...
+    def in_visits(self, do_some_locked: Callable[[After], bool], at_once: int) -> None: ...
 
 
 class QueueState:
@@ -150,10 +149,7 @@ class QueueState:
         if self.consumers.non_acquiring:
             self.tell_browsers(after)
         if not self.source.asks_selectors:  # a load has matched what the consumer can have
-            for consumer in self.consumers.interested():
-                if consumer.selector is None and self.source.next_for(consumer, after) is not None:
-                    self.notify(consumer, after)
-                    break
+            self.pass_baton(after)
             return []
         with_selector: list[QueueConsumer] = []
         is_plain = entry.refused_by is None and self.groups is None
@@ -231,27 +227,24 @@ class QueueState:
         It brings what is next, up to `most` entries; the one with which their sizes reach `most_bytes` is the last.
         """
         source = self.source
-        if most > 1:
-            run = source.next_run(consumer, most, after)
-        else:
-            run = [] if (entry := source.next_for(consumer, after)) is None else [entry]
-        if not run:
-            self.found_nothing(consumer, after)
-            return run
-        for other in higher:
-            if self.suits(run[0], other):
-                self.leave_to(other, consumer, run[0], after)
-                return []
-        return self.give(consumer, run if most == 1 else _within(run, most_bytes), after)
-
-    def pull_run(self, consumer: QueueConsumer, most: int, most_bytes: int, after: After) -> list[Entry]:
-        """`pull` until there is nothing more, or as much as was asked for; no other consumer goes before this one."""
         entries: list[Entry] = []
-        while consumer.is_willing and len(entries) < most and most_bytes > 0:
-            run = self.pull(consumer, most - len(entries), most_bytes, (), after)
+        while most_bytes > 0:
+            if most > 1:
+                run = source.next_run(consumer, most, after)
+            else:
+                run = [] if (entry := source.next_for(consumer, after)) is None else [entry]
             if not run:
+                self.found_nothing(consumer, after)
                 break
+            for other in higher:
+                if self.suits(run[0], other):
+                    self.leave_to(other, consumer, run[0], after)
+                    return entries
+            run = self.give(consumer, run if len(run) == 1 else _within(run, most_bytes), after)
             entries += run
+            most -= len(run)
+            if most <= 0 or not run or not consumer.is_willing:
+                break
             most_bytes -= sum([entry.size for entry in run])
         return entries
 
@@ -452,11 +445,12 @@ class QueueState:
         if reason is None:
             self._let_go(after)
         else:
-            after.append(self._calls.send_on_ready)
+            after.append(partial(self._calls.in_slices, self._send_on_some))
         self.limit.end_throttling(after)
         return count
 
-    def send_on_some(self, after: After) -> bool:
+    def _send_on_some(self, after: After) -> bool:
+        """Send some of what was ready to the dead letters; True when there is more."""
         ready, is_more = self.source.some_ready(FEW)
         for entry in ready:
             self.drop(entry, self.reason_of_deletion, after)
@@ -472,7 +466,13 @@ class QueueState:
         counters.ready = counters.ready_bytes = counters.held = 0
         self.source.close(after)
         self.is_let_go = True
-        after.append(self._calls.clear)
+        after.append(partial(self._calls.in_visits, self.clear_some, 1))
+
+    def clear_some(self, after: After) -> bool:
+        """Let go of some of what is left on a deleted queue; True when there is more."""
+        gone, is_more = self.source.clear_some(_CLEARED)
+        after.append(gone.clear)  # the messages end here, and their memory is free: under no lock
+        return is_more
 
     def evict_some(self, after: After) -> bool:
         """Drop some of what a ring has above its limit; True when there is more."""
@@ -589,7 +589,7 @@ class QueueState:
             if self.limit.is_exceeded():
                 self._is_to_evict = True
                 if self.evict_some(after):
-                    after.append(self._calls.evict)
+                    after.append(partial(self._calls.in_visits, self.evict_some, 0))
         elif self.settings.overflow is Overflow.FLOW_CONTROL and self.limit.throttle():
             return PutOutcome.THROTTLED
         return PutOutcome.THROTTLED if self.limit.is_behind else PutOutcome.ENQUEUED
