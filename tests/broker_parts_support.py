@@ -61,7 +61,6 @@ from multiqueue.broker._queue.entry import STEAL as STEAL
 from multiqueue.broker._queue.entry import TRANSITIONS as TRANSITIONS
 from multiqueue.broker._queue.entry import Move as Move
 from multiqueue.broker._queue.entry import Step as Step
-from multiqueue.broker._queue.entry_list import EntryLog as EntryLog
 from multiqueue.broker._queue.entry_list import amqp_level as amqp_level
 from multiqueue.broker._queue.entry_list import plain_key as plain_key
 from multiqueue.broker._queue.state import FEW as FEW

@@ -144,7 +144,7 @@ def test_the_timers_of_messages_that_are_gone_are_swept() -> None:
     for number in range(5000):
         bench.put(number)
         bench.pull(consumer)
-    assert len(bench.queue.state.source.expiries._heap) < 2000
+    assert len(bench.queue.state.source._deadlines._heap) < 2000
 
 
 def test_a_delayed_message_is_overtaken_and_then_takes_its_place() -> None:

@@ -6,9 +6,18 @@ import random
 from typing import Any
 
 import pytest
-from broker_parts_support import EntryLog, Reader, ReturnLog, amqp_level, plain_key
+from broker_parts_support import Reader, ReturnLog, amqp_level, plain_key
 
-from multiqueue.broker import BrokerQueue, Entry, EntryList, Message, QueueKind, QueueSettings, make_entry_list
+from multiqueue.broker import (
+    BrokerQueue,
+    Entry,
+    EntryList,
+    Message,
+    QueueKind,
+    QueueSettings,
+    StandardEntryList,
+    make_entry_list,
+)
 
 QUEUE = BrokerQueue("q")
 SETTINGS: dict[QueueKind, dict[str, Any]] = {
@@ -59,7 +68,7 @@ def test_a_list_is_its_living_entries_in_order(kind: QueueKind, seed: int) -> No
 
 def test_removal_in_the_middle_leaves_no_chunk_behind() -> None:
     """Of 100,000 entries all but every thousandth go, in any order: only their chunks stay."""
-    log = EntryLog()
+    log = StandardEntryList(QueueSettings())
     entries = [Entry(QUEUE, Message(), 1) for _ in range(100_000)]
     log.append_all(entries)
     random.Random(1).shuffle(entries)
@@ -71,7 +80,7 @@ def test_removal_in_the_middle_leaves_no_chunk_behind() -> None:
 
 def test_a_walk_over_what_is_gone_skips_chunks() -> None:
     """Finding the one survivor behind a million removed looks at a few chunks, not at a million slots."""
-    log = EntryLog()
+    log = StandardEntryList(QueueSettings())
     entries = [Entry(QUEUE, Message(), 1) for _ in range(100_000)]
     log.append_all(entries)
     log.discard_all(entries[:-1])

@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from broker_parts_support import EntryLog
 
-from multiqueue.broker import BrokerQueue, Credit, Entry, Message, QueueConsumer
+from multiqueue.broker import BrokerQueue, Credit, Entry, Message, QueueConsumer, QueueSettings, StandardEntryList
 from multiqueue.testing import FakeClock
 
 
@@ -81,7 +80,7 @@ def test_a_pull_of_many_is_as_many_pulls(seed: int) -> None:
 
 def test_what_is_appended_together_stands_as_if_one_by_one() -> None:
     """Over the ends of chunks; each entry's number is its position."""
-    log = EntryLog()
+    log = StandardEntryList(QueueSettings())
     queue = BrokerQueue("q")
     entries = [Entry(queue, Message(b""), 0) for _ in range(600)]
     log.append_all(entries[:300])

@@ -65,19 +65,15 @@ class Credit:
     def settled(self, messages: int, size_bytes: int) -> bool:
         """Messages were settled and their credit is back; True when a consumer may wait for it."""
         with self._lock:
-            was_open = self._open
-            self._change(-messages, -size_bytes)
-            return self._has_opened(was_open)
+            return self._regain(messages, size_bytes)
 
     def set_window(self, messages: int | None, size_bytes: int | None = None) -> bool:
         """Change the limits; what is outstanding counts. True when a consumer may wait for it."""
         _check(messages, size_bytes)
         with self._lock:
-            was_open = self._open
             self._messages = None if messages is None else messages - self._taken
             self._bytes = None if size_bytes is None else size_bytes - self._taken_bytes
-            self._change(0, 0)
-            return self._has_opened(was_open)
+            return self._regain(0, 0)
 
     def suspend(self) -> None:
         """Nothing more is taken until `resume`."""
@@ -88,10 +84,8 @@ class Credit:
     def resume(self) -> bool:
         """End a suspension; True when a consumer may wait for that."""
         with self._lock:
-            was_open = self._open
             self._suspended = False
-            self._change(0, 0)
-            return self._has_opened(was_open)
+            return self._regain(0, 0)
 
     def _within(self, left: int, sizes: Sequence[int]) -> int:
         """How many of these sizes so many bytes cover; where nothing is out, one is covered in any case."""
@@ -116,7 +110,10 @@ class Credit:
             and (bytes_left is None or bytes_left > 0)
         )
 
-    def _has_opened(self, was_open: bool) -> bool:
+    def _regain(self, messages: int, size_bytes: int) -> bool:
+        """So much less is outstanding; True when a consumer may wait for that, or for what else has changed."""
+        was_open = self._open
+        self._change(-messages, -size_bytes)
         useful = (self._refused or not was_open) and self._open
         if useful:
             self._refused = False

@@ -164,7 +164,7 @@ class Holder(Settler):
                 del messages[each]
         if len(distinct) == 1:
             (each,) = distinct
-            if each.consumer.acquires:
+            if getattr(each.consumer, "acquires", True):  # a browser has nothing to settle
                 getattr(each.entry.queue, how)(each.entry, each.consumer, **options)
             self.settled(1, each.entry.size)
         else:
@@ -184,14 +184,12 @@ def _settle_runs(received: Iterable[Received], how: Disposition, options: Mappin
             entries = runs.setdefault((queue, consumer), [])
         entries.append(each.entry)
     for (queue, consumer), entries in runs.items():
-        if consumer.acquires:
+        if getattr(consumer, "acquires", True):
             getattr(queue, how)(entries, consumer, **options)
 
 
 class Getter(Holder):
     """Gets messages one by one, without a consumer, and has them until they are settled. Any thread may call."""
-
-    acquires = True  # unlike a browser
 
     def __init__(self) -> None:
         super().__init__("this getter")

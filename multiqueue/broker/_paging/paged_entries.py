@@ -22,9 +22,10 @@ from .._base.settings import QueueKind
 from .._queue.consumer import ConsumerState, QueueConsumer, Reader
 from .._queue.entry import Entry, EntryState, Key, Position
 from .._queue.entry_list import levels_of
-from .._queue.entry_source import Deadlines, Doubt, EntrySource, QueueRules, ResidentEntries
+from .._queue.entry_source import Deadlines, ResidentEntries
 from .._queue.kinds import make_entry_list
-from .._queue.ports import Rows
+from .._queue.ports import Doubt, EntrySource, Rows
+from .._queue.state import QueueState
 from .assignments import Assignments
 from .coming import Coming
 from .memory import MemoryManager
@@ -61,7 +62,7 @@ class PagedEntries(EntrySource):
     start: Position = -1
 
     def __init__(
-        self, queue: QueueRules, name: str, memory: MemoryManager, paged: PagedQueue, own_rows: Rows | None
+        self, queue: QueueState, name: str, memory: MemoryManager, paged: PagedQueue, own_rows: Rows | None
     ) -> None:
         settings = queue.settings
         self._queue = queue
@@ -75,8 +76,7 @@ class PagedEntries(EntrySource):
         self.taken: dict[int, Entry] = {}  # by position: with consumers, seized, or held until their time
         # Of what is ready and has a past: deliveries, which consumers refused it, doubt. The store may not know of it.
         self._returned: dict[int, tuple[int, set[int] | None, bool]] = {}
-        self._expiries = Deadlines(self)  # of what the store does not have
-        self._holds = Deadlines(self)
+        self._deadlines = Deadlines(self)  # of what the store does not have, and of what is held
         # What was in memory when the queue began to page and is not adopted yet; None when that is nothing.
         self._coming: Coming | None = None
         self._getter = Reader(self.start)
@@ -132,7 +132,7 @@ class PagedEntries(EntrySource):
             with self._memory as paging:
                 paging.arrive_taken(self.area, position, cost, entry, share, backed=entry.is_stored)
         if entry.state is EntryState.HELD and entry.held_until is not None:
-            self._holds.add(entry.held_until, entry)
+            self._deadlines.add(entry.held_until, entry)
         if entry.expires_at is not None and self.note_expiry(entry, entry.expires_at):
             self._queue.visit_by(entry.expires_at)
 
@@ -222,7 +222,7 @@ class PagedEntries(EntrySource):
             return coming.old.hold(entry, until)
         if entry.position not in self.taken and not self._take(entry):
             return False
-        self._holds.add(until, entry)
+        self._deadlines.add(until, entry)
         return True
 
     def note_expiry(self, entry: Entry, when: float) -> bool:
@@ -230,19 +230,17 @@ class PagedEntries(EntrySource):
             return coming.old.note_expiry(entry, when)
         if entry.is_stored:
             return False  # the store knows
-        self._expiries.add(when, entry)
+        self._deadlines.add(when, entry)
         return True
 
-    def due(self, now: float, most: int) -> tuple[list[Entry], list[Entry]]:
-        expired, ended = ([], []) if self._coming is None else self._coming.old.due(now, most)
-        expired += self._expiries.due(now, most - len(expired))
-        ended += self._holds.due(now, most - len(ended))
-        return expired, ended
+    def due(self, now: float, most: int) -> list[Entry]:
+        due = [] if self._coming is None else self._coming.old.due(now, most)
+        return due + self._deadlines.due(now, most - len(due))
 
     def next_time(self) -> float:
         if not self._queue.counters.depth:
             return AT_ONCE  # to keep everything in memory again
-        when = min(self._expiries.first, self._holds.first)
+        when = self._deadlines.first
         if self._coming is not None:
             when = min(when, self._coming.old.next_time())
         return when if self.list_for_get is None else min(when, self._last_get + _GETTER_STAYS)

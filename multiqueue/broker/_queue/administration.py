@@ -22,7 +22,7 @@ from .consumer import Predicate
 from .dead_letters import DeadLetters
 from .entry import Entry, Position
 from .entry_list import EntryList, newcomers
-from .ports import MoveTarget, Walk
+from .ports import QueueWithRows, Walk
 from .state import QueueState
 
 _BATCH: Final = 256  # entries per hold of the lock: some tens of microseconds
@@ -74,7 +74,7 @@ class ResidentWalk:
 class Administration:
     """An administrator's verbs for one queue. The methods are those of `BrokerQueue`, which says what they do."""
 
-    _queue: MoveTarget
+    _queue: QueueWithRows
     _state: QueueState
     _callbacks: Callbacks
     _dead_letters: DeadLetters
@@ -101,7 +101,7 @@ class Administration:
         finally:
             self._dead_letters.forget(gone)
 
-    def move_messages(self, target: MoveTarget, selector: Predicate | None, limit: int | None, steal: bool) -> int:
+    def move_messages(self, target: QueueWithRows, selector: Predicate | None, limit: int | None, steal: bool) -> int:
         if target is self._queue:
             raise ValueError(f"{self._queue.label} cannot be moved to itself")
         refused: list[Entry] = []
@@ -111,7 +111,7 @@ class Administration:
 
         return self._each(move, selector, limit, steal=steal, refused=refused)
 
-    def copy_messages(self, target: MoveTarget, selector: Predicate | None, limit: int | None) -> int:
+    def copy_messages(self, target: QueueWithRows, selector: Predicate | None, limit: int | None) -> int:
         if target is self._queue:
             raise ValueError(f"{self._queue.label} cannot be copied to itself")
         return self._each(lambda entry: target.put(entry.message).accepted, selector, limit)
@@ -174,7 +174,7 @@ class Administration:
             self._state.pass_baton(after)
 
     def _move(
-        self, entry: Entry, target: MoveTarget, message: Message, refused: list[Entry], *, like: Entry | None = None
+        self, entry: Entry, target: QueueWithRows, message: Message, refused: list[Entry], *, like: Entry | None = None
     ) -> bool:
         """Move a claimed entry, in one commit of what stores have; False when the target does not take it."""
         journal = self._queue.journal or target.journal

@@ -81,11 +81,11 @@ class FilteredPull:
     def pull(self, consumer: QueueConsumer) -> list[Entry]:
         """The next entry that the selector wants, now the consumer's own; empty when there is none.
 
-        1. Hold the lock, move the consumer past a batch of entries: one, then twice as many each time, up to 64.
-        2. Ask its selector, and those of consumers of higher priority.  3. Hold the lock, put back what was not
-        refused, and take the match if nothing has changed that forbids it; else begin again.
+        1. Hold the lock, and look at a batch of entries: one, then twice as many each time, up to 64.  2. Ask the
+        consumer's selector, and those of consumers of higher priority.  3. Hold the lock, move the consumer past what
+        was refused, and take the match if nothing has changed that forbids it; else begin again.
         """
-        size = 1
+        size, matches = 1, self._callbacks.matches
         while True:
             after: After = []
             with self._state.lock:
@@ -95,62 +95,45 @@ class FilteredPull:
             self._callbacks.act(after)
             if not batch:
                 return []
-            matched, claimants = self._ask(consumer, batch, higher)
+            refused: list[Entry] = []
+            matched: Entry | None = None
+            for entry in batch:
+                if consumer.selector is None or matches(consumer.selector, entry.message):
+                    matched = entry
+                    break
+                refused.append(entry)
+            claimants = [] if matched is None else self._callbacks.wanting(higher, matched.message)
+            size = min(2 * size, _LARGEST_BATCH)
             after = []
             taken: list[Entry] | None = None
             with self._state.lock:
-                is_same = self._state.source is source  # else the queue pages since, and finds the match again
-                if matched is None:
-                    size = min(2 * size, _LARGEST_BATCH)
-                    if is_same:
-                        source.turn_down(consumer, batch)
-                elif is_same:
-                    taken = self._take_locked(consumer, matched, higher, claimants, after)
+                if self._state.source is source:  # else the queue pages since, and finds the match again
+                    source.turn_down(consumer, refused)
+                    if matched is not None:
+                        taken = self._take_locked(consumer, matched, higher, claimants, after)
             self._callbacks.act(after)
             if taken is not None:
                 return taken
 
     def _next_locked(self, consumer: QueueConsumer, most: int, after: After) -> list[Entry]:
-        """Up to `most` entries to ask the selector about; the consumer is past them. Finding nothing ends the pull.
+        """Up to `most` entries to ask the selector about, which the consumer revisits unless it turns them down.
 
-        What it does not refuse must go back by `Reader.revisit`. Where entries were matched before, it is one, and the
-        consumer stays before it.
+        Finding nothing ends the pull. Where entries were matched before, it is one, and the consumer stays before it.
         """
         batch: list[Entry] = []
         if not consumer.is_willing:
             return batch
         source = self._state.source
-        while len(batch) < most:
-            entry = source.next_for(consumer, after)
-            if entry is None:
-                break
+        while len(batch) < most and (entry := source.next_for(consumer, after)) is not None:
             batch.append(entry)
             if not source.asks_selectors:
-                break
+                return batch
             source.pass_over(consumer, entry)
+        for entry in batch:
+            consumer.revisit(entry)
         if not batch:
             self._state.found_nothing(consumer, after)
         return batch
-
-    def _ask(
-        self, consumer: QueueConsumer, batch: list[Entry], higher: Sequence[QueueConsumer]
-    ) -> tuple[Entry | None, list[QueueConsumer]]:
-        """The first entry of the batch that the consumer wants, and those of higher priority that want it too.
-
-        What follows it in the batch is put back; so is all of it when a selector ends the call.
-        """
-        selector, matches = consumer.selector, self._callbacks.matches
-        unused = batch
-        try:
-            matched = next((entry for entry in batch if selector is None or matches(selector, entry.message)), None)
-            claimants = [] if matched is None else self._callbacks.wanting(higher, matched.message)
-            unused = [] if matched is None else batch[batch.index(matched) + 1 :]
-        finally:
-            if unused:
-                with self._state.lock:
-                    for entry in unused:
-                        consumer.revisit(entry)
-        return matched, claimants
 
     def _take_locked(
         self,
@@ -167,19 +150,15 @@ class FilteredPull:
         """
         state = self._state
         if not consumer.is_willing:
-            consumer.revisit(entry)
             return []
         if not state.can_have(entry, consumer, after):
             return None
         for other in state.higher_priority(consumer):
             if other in claimants and state.suits(entry, other):
-                consumer.revisit(entry)
                 state.leave_to(other, consumer, entry, after)
                 return []
             if other not in asked:
-                consumer.revisit(entry)
                 return None
         taken = state.give(consumer, [entry], after, is_past=True)
-        if not taken:
-            consumer.revisit(entry)
+        consumer.pass_revisits(taken)
         return taken

@@ -20,10 +20,10 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from heapq import heapify, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
 
 from .._base.credit import Credit
@@ -89,6 +89,15 @@ class Reader:
         """Look at an entry again that was passed over; one behind the cursor will be met anyway."""
         if entry.position <= self.cursor:
             heappush(self.revisits, entry.position)
+
+    def pass_revisits(self, entries: Iterable[Entry]) -> None:
+        """Revisit these no more: they were looked at."""
+        positions = {entry.position for entry in entries}
+        while self.revisits and self.revisits[0] in positions:
+            positions.remove(heappop(self.revisits))
+        if positions:  # others have come between them
+            self.revisits = [position for position in self.revisits if position not in positions]
+            heapify(self.revisits)
 
     def merge(self, log: ReturnLog, start: Position) -> None:
         news = log.since(self.returns_seen)

@@ -19,7 +19,7 @@ from .._base.message import Message
 from .._base.outcome import DeadLetterReason
 from .callbacks import Callbacks
 from .entry import Entry
-from .ports import Batch, Rows
+from .ports import Batch, QueueWithRows, Rows
 
 
 class _Chain(threading.local):
@@ -29,12 +29,10 @@ class _Chain(threading.local):
         self.pending: deque[Callable[[], object]] = deque()
         self.is_running = False
 
-    def run(self, action: Callable[[], object]) -> None:
-        self.pending.append(action)
-        if not self.is_running:
-            self._run_pending()
-
-    def _run_pending(self) -> None:
+    def run(self, *actions: Callable[[], object]) -> None:
+        self.pending.extend(actions)
+        if self.is_running:
+            return
         self.is_running = True
         try:
             while self.pending:
@@ -42,7 +40,7 @@ class _Chain(threading.local):
         finally:
             self.is_running = False
             if self.pending:  # one was interrupted; the others must not be lost with it
-                self._run_pending()
+                self.run()
 
 
 _chain = _Chain()
@@ -52,19 +50,17 @@ _chain = _Chain()
 class DeadLetters:
     """One queue's. `send(message, reason)` is the dead-letter callback of a queue without a store."""
 
-    _queue: object
-    _journal: Rows | None
+    _queue: QueueWithRows
     _send: Callable[[Message, DeadLetterReason], object] | None
     _callbacks: Callbacks
-    _is_deleted: Callable[[], bool]
 
     def __post_init__(self) -> None:
-        self.rows: Rows | None = self._journal
+        self.rows: Rows | None = self._queue.journal
         self._guard = partial(self._callbacks.guard, "dead letter callback")
 
     def entry_dropped(self, entry: Entry, reason: DeadLetterReason | None) -> None:
         """An entry has left; its message goes to the dead letters if there is a reason."""
-        journal = self._journal
+        journal = self._queue.journal
         if journal is None or not entry.is_stored:
             self.forget((entry,))
             if reason is not None and self._send is not None:
@@ -75,7 +71,7 @@ class DeadLetters:
             batch = journal.batch(is_owed=True)
             batch.delete(entry.number)
             _chain.run(lambda: self._store_on(journal, entry.message, reason, batch))
-        elif not self._is_deleted():  # else it goes, or stays, with its queue
+        elif not self._queue.is_deleted:  # else it goes, or stays, with its queue
             journal.delete((entry.number,))
 
     def forget(self, entries: Iterable[Entry]) -> None:

@@ -25,9 +25,9 @@ from .._base.ports import AT_ONCE, After
 from .._base.settings import Overflow, QueueKind
 from .callbacks import Callbacks
 from .consumer import QueueConsumer
-from .entry import Entry, EntryQueue, EntryState
+from .entry import Entry, EntryState
 from .entry_list import plain_key
-from .ports import Pager, Rows
+from .ports import Pager, QueueWithRows, Rows
 from .state import Offers, QueueState
 
 _PAGE: Final = 1000  # headers read at once when a queue is opened
@@ -36,21 +36,15 @@ _TIME_TO_PULL: Final = 1.0
 
 
 class Enqueuer:
-    """How messages come onto one broker queue. `journal` is where a durable queue has its rows."""
+    """How messages come onto one broker queue."""
 
     def __init__(
-        self,
-        queue: EntryQueue,
-        state: QueueState,
-        callbacks: Callbacks,
-        journal: Rows | None,
-        alerts: AlertMonitor | None,
+        self, queue: QueueWithRows, state: QueueState, callbacks: Callbacks, alerts: AlertMonitor | None
     ) -> None:
         self._queue = queue
         self._state = state
         self._lock = state.lock
         self._callbacks = callbacks
-        self._journal = journal
         self._alerts = alerts
         self.pager: Pager | None = None  # set once, before anybody knows the queue
         # Invariant: the number, and the bodies' bytes, of the entries that `admit` gave out and that did not come back.
@@ -132,10 +126,11 @@ class Enqueuer:
 
     def join_in_turn(self, entry: Entry, turn: Put) -> None:
         """Let an admitted entry join that is not stored: its turn has come."""
-        assert self._journal is not None, "only a message for a durable queue takes its turn"
+        journal = self._queue.journal
+        assert journal is not None, "only a message for a durable queue takes its turn"
         entry.number = turn.id
         # First: joining may write the entry out, as a row with this very number.
-        self._journal.delete((turn.id,))
+        journal.delete((turn.id,))
         self._join((entry,))
 
     def withdraw(self, entry: Entry) -> None:
@@ -208,8 +203,8 @@ class Enqueuer:
             after.clear()
 
     def _read_level(self, level: Level) -> Iterator[Entry]:
-        assert self._journal is not None, "only a durable queue is opened with what a store has"
-        rows, last = self._journal, 0
+        rows, last = self._queue.journal, 0
+        assert rows is not None, "only a durable queue is opened with what a store has"
         while headers := rows.store.page(level.queue, last, _PAGE, level=level.level):
             last = headers[-1].id
             bodies = rows.store.read([header.id for header in headers])
@@ -317,16 +312,12 @@ class Enqueuer:
                     continue
                 after: After = []
                 with self._lock:
-                    if entry.state is not EntryState.AVAILABLE:
-                        return
-                    notified = self._state.notify(consumer, after)
+                    is_done = entry.state is not EntryState.AVAILABLE or self._state.notify(consumer, after)
                 act(after)
-                if notified:
+                if is_done:
                     return
         except BaseException:
             # Say, KeyboardInterrupt in a selector. The message is on the queue, so a consumer must be told.
-            after = []
-            with self._lock:
+            with self._callbacks.deciding() as after:
                 self._state.pass_baton(after)
-            act(after)
             raise

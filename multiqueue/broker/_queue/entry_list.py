@@ -3,10 +3,10 @@
 Programs register kinds of their own (`_queue/kinds`), and derive their tests from
 `multiqueue.testing.contracts.EntryListContract`.
 
-Promise     The numbers of an `EntryLog` rise strictly and are never reused. Its `append_all`, `discard_all` and `get`
-            cost the same for any length; `after` skips what was removed a chunk at a time.
+Promise     The numbers of a standard list, a log, rise strictly and are never reused. Its `append_all`, `discard_all`
+            and `get` cost the same for any length; `after` skips what was removed a chunk at a time.
 State       Guarded by the lock of the queue.
-Memory      8 bytes per slot of a log. A chunk goes with its last living entry, so one survivor pins 2 KiB at most.
+Memory      8 bytes per slot. A chunk goes with its last living entry, so one survivor pins 2 KiB at most.
 Source      Broker-J's OrderedQueueEntryList for the promise. It links nodes and scavenges the dead ones,
             which CPython pays dearly for; chunks need no scavenger.
 """
@@ -108,18 +108,23 @@ class _Chunk:
         self.live = 0
 
 
-class EntryLog:
-    """Entries with numbers from `first` upwards, which are their positions."""
+class StandardEntryList(EntryList):
+    """First in, first out: entries with numbers from `first` upwards, which are their positions."""
 
-    __slots__ = ("_chunks", "_numbers", "_size", "_tail", "next_number")
-
-    def __init__(self, first: int = 0) -> None:
+    def __init__(self, settings: QueueSettings, first: int = 0) -> None:
         # Invariant: _numbers is sorted, holds the keys of _chunks, and ends with the one of _tail.
         self._tail = _Chunk()
         self._chunks: dict[int, _Chunk] = {first >> _CHUNK_BITS: self._tail}
         self._numbers: list[int] = [first >> _CHUNK_BITS]
         self._size = 0
         self.next_number: int = first
+
+    def add(self, entry: Entry) -> Entry | None:
+        self.append_all((entry,))
+        return None
+
+    def remove(self, entry: Entry) -> None:
+        self.discard_all((entry,))
 
     def __len__(self) -> int:
         return self._size
@@ -179,7 +184,12 @@ class EntryLog:
                 if entry is not None:
                     yield entry
 
+    def newcomers(self) -> Callable[[Entry], bool]:
+        end = self.next_number
+        return lambda entry: bool(entry.position >= end)
+
     def check_invariants(self) -> None:
+        super().check_invariants()
         assert self._numbers == sorted(self._chunks), "chunk numbers out of step"
         assert self._chunks[self._numbers[-1]] is self._tail
         for chunk in self._chunks.values():
@@ -211,28 +221,6 @@ class EntryLog:
         del self._numbers[bisect_left(self._numbers, chunk_number)]
 
 
-class StandardEntryList(EntryLog, EntryList):
-    """First in, first out: the log itself, whose numbers are the positions."""
-
-    def __init__(self, settings: QueueSettings) -> None:
-        super().__init__()
-
-    def add(self, entry: Entry) -> Entry | None:
-        self.append_all((entry,))
-        return None
-
-    def remove(self, entry: Entry) -> None:
-        self.discard_all((entry,))
-
-    def newcomers(self) -> Callable[[Entry], bool]:
-        end = self.next_number
-        return lambda entry: bool(entry.position >= end)
-
-    def check_invariants(self) -> None:
-        EntryList.check_invariants(self)
-        super().check_invariants()
-
-
 def amqp_level(priority: int | None, levels: int) -> int:
     """Which of `levels` levels, 0 the lowest, a priority of AMQP's ten falls on.
 
@@ -260,7 +248,8 @@ class PriorityEntryList(EntryList):
     def __init__(self, settings: QueueSettings) -> None:
         self._scale = settings.max_priority
         self._levels = levels_of(settings)
-        self._logs = [EntryLog(index << _LEVEL_SHIFT) for index in range(self._levels)]  # [0] is the highest level
+        # The first is that of the highest level.
+        self._logs = [StandardEntryList(settings, level << _LEVEL_SHIFT) for level in range(self._levels)]
 
     def key_of(self, message: Message) -> int:
         if self._scale is not None:
@@ -272,11 +261,10 @@ class PriorityEntryList(EntryList):
     def add(self, entry: Entry) -> Entry | None:
         index = entry.key
         assert isinstance(index, int)
-        self._logs[index].append_all((entry,))
-        return None
+        return self._logs[index].add(entry)
 
     def remove(self, entry: Entry) -> None:
-        self._logs[entry.position >> _LEVEL_SHIFT].discard_all((entry,))
+        self._logs[entry.position >> _LEVEL_SHIFT].remove(entry)
 
     def get(self, position: Position) -> Entry | None:
         return self._logs[position >> _LEVEL_SHIFT].get(position) if position >= 0 else None

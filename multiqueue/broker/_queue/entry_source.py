@@ -1,9 +1,8 @@
-"""Where the entries of a broker queue are, and which of them a reader is given next.
+"""The entries of a broker queue that keeps all of them in memory: which is due, and which a reader is given next.
 
-A queue has one source at a time: `ResidentEntries` keeps all of them in memory, `PagedEntries` most of them in a store.
-
-Promise     Strict order: an entry keeps its place for its whole life, and a reader is given the first entry, in service
-            order, that it may have. Nothing is overlooked that comes back behind a reader: see `consumer`.
+Promise     As `EntrySource`. Strict order: an entry keeps its place for its whole life, and a reader is given the first
+            entry, in service order, that it may have. Nothing is overlooked that comes back behind a reader: see
+            `consumer`.
 State       Guarded by the queue's lock. No user code and no I/O in here: a method appends to `after` what its caller
             does once the lock is free.
 Source      Broker-J, AbstractQueue and its entry lists; readers and their return log are ours.
@@ -16,156 +15,17 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
 
-from .._base.message import Message
 from .._base.ports import After
-from .._base.settings import QueueKind, QueueSettings
+from .._base.settings import QueueKind
 from .consumer import ConsumerState, QueueConsumer, Reader, ReturnLog
-from .counters import Counters
-from .entry import SEIZE, SETTLE, Entry, EntryState, Key, Position
+from .entry import SEIZE, SETTLE, Entry, EntryState, Position
 from .entry_list import EntryList, StandardEntryList
+from .ports import Doubt, EntrySource
+from .state import QueueState
 
 _AVAILABLE: Final = EntryState.AVAILABLE
 _LEAST_SWEEP: Final = 1024  # deadlines; fewer are not worth sweeping
 _HEAD_IS_LEAST: Final = (QueueKind.STANDARD, QueueKind.LAST_VALUE)
-
-# An entry, a consumer, and what is wrong unless the consumer has a selector that does not match the entry.
-Doubt = tuple[Entry, QueueConsumer, str]
-
-
-class QueueRules(Protocol):
-    """A source's questions to its queue, under the queue's lock: see `QueueState`."""
-
-    settings: QueueSettings
-    counters: Counters
-    clock: Callable[[], float]
-
-    def suits(self, entry: Entry, reader: Reader) -> bool: ...
-    def can_have(self, entry: Entry, reader: Reader, after: After) -> bool: ...
-    def hold(self, entry: Entry, until: float) -> None: ...
-    def visit_by(self, when: float) -> None: ...
-
-
-class EntrySource(Protocol):
-    """The entries of one broker queue. Figures are the caller's, and so are the entries' states.
-
-    A method with a body is that of a source that has everything in memory.
-    """
-
-    start: Position  # where a reader begins
-    asks_selectors: bool  # False where what a reader is given was matched against its selector before
-    key_of: Callable[[Message], Key]  # as `EntryList.key_of`; under no lock
-
-    # -- entries
-
-    def add(self, entry: Entry, after: After) -> Entry | None:
-        """Give a new entry its place; returns the one that it supersedes, if any, which stays until removed."""
-
-    def add_all(self, entries: Sequence[Entry], after: After) -> None:
-        """`add` new entries of a standard queue, none of which is held."""
-        for entry in entries:
-            self.add(entry, after)
-
-    def take(self, entries: Sequence[Entry], owner: object) -> None:
-        """Somebody takes entries that `next_for` or `next_run` gave."""
-        return
-
-    def claim(self, entry: Entry) -> bool:
-        """Take a ready entry for no consumer, or find one that was taken; False when it is gone, or somebody's."""
-        return True
-
-    def remove(self, entries: Sequence[Entry]) -> None:
-        """Taken entries are gone for good."""
-
-    def consume(self, entries: Sequence[Entry]) -> None:
-        """`take` and `remove` in one."""
-        self.remove(entries)
-
-    def give_back(self, entry: Entry, *, is_new: bool) -> None:
-        """A taken or held entry can be had again, at its place; `is_new`: browsers have not seen it."""
-
-    def hold(self, entry: Entry, until: float) -> bool:
-        """Keep an entry aside until its time; False when it is gone."""
-
-    def note_expiry(self, entry: Entry, when: float) -> bool:
-        """Find this entry when it is past its time; False when that is found without."""
-
-    def due(self, now: float, most: int) -> tuple[list[Entry], list[Entry]]:
-        """Up to `most` entries that are past their time, and as many that were to be held until now."""
-
-    def next_time(self) -> float:
-        """When time asks for something next, infinity for never."""
-
-    def keep_time(self, now: float, after: After) -> None:
-        """Do what else time asks for."""
-        return
-
-    def least_significant(self, after: After) -> Entry | None:
-        """The ready entry that a ring evicts; None when there is none here now."""
-
-    def oldest_age(self, now: float) -> float:
-        """Seconds since the oldest entry arrived; 0 when there is none."""
-
-    def deliveries(self) -> list[tuple[int, int]]:
-        """Of what a store has and consumers had: number, and how often."""
-
-    # -- readers
-
-    def next_for(self, reader: Reader, after: After) -> Entry | None:
-        """The first entry this reader can have; it stays before that one. None when there is none now."""
-
-    def next_run(self, reader: Reader, most: int, after: After) -> list[Entry]:
-        """The entries that `next_for` would give one after the other: `most`, or fewer. Empty if there is none now."""
-        first = self.next_for(reader, after)
-        return [] if first is None else [first]
-
-    def pass_over(self, reader: Reader, entry: Entry) -> None:
-        """Move a reader past the entry that `next_for` just gave it, or past that of a run, and those before."""
-
-    def turn_down(self, reader: Reader, entries: Sequence[Entry]) -> None:
-        """The selector has refused what `next_for` gave; the reader is past it already."""
-        return
-
-    def reader_joined(self, consumer: QueueConsumer) -> None:
-        """A consumer has come. Raises ConsumerNotAdmitted: there is no memory for it. Nothing was changed."""
-
-    def reader_left(self, consumer: QueueConsumer) -> None:
-        """A consumer is gone."""
-
-    def restart_readers(self) -> None:
-        """Tell readers that an entry they have passed over may be theirs now."""
-
-    def demand_changed(self, reader: Reader, *, willing: bool) -> None:
-        """A reader has credit and wants work now, or does not."""
-        return
-
-    def look_for_loss(self, reader: Reader, after: After) -> None:
-        """A reader was given nothing although something is available: see that no consumer waits for what is lost."""
-        return
-
-    def begin_get(self, owner: object) -> Reader:
-        """A get without a consumer begins; returns the reader for it."""
-
-    def end_get(self, *, found: bool) -> bool:
-        """It has what is in memory; True when there may be more that is not."""
-        return False
-
-    # -- its end, and what must hold
-
-    def some_ready(self, most: int) -> tuple[list[Entry], bool]:
-        """The next ready ones of a deleted queue, of a source that has all in memory; and whether there may be more."""
-        return [], False
-
-    def close(self, after: After) -> None:
-        """The queue is deleted: what is ready cannot be taken."""
-
-    def clear_some(self, most: int) -> tuple[list[object], bool]:
-        """Let go of some of what is left of a closed source: what that was, and whether there is more."""
-
-    def check_structure(self) -> None:
-        """Raise AssertionError when entries contradict each other or the figures. For tests."""
-
-    def check_liveness(self, consumers: Sequence[QueueConsumer]) -> list[Doubt]:
-        """Each entry that a consumer has overlooked, or waits beside while none is notified; its selector decides."""
 
 
 class _Listed(Protocol):
@@ -176,7 +36,7 @@ class _Listed(Protocol):
 
 
 class Deadlines:
-    """Which entries are due, soonest first: when they expire, or when a hold ends.
+    """Which entries are due, soonest first: when they expire, and when their holds end.
 
     An entry that goes before its time leaves its item behind; when more than half of the items are such, they are
     swept, so memory follows the queue's depth.
@@ -215,7 +75,7 @@ class ResidentEntries(EntrySource):
 
     asks_selectors = True
 
-    def __init__(self, queue: QueueRules, entries: EntryList, departed: dict[int, None] | None = None) -> None:
+    def __init__(self, queue: QueueState, entries: EntryList, departed: dict[int, None] | None = None) -> None:
         self._queue = queue
         # Numbers of stored messages that have left, and that the store shows still; None where no one asks for them.
         # Added under the queue's lock; taken out, on the store's thread, when their deletion is committed.
@@ -226,8 +86,7 @@ class ResidentEntries(EntrySource):
         self._log = entries if type(entries) is StandardEntryList else None
         self.start = entries.start
         self.key_of = entries.key_of
-        self.expiries = Deadlines(entries)
-        self.holds = Deadlines(entries)
+        self._deadlines = Deadlines(entries)
         self.returns = ReturnLog()  # for readers that acquire
         self._browsers: list[QueueConsumer] = []  # they are told of late arrivals, and not of what is released
         self._getter = Reader(entries.start)  # for gets without a consumer, and to find what a ring evicts
@@ -271,18 +130,18 @@ class ResidentEntries(EntrySource):
                 browser.prune(self.entries)
 
     def hold(self, entry: Entry, until: float) -> bool:
-        self.holds.add(until, entry)
+        self._deadlines.add(until, entry)
         return True
 
     def note_expiry(self, entry: Entry, when: float) -> bool:
-        self.expiries.add(when, entry)
+        self._deadlines.add(when, entry)
         return True
 
-    def due(self, now: float, most: int) -> tuple[list[Entry], list[Entry]]:
-        return self.expiries.due(now, most), self.holds.due(now, most)
+    def due(self, now: float, most: int) -> list[Entry]:
+        return self._deadlines.due(now, most)
 
     def next_time(self) -> float:
-        return min(self.expiries.first, self.holds.first)
+        return self._deadlines.first
 
     def least_significant(self, after: After) -> Entry | None:
         # The reader saves a walk over what consumers have at the head.
@@ -345,6 +204,9 @@ class ResidentEntries(EntrySource):
         reader.cursor = position
         if position > self._furthest:
             self._furthest = position
+
+    def turn_down(self, reader: Reader, entries: Sequence[Entry]) -> None:
+        reader.pass_revisits(entries)
 
     def reader_joined(self, consumer: QueueConsumer) -> None:
         consumer.returns_seen = self.returns.end

@@ -1,4 +1,4 @@
-"""A broker queue's view of its store and of its memory, which stand above it."""
+"""A broker queue's view of its entries, and of its store and its memory, which stand above it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from multiqueue.store import Commit, Level, MessageStore, Operation, Put
 
 from .._base.message import Message
 from .._base.outcome import DeadLetterReason, PutOutcome
-from .entry import Entry, EntryQueue
+from .._base.ports import After
+from .consumer import QueueConsumer, Reader
+from .entry import Entry, EntryQueue, Key, Position
 
 
-class MoveTarget(EntryQueue, Protocol):
-    """A queue that messages are moved or copied to: see `BrokerQueue`."""
+class QueueWithRows(EntryQueue, Protocol):
+    """A queue, and where a durable one has its rows: see `BrokerQueue`."""
 
     @property
     def journal(self) -> Rows | None: ...
@@ -102,3 +104,130 @@ class Walk(Protocol):
 
     def purge(self, stop: Callable[[], bool]) -> int:
         """Delete what is ready and stands on the queue now; returns how many messages that was."""
+
+
+# An entry, a consumer, and what is wrong unless the consumer has a selector that does not match the entry.
+Doubt = tuple[Entry, QueueConsumer, str]
+
+
+class EntrySource(Protocol):
+    """Where the entries of one broker queue are: `ResidentEntries` has all of them in memory, `PagedEntries` most of
+    them in a store. Figures are the caller's, and so are the entries' states.
+
+    A method with a body is that of a source that has everything in memory.
+    """
+
+    start: Position  # where a reader begins
+    asks_selectors: bool  # False where what a reader is given was matched against its selector before
+    key_of: Callable[[Message], Key]  # as `EntryList.key_of`; under no lock
+
+    # -- entries
+
+    def add(self, entry: Entry, after: After) -> Entry | None:
+        """Give a new entry its place; returns the one that it supersedes, if any, which stays until removed."""
+
+    def add_all(self, entries: Sequence[Entry], after: After) -> None:
+        """`add` new entries of a standard queue, none of which is held."""
+        for entry in entries:
+            self.add(entry, after)
+
+    def take(self, entries: Sequence[Entry], owner: object) -> None:
+        """Somebody takes entries that `next_for` or `next_run` gave."""
+        return
+
+    def claim(self, entry: Entry) -> bool:
+        """Take a ready entry for no consumer, or find one that was taken; False when it is gone, or somebody's."""
+        return True
+
+    def remove(self, entries: Sequence[Entry]) -> None:
+        """Taken entries are gone for good."""
+
+    def consume(self, entries: Sequence[Entry]) -> None:
+        """`take` and `remove` in one."""
+        self.remove(entries)
+
+    def give_back(self, entry: Entry, *, is_new: bool) -> None:
+        """A taken or held entry can be had again, at its place; `is_new`: browsers have not seen it."""
+
+    def hold(self, entry: Entry, until: float) -> bool:
+        """Keep an entry aside until its time; False when it is gone."""
+
+    def note_expiry(self, entry: Entry, when: float) -> bool:
+        """Find this entry when it is past its time; False when that is found without."""
+
+    def due(self, now: float, most: int) -> list[Entry]:
+        """Up to `most` entries that are past their time, or were to be held until now; perhaps one of them twice."""
+
+    def next_time(self) -> float:
+        """When time asks for something next, infinity for never."""
+
+    def keep_time(self, now: float, after: After) -> None:
+        """Do what else time asks for."""
+        return
+
+    def least_significant(self, after: After) -> Entry | None:
+        """The ready entry that a ring evicts; None when there is none here now."""
+
+    def oldest_age(self, now: float) -> float:
+        """Seconds since the oldest entry arrived; 0 when there is none."""
+
+    def deliveries(self) -> list[tuple[int, int]]:
+        """Of what a store has and consumers had: number, and how often."""
+
+    # -- readers
+
+    def next_for(self, reader: Reader, after: After) -> Entry | None:
+        """The first entry this reader can have; it stays before that one. None when there is none now."""
+
+    def next_run(self, reader: Reader, most: int, after: After) -> list[Entry]:
+        """The entries that `next_for` would give one after the other: `most`, or fewer. Empty if there is none now."""
+        first = self.next_for(reader, after)
+        return [] if first is None else [first]
+
+    def pass_over(self, reader: Reader, entry: Entry) -> None:
+        """Move a reader past the entry that `next_for` just gave it, or past that of a run, and those before."""
+
+    def turn_down(self, reader: Reader, entries: Sequence[Entry]) -> None:
+        """The selector has refused what `next_for` gave, and the reader would revisit."""
+
+    def reader_joined(self, consumer: QueueConsumer) -> None:
+        """A consumer has come. Raises ConsumerNotAdmitted: there is no memory for it. Nothing was changed."""
+
+    def reader_left(self, consumer: QueueConsumer) -> None:
+        """A consumer is gone."""
+
+    def restart_readers(self) -> None:
+        """Tell readers that an entry they have passed over may be theirs now."""
+
+    def demand_changed(self, reader: Reader, *, willing: bool) -> None:
+        """A reader has credit and wants work now, or does not."""
+        return
+
+    def look_for_loss(self, reader: Reader, after: After) -> None:
+        """A reader was given nothing although something is available: see that no consumer waits for what is lost."""
+        return
+
+    def begin_get(self, owner: object) -> Reader:
+        """A get without a consumer begins; returns the reader for it."""
+
+    def end_get(self, *, found: bool) -> bool:
+        """It has what is in memory; True when there may be more that is not."""
+        return False
+
+    # -- its end, and what must hold
+
+    def some_ready(self, most: int) -> tuple[list[Entry], bool]:
+        """The next ready ones of a deleted queue, of a source that has all in memory; and whether there may be more."""
+        return [], False
+
+    def close(self, after: After) -> None:
+        """The queue is deleted: what is ready cannot be taken."""
+
+    def clear_some(self, most: int) -> tuple[list[object], bool]:
+        """Let go of some of what is left of a closed source: what that was, and whether there is more."""
+
+    def check_structure(self) -> None:
+        """Raise AssertionError when entries contradict each other or the figures. For tests."""
+
+    def check_liveness(self, consumers: Sequence[QueueConsumer]) -> list[Doubt]:
+        """Each entry that a consumer has overlooked, or waits beside while none is notified; its selector decides."""

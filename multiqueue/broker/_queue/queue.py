@@ -111,9 +111,9 @@ class BrokerQueue:
         state = QueueState(self, settings, clock, self._lock)
         self.state: QueueState = state
         send = None if dead_letter is None else partial(dead_letter, self)
-        self.dead_letters: DeadLetters = DeadLetters(self, journal, send, self.callbacks, lambda: state.deleted)
+        self.dead_letters: DeadLetters = DeadLetters(self, send, self.callbacks)
         self.entry_dropped: Callable[[Entry, DeadLetterReason | None], None] = self.dead_letters.entry_dropped
-        self.joining: Enqueuer = Enqueuer(self, state, self.callbacks, journal, self._alerts)
+        self.joining: Enqueuer = Enqueuer(self, state, self.callbacks, self._alerts)
         self._filtered = FilteredPull(state, self.callbacks)
         self._administration = Administration(self, state, self.callbacks, self.dead_letters)
         self._pager = self.joining.pager = None if pager_of is None else pager_of(self)

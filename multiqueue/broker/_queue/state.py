@@ -27,9 +27,8 @@ from .consumer import ConsumerState, Interest, QueueConsumer, QueueConsumerManag
 from .counters import Counters
 from .depth_limit import DepthLimit
 from .entry import ACQUIRE, DELIVER, HOLD, RELEASE, SEIZE, SETTLE, STEAL, UNHOLD, Entry, EntryState, Move
-from .entry_source import Doubt, EntrySource
 from .message_groups import SharedGroups, make_groups
-from .ports import Walk
+from .ports import Doubt, EntrySource, Walk
 
 _NAP: Final = 0.0002  # seconds, between two slices of work
 _CLEARED: Final = 256  # entries of a deleted queue that go in one hold: some hundred microseconds
@@ -369,8 +368,7 @@ class QueueState:
 
     def add_consumer(self, consumer: QueueConsumer) -> None:
         self.source.reader_joined(consumer)
-        limit = self.settings.active_consumer_limit
-        consumer.active = limit is None or self._active_consumers() < limit
+        consumer.active = self._may_activate()
         self.consumers.add(consumer)
 
     def remove_consumer(self, consumer: QueueConsumer, after: After) -> bool:
@@ -411,12 +409,11 @@ class QueueState:
             return False
         source = self.source
         source.keep_time(now, after)
-        expired, due = source.due(now, FEW)
-        for entry in expired:
-            self.drop(entry, DeadLetterReason.EXPIRED, after)
-        ended = 0
+        due, ended = source.due(now, FEW), 0
         for entry in due:
-            if entry.state is EntryState.HELD:
+            if entry.expires_at is not None and entry.expires_at <= now:
+                self.drop(entry, DeadLetterReason.EXPIRED, after)
+            elif entry.state is EntryState.HELD:
                 entry.apply(UNHOLD)
                 self.counters.held -= 1
                 source.give_back(entry, is_new=True)
@@ -424,7 +421,7 @@ class QueueState:
         if ended:
             self.tell_browsers(after)
             self.pass_baton(after, ended)
-        return self.evict_some(after) or len(expired) == FEW or len(due) == FEW
+        return self.evict_some(after) or len(due) == FEW
 
     def next_visit(self) -> float:
         """When time asks for something next, infinity for never."""
@@ -618,18 +615,15 @@ class QueueState:
         if self.consumers.move(consumer, Interest.UNWANT) and consumer.acquires:
             self.pass_baton(after)
 
-    def _active_consumers(self) -> int:
-        return sum(consumer.active for consumer in self.consumers)
+    def _may_activate(self) -> bool:
+        limit = self.settings.active_consumer_limit
+        return limit is None or sum(consumer.active for consumer in self.consumers) < limit
 
     def _promote(self, after: After) -> None:
-        limit = self.settings.active_consumer_limit
-        if limit is None or self._active_consumers() >= limit:
-            return
-        for consumer in self.consumers:
-            if not consumer.active:
-                consumer.active = True
-                self.update_interest(consumer, after)
-                return
+        waiting = next((consumer for consumer in self.consumers if not consumer.active), None)
+        if waiting is not None and self._may_activate():
+            waiting.active = True
+            self.update_interest(waiting, after)
 
 
 def _within(run: list[Entry], most_bytes: int) -> list[Entry]:
