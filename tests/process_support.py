@@ -29,7 +29,7 @@ def process_state(item: pytest.Item) -> dict[str, object]:
     """The state by name; without the environment and the path where a test needs Spark, whose session adds to both."""
     pytests = item.config.pluginmanager.get_plugin("logging-plugin")
     handlers = [] if pytests is None else [pytests.caplog_handler, pytests.report_handler]  # root's while a test runs
-    kinds = sys.modules.get("multiqueue.broker._queue.kinds")
+    kinds = sys.modules.get("multiqueue.broker._queue.entry_list")
     state: dict[str, object] = {
         "the logger multiqueue": _logger(_HOUSE),
         "the root logger": (*_logger(logging.root), logging.root.manager.disable),

@@ -44,8 +44,17 @@ from ._paging.memory import MemoryStatistics, TargetStatistics
 from ._queue.consumer import QueueConsumer
 from ._queue.counters import QueueStatistics
 from ._queue.entry import Entry, EntryQueue, EntryState, IllegalStep
-from ._queue.entry_list import EntryList, LastValueEntryList, PriorityEntryList, SortedEntryList, StandardEntryList
-from ._queue.kinds import known_queue_kinds, make_entry_list, register_queue_kind, unregister_queue_kind
+from ._queue.entry_list import (
+    EntryList,
+    LastValueEntryList,
+    PriorityEntryList,
+    SortedEntryList,
+    StandardEntryList,
+    known_queue_kinds,
+    make_entry_list,
+    register_queue_kind,
+    unregister_queue_kind,
+)
 from ._queue.queue import BrokerQueue
 from ._routing.arguments import ConsumerArguments, consumer_arguments
 from ._routing.exchange import Binding, Exchange, ExchangeStatistics

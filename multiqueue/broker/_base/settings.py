@@ -98,16 +98,6 @@ class QueueSettings:
     def __post_init__(self) -> None:
         if isinstance(self.kind, str) and self.kind in _KIND_VALUES:
             object.__setattr__(self, "kind", QueueKind(self.kind))
-        self._check_ranges()
-        self._check_kind()
-        if self.groups is not MessageGroups.NONE and not self.group_key:
-            raise ValueError("message groups need group_key: the header that names a message's group")
-        if self.groups is MessageGroups.NONE and self.group_key is not None:
-            raise ValueError(f"group_key {self.group_key!r} without groups: choose STANDARD or SHARED")
-        if not 0 < self.flow_resume_ratio <= 1:
-            raise ValueError(f"flow_resume_ratio is a share of the limit in (0, 1], not {self.flow_resume_ratio!r}")
-
-    def _check_ranges(self) -> None:
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if value is not None and value < least:
@@ -116,6 +106,13 @@ class QueueSettings:
             raise ValueError(
                 f"single_active_consumer is max_active_consumers=1, not {self.max_active_consumers}; set one"
             )
+        self._check_kind()
+        if self.groups is not MessageGroups.NONE and not self.group_key:
+            raise ValueError("message groups need group_key: the header that names a message's group")
+        if self.groups is MessageGroups.NONE and self.group_key is not None:
+            raise ValueError(f"group_key {self.group_key!r} without groups: choose STANDARD or SHARED")
+        if not 0 < self.flow_resume_ratio <= 1:
+            raise ValueError(f"flow_resume_ratio is a share of the limit in (0, 1], not {self.flow_resume_ratio!r}")
 
     def _check_kind(self) -> None:
         for name, kind in KIND_OF_SETTING.items():

@@ -29,7 +29,7 @@ from typing import Final, Protocol
 from .._base.errors import ConsumerNotAdmitted, MessageTooLarge
 from .._base.message import MESSAGE_BYTES
 from .._base.waits import InPieces
-from .._queue.depth_limit import DepthLimit
+from .._queue.counters import DepthLimit
 from .._queue.state import nap
 from .budget import UNPAGED_SHARE
 from .lists import Paging

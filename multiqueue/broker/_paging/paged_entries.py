@@ -21,9 +21,8 @@ from .._base.ports import AT_ONCE, After
 from .._base.settings import QueueKind
 from .._queue.consumer import ConsumerState, QueueConsumer, Reader
 from .._queue.entry import Entry, EntryState, Key, Position
-from .._queue.entry_list import levels_of
+from .._queue.entry_list import levels_of, make_entry_list
 from .._queue.entry_source import Deadlines, ResidentEntries
-from .._queue.kinds import make_entry_list
 from .._queue.ports import Doubt, EntrySource, Rows
 from .._queue.state import QueueState
 from .assignments import Assignments

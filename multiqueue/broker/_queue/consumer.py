@@ -40,10 +40,8 @@ Predicate = Callable[[Message], bool]
 class ReturnLog:
     """Positions in the order in which they became takeable behind somebody's cursor."""
 
-    # Invariant: end == _base + len(_positions). Both only grow.
     _positions: list[Position] = field(default_factory=list)
-    _base: int = 0
-    end: int = 0
+    end: int = 0  # it only grows: by one for each position, and for each time that readers are to start over
 
     def add(self, position: Position) -> None:
         """Tell every reader that has passed this position."""
@@ -58,11 +56,11 @@ class ReturnLog:
     def restart_all(self) -> None:
         self._positions.clear()
         self.end += 1
-        self._base = self.end
 
     def since(self, seen: int) -> Sequence[Position] | None:
         """The entries that were added after a reader last looked; None when they are forgotten."""
-        return self._positions[seen - self._base :] if seen >= self._base else None
+        begin = len(self._positions) - (self.end - seen)
+        return self._positions[begin:] if begin >= 0 else None
 
 
 @dataclass(slots=True, eq=False)

@@ -1,13 +1,24 @@
-"""A broker queue in figures: what is counted under its lock, and one moment of it for others.
+"""A broker queue in figures, and whether more may come to it: its depth limits, the memory it may fill, and publishers
+that are held back.
 
+Promise     A publisher that is held back is told when there is room again: when what is ready falls to the ratio of
+            the limit that settings name, and when there is memory again, or the queue is empty.
 State       Guarded by the queue's lock. The figures change in the hold that changes what they count, so
-            `available == 0` means that there is nothing to find.
+            `available == 0` means that there is nothing to find. `reserved` is written under the memory manager's lock.
+Lock order  queue lock -> the memory manager's.
 """
 
 from __future__ import annotations
 
+import math
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import Final, Protocol
+
+from .._base.message import MESSAGE_BYTES
+from .._base.ports import After
+from .._base.settings import Overflow, QueueSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,3 +146,162 @@ class Counters:
 
 # What is counted, and shown as it is.
 _SAME: Final = {each.name for each in fields(Counters)} & {each.name for each in fields(QueueStatistics)}
+
+
+class MemoryReservations(Protocol):
+    """The memory that queues may fill; any of it may be called under a queue's lock."""
+
+    def reserve(self, holder: DepthLimit) -> bool:
+        """Reserve what the holder uses, and something for what comes next; False when that is not to be had."""
+
+    def reserve_anyway(self, holder: DepthLimit) -> None:
+        """Charge what the holder uses although there is no room for it: it is there."""
+
+    def release(self, holder: DepthLimit) -> None:
+        """The holder keeps nothing in memory any more."""
+
+    @property
+    def is_exhausted(self) -> bool:
+        """True when all of the budget is taken, by publishers that were asked to wait and did not: a moment's figure.
+
+        Not the share, which gets smaller when a queue begins to page: a publisher that waits when it is asked to is not
+        refused.
+        """
+
+
+class DepthLimit:
+    """The limits of one broker queue."""
+
+    def __init__(self, settings: QueueSettings, counters: Counters) -> None:
+        self._settings = settings
+        self._counters = counters
+        # Asked for every message, so asked of the settings once.
+        self._refuses_at_limit = settings.overflow in (Overflow.REJECT, Overflow.REJECT_DEAD_LETTER)
+        # Invariant: True while short_of_memory, and while the queue pages.
+        self.may_refuse: bool = self._refuses_at_limit
+        self._may_overflow = settings.overflow in (Overflow.RING, Overflow.FLOW_CONTROL)
+        self.may_overflow: bool = self._may_overflow  # Invariant: True while is_behind
+        self.throttled: bool = False
+        # Publishers wait for what is on its way to a store, which ends by itself. Invariant: implies throttled.
+        self.is_behind: bool = False
+        # Invariant: empty unless throttled.
+        self.room_waiters: list[Callable[[], object]] = []
+        # Of those who wait for no more than that it is not behind. Invariant: empty unless is_behind.
+        self.catch_up_waiters: list[Callable[[], object]] = []
+
+        self._reservations: MemoryReservations | None = None  # None where no one counts what the queue has in memory
+        # Bytes that may be in use before more must be asked for. Guarded by the memory manager's lock as well.
+        self.reserved: int = sys.maxsize
+        self.can_page: bool = False  # a store could have what is on the queue
+        # Lets it have that, the lock being free; False when that cannot be done now.
+        self.page_out: Callable[[], bool] = lambda: False
+        # True when a store has the messages already, and the queue can page now: it need not keep many in memory.
+        self.is_backed: Callable[[], bool] = lambda: False
+        self.short_of_memory: bool = False  # there is no more memory. Invariant: implies throttled
+        # Of a queue that pages: whether what no store can keep has filled the memory.
+        self._is_overfull: Callable[[], bool] | None = None
+
+    # -- depth
+
+    def refuses(self, size: int, coming: int = 0, coming_bytes: int = 0) -> bool:
+        """True when one more message of this size is to be turned away; `coming` have been admitted before it."""
+        if self._is_overfull is not None and self._is_overfull():
+            return True
+        if self.short_of_memory:
+            is_exhausted = self._reservations is not None and self._reservations.is_exhausted
+            if self._refuses_at_limit or is_exhausted:
+                return True
+        return self._refuses_at_limit and self.is_exceeded(coming + 1, coming_bytes + size)
+
+    def is_exceeded(self, more: int = 0, more_bytes: int = 0, *, share: float = 1) -> bool:
+        """True when what is ready exceeds the limits, or that share of them, or would with so many messages more."""
+        settings, counters = self._settings, self._counters
+        length, size = settings.max_length, settings.max_length_bytes
+        return (length is not None and counters.ready + more > math.ceil(length * share)) or (
+            size is not None and counters.ready_bytes + more_bytes > math.ceil(size * share)
+        )
+
+    def has_room(self) -> bool:
+        """True when publishers that were held back may go on. An empty queue always has room."""
+        counters = self._counters
+        if counters.depth and (self.is_behind or (self.short_of_memory and not self.reserve())):
+            return False
+        if self._settings.overflow is not Overflow.FLOW_CONTROL:
+            return True  # other policies hold no publisher back: it was for want of memory
+        return not self.is_exceeded(share=self._settings.flow_resume_ratio)
+
+    def throttle(self) -> bool:
+        """Hold publishers back while the limits are exceeded; True when they are held back."""
+        self.throttled = self.throttled or self.is_exceeded()
+        return self.throttled
+
+    def end_throttling(self, after: After) -> None:
+        self.throttled = self.short_of_memory = self.is_behind = False
+        self.may_overflow = self._may_overflow
+        self.may_refuse = self._refuses_at_limit or self._is_overfull is not None
+        after.extend(self.room_waiters + self.catch_up_waiters)
+        self.room_waiters.clear()
+        self.catch_up_waiters.clear()
+
+    def fall_behind(self) -> None:
+        """Hold publishers back until `catch_up`, which comes whatever they do."""
+        self.is_behind = self.throttled = self.may_overflow = True
+
+    def catch_up(self, after: After) -> None:
+        """Count that a message on its way to a store has come far enough."""
+        if self.is_behind:
+            self.is_behind, self.may_overflow = False, self._may_overflow
+            after.extend(self.catch_up_waiters)
+            self.catch_up_waiters.clear()
+            if self.has_room():
+                self.end_throttling(after)
+
+    # -- memory
+
+    def keep_within(
+        self, reservations: MemoryReservations, page_out: Callable[[], bool] | None, is_backed: Callable[[], bool]
+    ) -> None:
+        """Reserve memory for what is on the queue from now on; `page_out` lets a store have it instead."""
+        self._reservations, self.is_backed, self.reserved = reservations, is_backed, 0
+        self.can_page = page_out is not None
+        self.page_out = page_out or self.page_out
+
+    def begin_paging(self, is_overfull: Callable[[], bool]) -> None:
+        """What is on the queue is in a store from now on; `is_overfull` says when what no store keeps is too much."""
+        self.release_memory()
+        self._is_overfull = is_overfull
+        self.may_refuse = True
+
+    def end_paging(self) -> None:
+        self._is_overfull = None
+        self.may_refuse = self._refuses_at_limit or self.short_of_memory
+
+    @property
+    def in_use(self) -> int:
+        """Bytes that the messages take in memory, as far as their sizes tell; headers are not looked at."""
+        return self._counters.depth_bytes + MESSAGE_BYTES * self._counters.depth
+
+    @property
+    def is_reserving(self) -> bool:
+        return self._reservations is not None
+
+    def reserve(self) -> bool:
+        """Reserve memory for what is on the queue now; False when there is none."""
+        return self._reservations is None or self._reservations.reserve(self)
+
+    def seek_room(self, after: After) -> bool:
+        """Hold publishers back while there is no memory, and let them go on; True when they are held back."""
+        if not self.reserve():
+            assert self._reservations is not None
+            self.short_of_memory = self.throttled = self.may_refuse = True
+            self._reservations.reserve_anyway(self)
+            return True
+        if self.short_of_memory and self.has_room():
+            self.end_throttling(after)
+        return False
+
+    def release_memory(self) -> None:
+        if self._reservations is not None:
+            self._reservations.release(self)
+            self._reservations = None
+            self.reserved = sys.maxsize

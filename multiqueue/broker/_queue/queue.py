@@ -43,8 +43,8 @@ from .counters import QueueStatistics
 from .dead_letters import DeadLetters
 from .enqueue import Enqueuer
 from .entry import LOCK, SETTLE, UNLOCK, Entry, EntryState
+from .entry_list import make_entry_list
 from .entry_source import ResidentEntries
-from .kinds import make_entry_list
 from .ports import Pager, Rows
 from .state import QueueState, nap
 
@@ -224,7 +224,9 @@ class BrokerQueue:
                 return entries
             state = self.state
             if consumer.selector is not None or len(state.consumers.levels) > 1:
-                higher, asks = self._higher_locked(consumer)
+                higher = state.higher_priority(consumer)
+                asks = consumer.selector is not None and state.source.asks_selectors
+                asks = asks or any(other.selector is not None for other in higher)
             if asks:
                 if consumer.pulling:
                     raise RuntimeError(f"{consumer!r} is being pulled already; one thread at a time may do that")
@@ -244,15 +246,6 @@ class BrokerQueue:
             self.dead_letters.forget(entries)
         return entries
 
-    def _higher_locked(self, consumer: QueueConsumer) -> tuple[Sequence[QueueConsumer], bool]:
-        """Consumers of higher priority that want work, and whether a selector has to be asked in a pull."""
-        state = self.state
-        higher = state.higher_priority(consumer) if len(state.consumers.levels) > 1 else ()
-        asks = (consumer.selector is not None and state.source.asks_selectors) or (
-            len(higher) > 0 and any(other.selector is not None for other in higher)
-        )
-        return higher, asks
-
     def get(self, owner: object, *, auto_accept: bool = False) -> Entry | None:
         """The first available entry, for an owner that is no consumer; None when there is none.
 
@@ -262,22 +255,16 @@ class BrokerQueue:
             ConsumerNotAdmitted: the queue is paged, and what is unsettled leaves no memory for its next message.
             StoreError: the store cannot be read.
         """
-        entry, may_come = self._get_now(owner, auto_accept)
-        while entry is None and self._pager is not None and self._pager.load_for_get(may_come=may_come):
-            entry, may_come = self._get_now(owner, auto_accept)
+        while True:
+            after: After = []
+            with self._lock:
+                entry, may_come = self.state.get(owner, after, auto_accept=auto_accept)
+            self._act(after)
+            if entry is not None or self._pager is None or not self._pager.load_for_get(may_come=may_come):
+                break
         if entry is not None and auto_accept:
             self.dead_letters.forget((entry,))
         return entry
-
-    def _get_now(self, owner: object, auto_accept: bool) -> tuple[Entry | None, bool]:
-        """The entry that memory has, and whether a look into the store may bring something."""
-        after: After = []
-        with self._lock:
-            found = self.state.get(owner, after, auto_accept=auto_accept)
-            if found[0] is None and not found[1]:
-                self.state.counters.got_empty += 1
-        self._act(after)
-        return found
 
     # -- settling
 

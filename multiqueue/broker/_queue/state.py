@@ -24,8 +24,7 @@ from .._base.polled_lock import HeldLock
 from .._base.ports import AT_ONCE, After
 from .._base.settings import Overflow, QueueSettings
 from .consumer import ConsumerState, Interest, QueueConsumer, QueueConsumerManager, Reader
-from .counters import Counters
-from .depth_limit import DepthLimit
+from .counters import Counters, DepthLimit
 from .entry import ACQUIRE, DELIVER, HOLD, RELEASE, SEIZE, SETTLE, STEAL, UNHOLD, Entry, EntryState, Move
 from .message_groups import SharedGroups, make_groups
 from .ports import Doubt, EntrySource, Walk
@@ -155,13 +154,11 @@ class QueueState:
         for consumer in self.consumers.interested():
             if not (is_plain and not consumer.no_local) and not self.suits(entry, consumer):
                 continue
-            if consumer.selector is not None:
-                with_selector.append(consumer)
-            elif with_selector:
-                with_selector.append(consumer)
-                break
-            else:
+            if consumer.selector is None and not with_selector:
                 self.notify(consumer, after)
+                break
+            with_selector.append(consumer)
+            if consumer.selector is None:
                 break
         return with_selector
 
@@ -273,7 +270,10 @@ class QueueState:
                 self.accept((entry,), owner, after)
             else:
                 counters.got += 1
-        return entry, source.end_get(found=entry is not None)
+        may_come = source.end_get(found=entry is not None)
+        if entry is None and not may_come:
+            self.counters.got_empty += 1
+        return entry, may_come
 
     def evict_head(self, after: After) -> tuple[Entry | None, bool]:
         """Drop the first ready entry that is in memory; and whether a look into a store may bring one."""

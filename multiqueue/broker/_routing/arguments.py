@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 
 from .._base.errors import PreconditionFailed
 from .._base.settings import KIND_OF_SETTING, AlertThresholds, MessageGroups, Overflow, QueueKind, QueueSettings
-from .._queue.kinds import known_queue_kinds
+from .._queue.entry_list import known_queue_kinds
 from .._selector.selector import SELECTOR_ARGUMENT, Selector
 
 ALTERNATE_EXCHANGE = "alternate-exchange"
