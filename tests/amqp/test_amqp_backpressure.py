@@ -34,7 +34,9 @@ def peer(server: Server) -> Iterator[Desk]:
         yield made
 
 
-@pytest.mark.parametrize("at_once", [1, 7, 64, 10_000])
+@pytest.mark.parametrize(
+    "at_once", [1, *(pytest.param(count, marks=pytest.mark.slow(selected=True)) for count in (7, 64)), 10_000]
+)
 @pytest.mark.parametrize("size", [100, BODY])
 def test_replies_that_nobody_fetches(broker: Broker, peer: Desk, at_once: int, size: int) -> None:
     """Gets for thousands, in one read or in many, have the mark and a message waiting, never all of them."""
