@@ -26,8 +26,7 @@ from ._base.errors import (
     UnknownQueueKind,
     Unroutable,
 )
-from ._base.message import Message, WireForm
-from ._base.outcome import DeadLetterReason, PutOutcome
+from ._base.message import DeadLetterReason, Message, PutOutcome, WireForm
 from ._base.settings import AlertThresholds, MessageGroups, Overflow, QueueKind, QueueSettings
 from ._base.waits import PutOff, serve_many, without_waiting
 from ._delivery.received import Delivery, Getter, Received, Settler

@@ -1,4 +1,4 @@
-"""A message as it is published: a body, where it is to go, and the properties an AMQP peer knows.
+"""A message as it is published: a body, where it is to go, and the properties an AMQP peer knows; what became of it.
 
 A message is immutable and knows no queue. What happens to it on a queue (who holds it, how often it was
 delivered) is the business of the queue's entry, so one message can stand on many queues at once.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
@@ -111,3 +112,28 @@ def _check_seconds(name: str, value: float | None) -> None:
         raise TypeError(f"{name} is {value!r}, a {type(value).__name__}; it is a number of seconds")
     if math.isnan(value):
         raise ValueError(f"{name} is {value!r}; it is a number of seconds")
+
+
+class PutOutcome(Enum):
+    """The outcome of putting a message on a queue."""
+
+    ENQUEUED = "enqueued"
+    THROTTLED = "throttled"  # enqueued, but over the limit: wait for room before the next one
+    REJECTED = "rejected"  # refused by the depth limit
+    NO_CONSUMER = "no_consumer"  # immediate, and no consumer is willing to take it now
+    DELETED = "deleted"  # the queue is gone
+
+    @property
+    def accepted(self) -> bool:
+        """True when the message is on the queue, or was taken from it already."""
+        return self is PutOutcome.ENQUEUED or self is PutOutcome.THROTTLED
+
+
+class DeadLetterReason(Enum):
+    """Why a message goes to the dead-letter callback. The values are RabbitMQ's, where it has one."""
+
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    MAXLEN = "maxlen"
+    DELIVERY_LIMIT = "delivery_limit"
+    QUEUE_DELETED = "queue_deleted"

@@ -18,9 +18,8 @@ from typing import Any, Final
 
 from multiqueue.store import Commit, Delete, DropQueue, Operation, Put, StoreClosed, StoreError, StoreFailed, StoreFull
 
-from .._base.message import Message
+from .._base.message import DeadLetterReason, Message, PutOutcome
 from .._base.message_codec import encode_message
-from .._base.outcome import DeadLetterReason, PutOutcome
 from .._queue.enqueue import Enqueuer
 from .._queue.entry import Entry
 from .._queue.queue import BrokerQueue

@@ -21,8 +21,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from .._base.errors import NotFound
-from .._base.message import Message, WireForm
-from .._base.outcome import DeadLetterReason
+from .._base.message import DeadLetterReason, Message, WireForm
 from .._durable.batch import Submission
 from .._queue.entry import EntryQueue
 from .._queue.queue import BrokerQueue

@@ -23,8 +23,7 @@ from typing import Final, NamedTuple
 from multiqueue.store import Commit, StoreError
 
 from .._base.errors import MessageRefused, NoConsumers, Unroutable
-from .._base.message import MESSAGE_BYTES, Message
-from .._base.outcome import PutOutcome
+from .._base.message import MESSAGE_BYTES, Message, PutOutcome
 from .._base.waits import may_take_long
 from .._durable.batch import Arrivals, Submission
 from .._durable.journal import Journal, follow

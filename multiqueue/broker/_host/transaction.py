@@ -18,8 +18,7 @@ from functools import partial
 from typing import Self
 
 from .._base.errors import MessageRefused, Unroutable
-from .._base.message import Message
-from .._base.outcome import DeadLetterReason, PutOutcome
+from .._base.message import DeadLetterReason, Message, PutOutcome
 from .._delivery.received import Disposition, Received, Settler
 from .._durable.batch import Submission
 from .._queue.entry import Entry, IllegalStep

@@ -22,9 +22,8 @@ from typing import Final, TypeVar
 
 from multiqueue.store import Commit, Header, StoreDamaged, StoreError
 
-from .._base.message import MESSAGE_BYTES
+from .._base.message import MESSAGE_BYTES, DeadLetterReason
 from .._base.message_codec import decode_message
-from .._base.outcome import DeadLetterReason
 from .._base.ports import After
 from .._base.settings import QueueKind
 from .._base.waits import InPieces

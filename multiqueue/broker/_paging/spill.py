@@ -23,8 +23,8 @@ from typing import Final
 
 from multiqueue.store import Commit, Level, Put, StoreDamaged, StoreError
 
+from .._base.message import DeadLetterReason
 from .._base.message_codec import encode_message
-from .._base.outcome import DeadLetterReason
 from .._base.ports import AT_ONCE
 from .._base.settings import QueueKind
 from .._base.waits import may_take_long

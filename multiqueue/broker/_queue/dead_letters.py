@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from .._base.message import Message
-from .._base.outcome import DeadLetterReason
+from .._base.message import DeadLetterReason, Message
 from .callbacks import Callbacks
 from .entry import Entry
 from .ports import Batch, QueueWithRows, Rows

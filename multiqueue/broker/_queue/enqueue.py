@@ -18,9 +18,8 @@ from typing import Final
 from multiqueue.store import Header, Level, Put, StoreDamaged
 
 from .._base.alerts import AlertMonitor
-from .._base.message import Message
+from .._base.message import Message, PutOutcome
 from .._base.message_codec import decode_stored
-from .._base.outcome import PutOutcome
 from .._base.ports import AT_ONCE, After
 from .._base.settings import Overflow, QueueKind
 from .callbacks import Callbacks

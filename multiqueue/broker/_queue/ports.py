@@ -7,8 +7,7 @@ from typing import Any, Protocol
 
 from multiqueue.store import Commit, Level, MessageStore, Operation, Put
 
-from .._base.message import Message
-from .._base.outcome import DeadLetterReason, PutOutcome
+from .._base.message import DeadLetterReason, Message, PutOutcome
 from .._base.ports import After
 from .consumer import QueueConsumer, Reader
 from .entry import Entry, EntryQueue, Key, Position

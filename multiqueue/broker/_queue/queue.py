@@ -31,8 +31,7 @@ from multiqueue.core import notebook_table
 from .._base.alerts import Alert, AlertMonitor
 from .._base.credit import Credit
 from .._base.errors import AccessRefused, NotFound, PreconditionFailed
-from .._base.message import Message
-from .._base.outcome import DeadLetterReason, PutOutcome
+from .._base.message import DeadLetterReason, Message, PutOutcome
 from .._base.polled_lock import polled
 from .._base.ports import AT_ONCE, After
 from .._base.settings import QueueSettings

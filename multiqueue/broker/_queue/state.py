@@ -18,8 +18,7 @@ from functools import partial
 from itertools import count
 from typing import Final, Protocol
 
-from .._base.message import MESSAGE_BYTES
-from .._base.outcome import DeadLetterReason, PutOutcome
+from .._base.message import MESSAGE_BYTES, DeadLetterReason, PutOutcome
 from .._base.polled_lock import HeldLock
 from .._base.ports import AT_ONCE, After
 from .._base.settings import Overflow, QueueSettings
