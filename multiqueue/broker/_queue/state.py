@@ -225,7 +225,7 @@ class QueueState:
         entries: list[Entry] = []
         while most_bytes > 0:
             if most > 1:
-                run = source.next_run(consumer, most, after)
+                run = _within(source.next_run(consumer, most, after), most_bytes)
             else:
                 run = [] if (entry := source.next_for(consumer, after)) is None else [entry]
             if not run:
@@ -235,8 +235,8 @@ class QueueState:
                 if self.suits(run[0], other):
                     self.leave_to(other, consumer, run[0], after)
                     return entries
-            run = self.give(consumer, run if len(run) == 1 else _within(run, most_bytes), after)
-            entries += run
+            run = self.give(consumer, run, after)
+            entries = entries + run if entries else run
             most -= len(run)
             if most <= 0 or not run or not consumer.is_willing:
                 break
