@@ -63,6 +63,7 @@ from multiqueue.broker._queue.entry import Move as Move
 from multiqueue.broker._queue.entry import Step as Step
 from multiqueue.broker._queue.entry_list import amqp_level as amqp_level
 from multiqueue.broker._queue.entry_list import plain_key as plain_key
+from multiqueue.broker._queue.entry_source import ResidentEntries as ResidentEntries
 from multiqueue.broker._queue.state import FEW as FEW
 from multiqueue.broker._routing.arguments import alternate_exchange as alternate_exchange
 from multiqueue.broker._routing.arguments import assert_same as assert_same

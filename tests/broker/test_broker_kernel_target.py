@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from broker_kernel_support import Bench
+from broker_parts_support import ResidentEntries
 
 from multiqueue import Empty, ShutDown
 from multiqueue.broker import (
@@ -18,6 +19,7 @@ from multiqueue.broker import (
     Message,
     Received,
     Scheduler,
+    Settler,
     Subscription,
     VirtualHost,
 )
@@ -200,6 +202,34 @@ def test_deliveries_remember_what_they_were() -> None:
     second = target.get(0)
     assert (first.redelivered, second.redelivered, second.delivery_count) == (False, True, 2)
     assert second.entry.queue is bench.queue
+
+
+def test_a_browser_has_seen_a_message_when_it_was_given_it() -> None:
+    """While its selector is asked it has not: a queue that begins to page in that time offers it the message again."""
+    queue = filled("q", "a")
+    entries = queue.state.source
+    assert isinstance(entries, ResidentEntries)
+    seen: list[bool] = []
+
+    def selector(message: Message) -> bool:
+        seen.append(entries.has_seen(browser)(0))
+        return True
+
+    browser = queue.add_consumer(lambda _: None, browse=True, selector=selector)
+    queue.set_notify_work_desired(browser, True)
+    assert queue.deliver_single_message(browser) is not None
+    assert (seen, entries.has_seen(browser)(0)) == ([False], True)
+
+
+def test_a_settler_asks_a_browser_for_nothing() -> None:
+    """A browser has not taken what it was shown: accepting that changes nothing, and is no error."""
+    queue = filled("q", "a")
+    browser = queue.add_consumer(lambda _: None, browse=True)
+    queue.set_notify_work_desired(browser, True)
+    entry = queue.deliver_single_message(browser)
+    assert entry is not None
+    Received(Settler(), browser, entry).accept()
+    assert len(queue) == 1
 
 
 # -- the scheduler
