@@ -281,7 +281,9 @@ def _without(host: str, user: User) -> User:
 
 
 class Rights:
-    """The rights of one user in one virtual host."""
+    """The rights of one user in one virtual host; answers are remembered. One thread uses it."""
+
+    _MOST = 1000  # answers that are remembered
 
     def __init__(self, user: User, host: str) -> None:
         permissions = user.permissions_in(host)
@@ -290,6 +292,7 @@ class Rights:
         self.user = user
         self._host = host
         self._permissions = permissions
+        self._allowed: set[tuple[Operation, str]] = set()
 
     def check(self, operation: Operation, kind: Literal["queue", "exchange"], name: str) -> None:
         """Nothing, when it is permitted.
@@ -297,10 +300,16 @@ class Rights:
         Raises:
             ChannelFault: it is not.
         """
+        asked = (operation, name)
+        if asked in self._allowed:
+            return
         called = name or "amq.default"  # RabbitMQ's name for the exchange that has none
         if not self._permissions.allow(operation, called):
             where = f"{kind} '{called}' in vhost '{self._host}'"
             raise ChannelFault(403, f"{operation} access to {where} refused for user '{self.user.name}'")
+        if len(self._allowed) >= self._MOST:
+            self._allowed.clear()
+        self._allowed.add(asked)
 
 
 class UsersFile:

@@ -251,7 +251,7 @@ class FrameReader:
 
     def _receive_run(self, frames: list[Frame], at: int) -> int:
         """Deal with the acks of single messages, or the whole publishes, that begin at `at`, all at once; how many
-        frames that were. None, when something else is about the first one: that is for `_receive`."""
+        frames that were: 0 when there is something else about the first one, which is for `_receive` then."""
         _, number, payload = frames[at]
         session = self._sessions.get(number)
         if session is None or self._machine.state is not ConnectionState.RUNNING or not session.is_open:
@@ -264,7 +264,7 @@ class FrameReader:
                     session.acknowledge(tags)
             # While an alarm holds publishers, nothing is done behind a publish.
             elif contents := contents_in_a_row(frames, at, 1 if self._connection.alarms else _RUN):
-                done = 3 * len(contents)
+                done = 3 * len(contents)  # where one of them raises: its channel ends
                 done = 3 * session.receive_contents(contents)
         except Exception as error:  # noqa: BLE001  # as in _receive
             fail(self._connection, session, error, method)
