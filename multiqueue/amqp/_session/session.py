@@ -51,7 +51,7 @@ class Session:
             self._publish(effect, self.transaction)
             return
         if effect[:4] in SETTLING:
-            self._settle(decode_hot(effect))  # type: ignore[arg-type] # one of the three
+            self.settle(decode_hot(effect))  # type: ignore[arg-type] # one of the three
             return
         last = self.publishing.last_run
         if last is not None and not last.is_done:
@@ -75,10 +75,8 @@ class Session:
         return self.publishing.publish_all(contents) if self.machine.takes(0) else len(contents)
 
     def settle(self, settled: Settlement) -> None:
-        if self.machine.takes(0):
-            self._settle(settled)
-
-    def _settle(self, settled: Settlement) -> None:
+        if not self.machine.takes(0):
+            return
         how: Settle = "accept" if isinstance(settled, Ack) else "release" if settled.requeue else "reject"
         if not isinstance(settled, Reject) and settled.multiple:
             work = self.deliveries.settle_all(settled.delivery_tag, how, self.transaction)
