@@ -89,6 +89,8 @@ class Publishing:
 
     def publish(self, message: Message, mandatory: bool, immediate: bool, wait: bool) -> Published:
         """As `Verbs.publish`; without `wait`, as `Verbs.publish_nowait`."""
+        if not isinstance(message, Message):
+            raise TypeError(f"a Message is published, such as Message(b'...', routing_key='orders'), not {message!r}")
         if self._life.is_closed or self.journal is not None:
             self._life.check()
         return self.put_on(self.topology.route(message), message, mandatory=mandatory, immediate=immediate, wait=wait)

@@ -122,7 +122,6 @@ class Verbs(Declarations):
             StoreFull: the store has no room; no durable queue has it, every other one does.
             StoreFailed: the store failed. It is not known whether it has the message.
         """
-        _check_message(message)
         return self._publishing.publish(message, mandatory, immediate, True)
 
     def publish_nowait(self, message: Message, *, mandatory: bool = False, immediate: bool = False) -> Published:
@@ -131,7 +130,6 @@ class Verbs(Declarations):
         What it raises was decided before anything was stored. It blocks only while too many bytes wait for their
         commit.
         """
-        _check_message(message)
         return self._publishing.publish(message, mandatory, immediate, False)
 
     def wait_for_room(self, published: Published, timeout: float | None = None) -> bool:
@@ -245,8 +243,3 @@ class Verbs(Declarations):
     def transaction(self) -> Transaction:
         """A new transaction over publishes to this virtual host and settlements of its deliveries."""
         return Transaction(self.parts.life, self._publishing, self.parts.dead_letters)
-
-
-def _check_message(message: object) -> None:
-    if not isinstance(message, Message):
-        raise TypeError(f"a Message is published, such as Message(b'...', routing_key='orders'), not {message!r}")

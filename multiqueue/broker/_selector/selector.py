@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, NoReturn, TypeAlias
 
 from .._base.errors import SelectorError
@@ -81,6 +82,7 @@ class Expression(NamedTuple):
 _Rule: TypeAlias = Callable[[], Expression]
 
 
+@dataclass(frozen=True, slots=True)
 class Selector:
     """A compiled selector: `Selector("region = 'eu'")(message)` is True when the message matches.
 
@@ -93,23 +95,17 @@ class Selector:
     Source: Jakarta Messaging 3.1, section 3.8.
     """
 
-    __slots__ = ("_evaluate", "text")
+    text: str
+    _evaluate: Evaluator = field(init=False, compare=False)
 
-    def __init__(self, text: str) -> None:
-        if len(text) > MAX_LENGTH:
-            problem = f"{len(text)} characters; {MAX_LENGTH} are the most"
-            raise SelectorError(problem, text=text, position=MAX_LENGTH)
-        self.text: str = text
-        self._evaluate = _Parser(text).parse()
+    def __post_init__(self) -> None:
+        if len(self.text) > MAX_LENGTH:
+            problem = f"{len(self.text)} characters; {MAX_LENGTH} are the most"
+            raise SelectorError(problem, text=self.text, position=MAX_LENGTH)
+        object.__setattr__(self, "_evaluate", _Parser(self.text).parse())
 
     def __call__(self, message: Message) -> bool:
         return self._evaluate(message) is True
-
-    def __eq__(self, other: object) -> bool:
-        return self.text == other.text if isinstance(other, Selector) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self.text)
 
     def __repr__(self) -> str:
         return f"Selector({self.text!r})"

@@ -156,15 +156,11 @@ def settings_for(address: Address | None, options: Mapping[str, Any]) -> Setting
         raise TypeError(f"connect() has no option {', '.join(sorted(unknown))}; it has {known}")
     asked: dict[str, Any] = {}
     for name, text in ({} if address is None else address.parameters).items():
-        asked[name] = text if name == "name" else _number(name, text)
+        try:
+            asked[name] = type(getattr(Settings(), name))(text)  # as its default: a text, a whole number, seconds
+        except ValueError:
+            raise BadAddress(f"{name}={text} in the address is no number") from None
     return _checked(replace(Settings(), **asked | dict(options)))
-
-
-def _number(name: str, text: str) -> float | int:
-    try:
-        return float(text) if name in {"heartbeat", "connection_timeout"} else int(text)
-    except ValueError:
-        raise BadAddress(f"{name}={text} in the address is no number") from None
 
 
 def _checked(settings: Settings) -> Settings:

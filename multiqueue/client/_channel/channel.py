@@ -253,11 +253,7 @@ class Channel(Closing):
     def confirm_select(self) -> None:
         """From now on the server answers for every message that is published on this channel."""
         if not self.publishing.has_confirms:
-            self._select_confirms(None)
-
-    def _select_confirms(self, link: Link | None) -> None:
-        begin = self.publishing.begin_confirms_locked
-        self.life.call(commands.Confirm.Select, {}, link=link, sent_locked=begin)
+            self.life.call(commands.Confirm.Select, {}, sent_locked=self.publishing.begin_confirms_locked)
 
     def wait_for_confirms(self, timeout: float | None = None) -> bool:
         """Block until the server has answered for all that was published; False if it could not take one of them.
@@ -378,10 +374,7 @@ class Channel(Closing):
 
     def tx_select(self) -> None:
         """From now on publishes and settlements on this channel wait for `tx_commit`."""
-        self._select_transactions(None)
-
-    def _select_transactions(self, link: Link | None) -> None:
-        self.life.call(commands.Tx.Select, {}, link=link, sent_locked=self._tags.begin_transactions)
+        self.life.call(commands.Tx.Select, {}, sent_locked=self._tags.begin_transactions)
 
     def tx_commit(self) -> None:
         """Do what was published and settled since the last time, all of it."""
@@ -433,9 +426,9 @@ class Channel(Closing):
             fields = {"prefetch_size": 0, "prefetch_count": count, "global_": global_}
             self.life.call(commands.Basic.Qos, fields, link=link)
         if self.publishing.has_confirms:
-            self._select_confirms(link)
+            self.life.call(commands.Confirm.Select, {}, link=link)
         elif self._tags.is_transacted:
-            self._select_transactions(link)
+            self.life.call(commands.Tx.Select, {}, link=link)
         if is_first and not self.life.opened(link):
             raise self.life.lost()  # after the answer, and before any caller had the channel
 

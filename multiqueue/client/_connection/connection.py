@@ -70,7 +70,6 @@ class Connection(Closing):
         self._next_number = 1
         self._blocked: tuple[str, float] | None = None  # why, and since when
         self._recoveries = 0
-        self._scratch: Channel | None = None  # recovery's, to declare on
 
     def open(self) -> Self:
         """Connect, for the first time: tried once."""
@@ -81,7 +80,7 @@ class Connection(Closing):
             self.callbacks.leave()
             raise
         self._adopt(link)
-        self._opened()
+        self._opened(link)
         return self
 
     # ---- channels -----------------------------------------------------------------------------------------------
@@ -232,7 +231,6 @@ class Connection(Closing):
 
     def _restore(self, link: Link) -> bool:
         """Whether recovery is over: everything is as it was, or the connection is closed."""
-        self._drop_scratch()
         with self._lock:
             channels = [channel for channel in self._channels.values() if channel.state is State.INTERRUPTED]
         try:
@@ -275,36 +273,33 @@ class Connection(Closing):
                 self._log.error("%r could not be restored: %s", channel, error)
 
     def _restore_topology(self, link: Link) -> None:
-        for declaration, error in self.topology.replay(lambda declaration: self._declare(link, declaration)):
-            if isinstance(error, ConnectionClosed):
-                raise error
-            self._log.error("%r: could not restore %s: %s", self, declaration, error)
-        if self._scratch is not None:
-            self._scratch.close()
-            self._scratch = None
+        scratch: list[Channel] = []  # to declare on: the server closes one when it refuses a declaration
 
-    def _declare(self, link: Link, declaration: Declaration) -> str:
-        if self._scratch is None or self._scratch.state is not State.OPEN:
-            self._drop_scratch()
-            self._scratch = self._new_channel(link)[0]
-            self._scratch.open_on(link)
-        answer = self._scratch.life.call(declaration.method, declaration.fields, link=link)
-        return str(getattr(answer, "queue", ""))
+        def declare(declaration: Declaration) -> str:
+            if not scratch or scratch[-1].state is not State.OPEN:
+                scratch.append(self._new_channel(link)[0])
+                scratch[-1].open_on(link)
+            answer = scratch[-1].life.call(declaration.method, declaration.fields, link=link)
+            return str(getattr(answer, "queue", ""))
 
-    def _drop_scratch(self) -> None:
-        """The channel that we declared on was closed, or its link is gone; no other thread ends it."""
-        if self._scratch is not None:
-            self._scratch.finish(None)
-            self._scratch = None
+        try:
+            for declaration, error in self.topology.replay(declare):
+                if isinstance(error, ConnectionClosed):
+                    raise error
+                self._log.error("%r: could not restore %s: %s", self, declaration, error)
+            for channel in scratch:
+                channel.close()
+        finally:
+            for channel in scratch:
+                channel.finish(None)  # no other thread ends one whose link is gone
 
-    def _opened(self, link: Link | None = None) -> bool:
+    def _opened(self, link: Link) -> bool:
         """The link is ready for everybody; False when it was lost, or the connection closed, meanwhile."""
         with self._lock:
-            if self._link is None or (link is not None and self._link is not link) or self._state in ENDING:
+            if self._link is not link or self._state in ENDING:
                 return False
-            is_again = self._state is State.INTERRUPTED
+            self._recoveries += self._state is State.INTERRUPTED
             self._state = after(self._state, Happening.OPENED)
-            self._recoveries += is_again
             self._changed.notify_all()
         return True
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
@@ -74,8 +73,7 @@ class ReceiveBuffer:
         if not self._is_stopped:
             return
         with self._lock:
-            while self._is_stopped and not self._wanted and not is_over():
-                self._may_read.wait()
+            self._may_read.wait_for(lambda: not self._is_stopped or self._wanted or is_over())
 
     @contextmanager
     def answer_wanted(self) -> Iterator[None]:
@@ -149,18 +147,12 @@ class Outbox(Generic[Piece]):
         """Block while it is full; False when `timeout` seconds passed first. True when it is closed."""
         if self._size < self.limit:
             return True
-        deadline = None if timeout is None else time.monotonic() + timeout
         with self._lock:
-            while self._size >= self.limit and not self._is_closed:
-                remaining = None if deadline is None else deadline - time.monotonic()
-                if remaining is not None and remaining <= 0:
-                    return False
-                self._publishers_wait += 1
-                try:
-                    self._has_room.wait(remaining)
-                finally:
-                    self._publishers_wait -= 1
-        return True
+            self._publishers_wait += 1
+            try:
+                return self._has_room.wait_for(lambda: self._size < self.limit or self._is_closed, timeout)
+            finally:
+                self._publishers_wait -= 1
 
     def close(self) -> None:
         with self._lock:

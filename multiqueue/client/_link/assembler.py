@@ -31,7 +31,7 @@ from ...amqp.wire import (
 from .link import Event
 
 _WITH_CONTENT: Final = (Deliver, GetOk, Return)
-_MOST_NAMES: Final = 256  # different ones that are remembered; more are forgotten together
+_MOST_NAMES: Final = 1024  # different ones that are remembered; more are forgotten together
 _SIZE: Final = Struct(">Q")
 _TAG: Final = Struct(">QB")
 _NOT_YET: Final = -1
@@ -55,8 +55,7 @@ class Assembler:
         self.frame_max = frame_max
         self._rest = b""  # the beginning of a frame, or of a delivery, that has not come whole
         self._contents: dict[int, _Content] = {}
-        self._names: dict[bytes, tuple[str, str]] = {}
-        self._tags: dict[bytes, str] = {}
+        self._names: dict[bytes, tuple[str, str, str]] = {}  # consumer tag, exchange and routing key, as on the wire
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that are complete now. Raises AmqpError: the bytes are no frames, a frame does not decode, or does
@@ -141,19 +140,14 @@ class Assembler:
     def _decode(self, data: bytes, start: int, stop: int) -> Deliver:
         """The method in a payload that is a `basic.deliver`."""
         at = start + 5 + data[start + 4]
-        tag = self._tags.get(data[start + 4 : at])
-        names = self._names.get(data[at + 9 : stop])
-        if tag is None or names is None:
-            return self._decode_new(data[start:stop], at - start)
-        delivery_tag, bits = _TAG.unpack_from(data, at)
-        return _new(Deliver, (tag, delivery_tag, bits & 1 != 0, *names))
-
-    def _decode_new(self, payload: bytes, at: int) -> Deliver:
-        method = decode_hot(payload)
+        block = data[start + 4 : at] + data[at + 9 : stop]
+        names = self._names.get(block)
+        if names is not None:
+            delivery_tag, bits = _TAG.unpack_from(data, at)
+            return _new(Deliver, (names[0], delivery_tag, bits & 1 != 0, names[1], names[2]))
+        method = decode_hot(data[start:stop])
         assert isinstance(method, Deliver)
-        if len(self._tags) >= _MOST_NAMES or len(self._names) >= _MOST_NAMES:
-            self._tags.clear()
+        if len(self._names) >= _MOST_NAMES:
             self._names.clear()
-        self._tags[payload[4:at]] = method.consumer_tag
-        self._names[payload[at + 9 :]] = (method.exchange, method.routing_key)
+        self._names[block] = method.consumer_tag, method.exchange, method.routing_key
         return method

@@ -221,7 +221,8 @@ class DirectLink:
 
     def returned(self, number: int, code: int, content: amqp.Content) -> None:
         names, properties, body = content
-        self._events.append(Event(number, wire.Return(code, wire.REPLY_NAMES[code], *_names(names)), properties, body))
+        method = wire.Return(code, wire.REPLY_NAMES[code], *_names(names))
+        self._events.append(Event(number, method, properties, body))
 
     def confirm(self, confirms: amqp.Confirms) -> None:
         self._events += [Event(confirms.number, each) for each in confirms.take()]
