@@ -37,8 +37,7 @@ from ._base.states import ChannelStatistics, ConnectionStatistics
 from ._channel.channel import Channel, QueueDeclared
 from ._channel.consumers import Inbox
 from ._channel.publishing import Confirm
-from ._connection.connect import async_connect, connect
-from ._connection.connection import Connection
+from ._connection.connection import Connection, async_connect, connect
 
 _one_line_each("multiqueue.client")
 

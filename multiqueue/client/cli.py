@@ -22,7 +22,7 @@ from ._base.message import Message, Returned
 from ._channel.channel import Channel
 from ._channel.consumers import Inbox
 from ._channel.publishing import Confirm
-from ._connection.connect import connect
+from ._connection.connection import connect
 from ._output import Output, forget_output, output_to
 
 DEFAULT_URL = "amqp://guest:guest@localhost:5672/%2F"

@@ -1,4 +1,4 @@
-"""A connection: channels over a link, from the first handshake to the end, links that are lost in between included.
+"""A connection: from an address, or a broker of this process, over one link after the other, to its end.
 
 State       `_lock` guards all fields that change. States are those of `states`.
 Lock order  `_lock` -> the lock of the pool's multi-queue, when a channel is made. Otherwise not
@@ -9,24 +9,31 @@ Who runs    `arrived` and `lost` on the reader thread; `_recover`, `_restore` an
 Membership  A channel leaves `_channels` when it has finished. Its number is used again, the lowest first.
 Recovery    The order, and what is published again, is promise 9 of docs/design/client.md. What cannot be restored is
             logged and costs nothing else. A link that is lost meanwhile begins it anew.
+At exit     A connection that is still open when the program ends is closed then: docs/decisions/0877-closed-at-exit.md.
+            `close_all` runs where `atexit` does: on the main thread, after threads that are no daemons have ended, and
+            before the daemon threads of the connections are stopped. `_open_lock` guards `_open`; a leaf.
 Source      AutorecoveringConnection of RabbitMQ's Java client, for recovery.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import heapq
 import logging
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 from pamqp import commands
 
 from ...amqp.wire import shortened
 from .._base.errors import ClientError, ConnectionClosed, ConnectionInterrupted, TooManyChannels
-from .._base.settings import Settings
+from .._base.settings import Settings, parse_address, settings_for
 from .._base.states import ENDING, ConnectionStatistics, Happening, State, after
 from .._channel.channel import Channel
 from .._channel.consumers import Consumers
@@ -35,6 +42,7 @@ from .._channel.recorded_topology import Declaration, RecordedTopology
 from .._dispatch.buffers import ReceiveBuffer
 from .._dispatch.work_pool import Callbacks
 from .._link.link import Event, Link, Listener
+from .._link.wire_link import open_wire
 
 _log = logging.getLogger("multiqueue.client")
 
@@ -428,3 +436,61 @@ class Connection(Closing):
 
     def __repr__(self) -> str:
         return f"<connection {self.name!r}>"
+
+
+def connect(target: str | Iterable[str] | Any, **options: Any) -> Connection:
+    """A connection to a broker, open.
+
+        with connect("amqp://guest:guest@localhost:5672/%2F") as connection, connection.channel() as channel:
+            channel.publish(b"one tea", routing_key="orders")
+
+    `target` is an address, a list of addresses of one cluster, or a `multiqueue.broker` broker or virtual host of this
+    process. `options` are the fields of `Settings`. Blocks until a server agreed; each host is tried once. A connection
+    that is open when the program ends is closed then.
+
+    Raises:
+        BadAddress: the address or an option does not fit.
+        ConnectionFailed: no host agreed.
+        TypeError: there is no such option.
+    """
+    if hasattr(target, "declare_queue"):
+        settings = replace(settings_for(None, options), recover=False)  # a broker that was closed stays closed
+        from .._link.direct_link import DirectLink  # here, because it loads the broker's side of a channel
+
+        host: Any = target.virtual_host() if hasattr(target, "virtual_host") else target
+        made = Connection(lambda listener: DirectLink(host, settings, listener), settings)
+    else:
+        address = parse_address(target)
+        settings = settings_for(address, options)
+        made = Connection(lambda listener: open_wire(address, settings, listener), settings)
+    made.open()
+    with _open_lock:
+        _open[made] = os.getpid()
+    return made
+
+
+async def async_connect(target: str | Iterable[str] | Any, **options: Any) -> Connection:
+    """`connect()` for a coroutine. `async with` closes the connection; see `Channel` for what can be awaited."""
+    return await asyncio.to_thread(connect, target, **options)
+
+
+_open_lock = threading.Lock()
+_open: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()  # with the process that made it
+
+
+def close_all() -> None:
+    with _open_lock:
+        mine = [connection for connection, process in _open.items() if process == os.getpid()]
+    for connection in mine:
+        connection.close("the program has ended")
+
+
+def _forked() -> None:
+    """The lock may have been held by a thread that the child does not have."""
+    global _open_lock
+    _open_lock = threading.Lock()
+
+
+atexit.register(close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
