@@ -11,16 +11,16 @@ from typing import Any
 
 from multiqueue.client import _output as _output
 from multiqueue.client._base.settings import settings_for as settings_for
-from multiqueue.client._base.states import TABLE as TABLE
-from multiqueue.client._base.states import Happening as Happening
-from multiqueue.client._base.states import IllegalHappening as IllegalHappening
-from multiqueue.client._base.states import State as State
-from multiqueue.client._base.states import after as after
+from multiqueue.client._channel.consumers import DeliveryTags as DeliveryTags
+from multiqueue.client._channel.lifecycle import TABLE as TABLE
+from multiqueue.client._channel.lifecycle import Happening as Happening
+from multiqueue.client._channel.lifecycle import IllegalHappening as IllegalHappening
+from multiqueue.client._channel.lifecycle import State as State
+from multiqueue.client._channel.lifecycle import after as after
 from multiqueue.client._channel.publishing import Publication as Publication
 from multiqueue.client._channel.publishing import Unconfirmed as Unconfirmed
 from multiqueue.client._channel.recorded_topology import Declaration as Declaration
 from multiqueue.client._channel.recorded_topology import RecordedTopology as RecordedTopology
-from multiqueue.client._channel.settlements import DeliveryTags as DeliveryTags
 from multiqueue.client._dispatch.buffers import Outbox as Outbox
 from multiqueue.client._dispatch.buffers import ReceiveBuffer as ReceiveBuffer
 from multiqueue.client._dispatch.work_pool import TURNS, Lane, Work, WorkPool

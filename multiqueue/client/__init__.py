@@ -33,9 +33,9 @@ from ._base.errors import (
 )
 from ._base.message import Message, Returned
 from ._base.settings import Address, Settings, parse_address
-from ._base.states import ChannelStatistics, ConnectionStatistics
 from ._channel.channel import Channel, QueueDeclared
 from ._channel.consumers import Inbox
+from ._channel.lifecycle import ChannelStatistics, ConnectionStatistics
 from ._channel.publishing import Confirm
 from ._connection.connection import Connection, async_connect, connect
 

@@ -152,7 +152,9 @@ def _properties(properties: Iterable[str], headers: Iterable[str], persistent: b
         if name == "headers" or name not in Properties.__annotations__:
             known = ", ".join(name for name in Properties.__annotations__ if name != "headers")
             raise click.UsageError(f"--property {name}: there is none of this name; {known}")
-        found[name] = _whole(name, value) if name in ("delivery_mode", "priority", "timestamp") else value
+        if name in ("delivery_mode", "priority", "timestamp") and not value.isdecimal():
+            raise click.UsageError(f"--property {name}={value}: a whole number is needed")
+        found[name] = int(value) if name in ("delivery_mode", "priority", "timestamp") else value
     if headers:
         found["headers"] = dict(map(_pair, headers))
     if persistent:
@@ -165,12 +167,6 @@ def _pair(text: str) -> tuple[str, str]:
     if not equals:
         raise click.UsageError(f"{text!r} is no NAME=VALUE")
     return name, value
-
-
-def _whole(name: str, value: str) -> int:
-    if not value.isdecimal():
-        raise click.UsageError(f"--property {name}={value}: a whole number is needed")
-    return int(value)
 
 
 def _broken_off(error: Exception) -> BrokenOff:

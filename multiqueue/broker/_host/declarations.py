@@ -361,12 +361,6 @@ class Declarations:
         )
 
 
-def predeclare(topology: Topology) -> None:
-    """Add the exchanges that every virtual host has."""
-    for exchange, type in PREDECLARED.items():
-        topology.add_exchange(Exchange(exchange, type, durable=True, internal=exchange == TRACE_EXCHANGE))
-
-
 def _check_new_name(kind: str, name: str) -> None:
     _refuse_reserved(kind, name)
     size = len(name.encode())

@@ -38,6 +38,9 @@ _SHARE: Final = 1 / 16  # of the memory limit: as much at most
 _ENQUEUED: Final = PutOutcome.ENQUEUED
 
 
+Outcomes = list[tuple[BrokerQueue, PutOutcome]]
+
+
 class Published(NamedTuple):
     """How many queues have the message, and which of them ask the producer to wait for room.
 
@@ -113,20 +116,14 @@ class Publishing:
         return self.topology.sole_queue(messages[0])
 
     def put_on(
-        self,
-        queues: list[BrokerQueue],
-        message: Message,
-        *,
-        mandatory: bool = False,
-        immediate: bool = False,
-        wait: bool = False,
+        self, queues: list[BrokerQueue], message: Message, mandatory: bool, immediate: bool = False, wait: bool = False
     ) -> Published:
         """The second half of `publish`, on the queues to which the first one led."""
         body = message.body
         if type(body) is not bytes or len(body) > self.memory.largest_body:  # `size`, written out: 2 % of a publish
             self.check_size(queues, message)
         accepted, commit = 0, None
-        outcomes: list[tuple[BrokerQueue, PutOutcome]] = []
+        outcomes: Outcomes = []
         if self.journal is not None and message.persistent:
             # Durable queues get it in one commit; the others when that is under way.
             submission = Submission(self.journal)
@@ -151,12 +148,7 @@ class Publishing:
             self.memory.check_size(message.size, queues[0].label)
 
     def account_for(
-        self,
-        message: Message,
-        accepted: int,
-        outcomes: list[tuple[BrokerQueue, PutOutcome]],
-        mandatory: bool,
-        commit: Commit | None = None,
+        self, message: Message, accepted: int, outcomes: Outcomes, mandatory: bool, commit: Commit | None = None
     ) -> Published:
         """The result of a put: `accepted` queues have it, and those that `outcomes` says. Raises as `publish`."""
         throttled: list[BrokerQueue] = []

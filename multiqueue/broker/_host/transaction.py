@@ -18,16 +18,14 @@ from functools import partial
 from typing import Self
 
 from .._base.errors import MessageRefused, Unroutable
-from .._base.message import DeadLetterReason, Message, PutOutcome
+from .._base.message import DeadLetterReason, Message
 from .._delivery.received import Disposition, Received, Settler
 from .._durable.batch import Submission
 from .._queue.entry import Entry, IllegalStep
 from .._queue.queue import BrokerQueue
 from .dead_letters import DeadLetterRouting
 from .life import Life
-from .publishing import Publishing
-
-_Outcomes = list[tuple["BrokerQueue", PutOutcome]]
+from .publishing import Outcomes, Publishing
 
 
 @dataclass(eq=False, repr=False)
@@ -99,7 +97,7 @@ class Transaction:
                 ExceptionGroup, in the order of publishing.
         """
         self._life.check()
-        outcomes: list[tuple[Message, _Outcomes, bool]] = []
+        outcomes: list[tuple[Message, Outcomes, bool]] = []
         journal = self._life.journal
         with ExitStack() as unlocking:
             self._make_sure_of_deliveries(unlocking)
@@ -169,12 +167,12 @@ class Transaction:
         for each in received:
             self._settled.setdefault((each.holder, how), {})[each.entry] = each
 
-    def _fill(self, submission: Submission, outcomes: list[tuple[Message, _Outcomes, bool]]) -> list[Entry]:
+    def _fill(self, submission: Submission, outcomes: list[tuple[Message, Outcomes, bool]]) -> list[Entry]:
         """Everything goes into one submission; returns the entries that it deletes."""
         stored: list[Entry] = []
         try:
             for message, queues, mandatory in self._published:
-                reached: _Outcomes = []
+                reached: Outcomes = []
                 outcomes.append((message, reached, mandatory))
                 for queue in queues:
                     if queue.is_stored:
@@ -221,5 +219,5 @@ def _unlock(delivery: Received) -> None:
         delivery.entry.queue.unlock(delivery.entry, delivery.consumer)
 
 
-def _put(queue: BrokerQueue, message: Message, reached: _Outcomes) -> None:
+def _put(queue: BrokerQueue, message: Message, reached: Outcomes) -> None:
     reached.append((queue, queue.put(message)))

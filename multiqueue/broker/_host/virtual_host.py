@@ -32,7 +32,7 @@ from .._queue.queue import BrokerQueue
 from .._routing.exchange import Binding, Exchange, ExchangeStatistics
 from .._routing.topology import DeclaredQueue, Topology
 from .dead_letters import DeadLetterRouting
-from .declarations import predeclare
+from .declarations import PREDECLARED, TRACE_EXCHANGE
 from .life import Life, VirtualHostPast
 from .publishing import Published, Publisher, Publishing, Tell
 from .verbs import HostParts, Receiving, Verbs
@@ -86,13 +86,13 @@ class VirtualHost(Verbs):
         memory_limit: int = MEMORY_LIMIT,
     ) -> None:
         self.name: Final = name
-        self._store = store
         self._memory = MemoryManager(memory_limit, name=name)
         self._journal = None
         if store is not None:
             self._journal = Journal(store, self._memory, clock=clock, wall_clock=wall_clock)
         topology = Topology(name) if self._journal is None else StoredTopology(name, self._journal)
-        predeclare(topology)
+        for exchange, type in PREDECLARED.items():
+            topology.add_exchange(Exchange(exchange, type, durable=True, internal=exchange == TRACE_EXCHANGE))
         life = Life(name, self._journal)
         self._dead_letters = DeadLetterRouting(topology, life, wall_clock)
         self._receiving = Receiving()
@@ -159,7 +159,7 @@ class VirtualHost(Verbs):
     @property
     def store(self) -> MessageStore | None:
         """The store that keeps this virtual host, None when it lives in memory."""
-        return self._store
+        return None if self._journal is None else self._journal.store
 
     def check_open(self) -> None:
         """Return when the virtual host can be used.

@@ -1,1 +1,1 @@
-"""All that every other part of the client may know: errors, settings, states, addresses, messages."""
+"""All that every other part of the client may know: errors, settings, addresses, messages."""

@@ -24,15 +24,13 @@ from ...amqp.wire import Ack, Deliver, GetOk, Nack, Properties, Reject, Return, 
 from .._base.errors import ChannelClosed, UnknownDelivery
 from .._base.message import Message, Returned
 from .._base.settings import Settings
-from .._base.states import ENDING, ChannelStatistics, Happening, State
 from .._dispatch.buffers import ReceiveBuffer
 from .._dispatch.work_pool import Callbacks
 from .._link.link import Event, Link
-from .consumers import Consumer, ConsumerRequest, Consumers, Inbox, MessageCallback
-from .lifecycle import Closing, Lifecycle
+from .consumers import Consumer, ConsumerRequest, Consumers, DeliveryTags, Inbox, MessageCallback
+from .lifecycle import ENDING, ChannelStatistics, Closing, Happening, Lifecycle, State
 from .publishing import Confirm, Publication, Publishing, encoded
 from .recorded_topology import RecordedTopology
-from .settlements import DeliveryTags
 
 _log = logging.getLogger("multiqueue.client")
 

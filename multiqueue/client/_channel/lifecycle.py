@@ -1,5 +1,7 @@
-"""The state of a channel, the link it uses now, the call that is under way, and the lock that all its parts share.
+"""The states of connections and channels; what a channel's parts share: its state, link, call under way, and lock.
 
+Table       An event that is not in a state's row is illegal there: `after` raises and nothing has changed.
+            docs/design/client.md shows it.
 State       `lock` guards all fields, and those that the other parts of the channel say it guards. `_turn` is held by
             the thread whose call is under way. The result and the error of a call are written before its gate is
             released, and read after the caller has passed the gate.
@@ -22,18 +24,84 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cache
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from pamqp import commands
 
 from ...amqp.wire import GetOk
 from .._base.errors import CallTimeout, ChannelClosed, ConnectionClosed, ConnectionInterrupted
-from .._base.states import ENDING, Happening, State, after
 from .._dispatch.buffers import ReceiveBuffer
 from .._link.link import Event, Link
 
 _log = logging.getLogger("multiqueue.client")
+
+
+class State(Enum):
+    OPENING = "opening"
+    OPEN = "open"
+    INTERRUPTED = "interrupted"  # the connection is lost; recovery is under way
+    CLOSING = "closing"  # we asked for the end and wait for the answer
+    CLOSED = "closed"
+
+
+class Happening(Enum):
+    OPENED = "opened"  # the server has agreed, at first or again
+    LOST = "lost"  # the socket is gone, and we go on
+    CLOSE = "close"  # we ask for the end
+    ENDED = "ended"  # the answer came, the server ended it, or nothing can be hoped for
+
+
+_AT_ANY_TIME: Final = {Happening.CLOSE: State.CLOSING, Happening.ENDED: State.CLOSED}
+
+TABLE: Final[dict[State, dict[Happening, State]]] = {
+    State.OPENING: {**_AT_ANY_TIME, Happening.OPENED: State.OPEN, Happening.LOST: State.CLOSED},
+    State.OPEN: {**_AT_ANY_TIME, Happening.LOST: State.INTERRUPTED},
+    State.INTERRUPTED: {**_AT_ANY_TIME, Happening.OPENED: State.OPEN, Happening.LOST: State.INTERRUPTED},
+    State.CLOSING: {**_AT_ANY_TIME, Happening.LOST: State.CLOSED},
+    State.CLOSED: dict.fromkeys((Happening.LOST, Happening.CLOSE, Happening.ENDED), State.CLOSED),
+}
+
+ENDING: Final[tuple[State, ...]] = (State.CLOSING, State.CLOSED)  # nothing new may be begun
+
+
+class IllegalHappening(AssertionError):
+    """A defect of ours: an event in a state whose row does not have it."""
+
+
+def after(state: State, happening: Happening) -> State:
+    """The state that follows. Raises IllegalHappening: the table has no such step."""
+    try:
+        return TABLE[state][happening]
+    except KeyError:
+        raise IllegalHappening(f"{happening.value} while {state.value}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelStatistics:
+    """One channel, at one moment. Times are seconds."""
+
+    number: int
+    state: str
+    consumers: int
+    queued: int  # deliveries that no callback has begun with
+    running_for: float | None  # how long the present callback has been running; None when none is
+    unacked: int  # deliveries that are not settled, those that wait included
+    unconfirmed: int
+    blocked_for: float | None  # how long the server has not let us publish; None when it does
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionStatistics:
+    """One connection and its channels."""
+
+    name: str
+    state: str
+    channels: tuple[ChannelStatistics, ...]
+    buffered_bytes: int
+    is_reading: bool  # False while the buffer is full
+    recoveries: int
 
 
 class Closing(ABC):

@@ -23,10 +23,9 @@ from pamqp import commands
 
 from ...amqp.wire import NO_PROPERTIES, Ack, encode_properties
 from .._base.errors import ConfirmTimeout, Nacked, PublishTimeout
-from .._base.states import State
 from .._dispatch.buffers import ReceiveBuffer
 from .._link.link import Event, Link
-from .lifecycle import Lifecycle
+from .lifecycle import Lifecycle, State
 
 Dispatch = Callable[[Callable[[Any], object], Any], None]
 

@@ -34,10 +34,9 @@ from pamqp import commands
 from ...amqp.wire import shortened
 from .._base.errors import ClientError, ConnectionClosed, ConnectionInterrupted, TooManyChannels
 from .._base.settings import Settings, parse_address, settings_for
-from .._base.states import ENDING, ConnectionStatistics, Happening, State, after
 from .._channel.channel import Channel
 from .._channel.consumers import Consumers
-from .._channel.lifecycle import Closing
+from .._channel.lifecycle import ENDING, Closing, ConnectionStatistics, Happening, State, after
 from .._channel.recorded_topology import Declaration, RecordedTopology
 from .._dispatch.buffers import ReceiveBuffer
 from .._dispatch.work_pool import Callbacks
