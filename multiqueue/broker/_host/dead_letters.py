@@ -6,7 +6,6 @@ Record      RabbitMQ's `x-death` header: one table per queue and reason, the lat
             the ends of the story. "Dead letters" in docs/design/broker-front.md has the keys that it goes to.
 Promise     A dead letter goes on until it is lost or would go round for ever; what became of each is counted. Of a
             durable queue it goes on in the commit that deletes it there.
-State       `_lock`, a leaf, guards the two counters.
 Who runs    The thread that caused it, under no lock.
 """
 
@@ -14,9 +13,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
@@ -109,14 +107,6 @@ class DeadLetterRouting:
     _topology: Topology
     _life: Life
     _wall_clock: Callable[[], float]
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _routed: int = 0
-    _lost: int = 0
-
-    def counts(self) -> tuple[int, int]:
-        """How many dead letters a queue has, and how many no queue."""
-        with self._lock:
-            return self._routed, self._lost
 
     def send(self, queue: BrokerQueue, message: Message, reason: DeadLetterReason) -> None:
         """Send a dead letter on. Called by the queue it left, on any thread, under no lock."""
@@ -158,11 +148,7 @@ class DeadLetterRouting:
             else:
                 submission.then(partial(target.put, letter))
                 reached += not target.is_deleted
-        with self._lock:
-            if reached:
-                self._routed += 1
-            else:
-                self._lost += 1
+        self._life.past.dead_letter(is_lost=not reached)
 
     def _put_letter(self, submission: Submission, target: BrokerQueue, letter: Message) -> bool:
         """False when the target has no room for it, or its store cannot keep what was in memory so far."""

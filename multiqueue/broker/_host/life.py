@@ -1,6 +1,7 @@
 """Whether a virtual host still takes anything: its parts ask, `VirtualHost.close` says no, once. And its past.
 
-State       `Past._lock` guards the figures. It is a leaf, and is held for a moment when a queue is declared or deleted.
+State       `Past._lock` guards the figures. It is a leaf, and is held for a moment when a queue is declared or deleted,
+            and when a dead letter has gone on.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class Past:
     def __init__(self) -> None:
         self._lock = threading.Lock()  # looked up now, so that tests can put another one in its place
         self._figures: Counter[str] = Counter()
+        self._dead_letters = [0, 0]  # that a queue has, and that no queue has
 
     def declared(self, *, is_new: bool) -> None:
         with self._lock:
@@ -54,6 +56,15 @@ class Past:
     def deleted(self, queue: QueueStatistics) -> None:
         with self._lock:
             self._figures.update({name: getattr(queue, name) for name in _OF_QUEUES}, queues_deleted=1)
+
+    def dead_letter(self, *, is_lost: bool) -> None:
+        with self._lock:
+            self._dead_letters[is_lost] += 1
+
+    def dead_letters(self) -> tuple[int, int]:
+        """How many dead letters a queue has, and how many no queue."""
+        with self._lock:
+            return self._dead_letters[False], self._dead_letters[True]
 
     def figures(self, *, received: int, unroutable: int) -> VirtualHostPast:
         """All of it, at this moment; with what deleted exchanges have received, and could not route."""

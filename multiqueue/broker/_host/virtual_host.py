@@ -238,7 +238,7 @@ class VirtualHost(Verbs):
         """Every queue and exchange in figures; each queue at a moment of its own."""
         queues = {each.name: each.queue.statistics() for each in self._topology.queues()}
         exchanges = {each.name: each for each in self._topology.exchange_statistics()}
-        return VirtualHostStatistics(queues, exchanges, *self._dead_letters.counts())
+        return VirtualHostStatistics(queues, exchanges, *self._life.past.dead_letters())
 
     def past(self) -> VirtualHostPast:
         """How many queues came and went, and what was counted of those that are gone."""

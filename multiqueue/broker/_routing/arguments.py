@@ -149,31 +149,21 @@ def queue_settings(
     Raises:
         PreconditionFailed: a value does not fit its argument, or two arguments contradict each other.
     """
-    found: dict[str, object] = {}
-    alerts: dict[str, object] = {}
+    found: dict[str, object] = {"durable": durable, "exclusive": exclusive, "auto_delete": auto_delete}
     given_by: dict[str, str] = {}
     for name, (setting, convert) in _ARGUMENTS.items():
-        if name not in arguments:
-            continue
         value = _given(queue, arguments, name, convert)
-        if not setting:
+        if not setting or name not in arguments:
             continue
         if setting in given_by:
             raise PreconditionFailed(f"args '{given_by[setting]}' and '{name}' for {queue} set the same thing")
         given_by[setting] = name
-        if setting.startswith("alerts."):
-            alerts[setting.removeprefix("alerts.")] = value
-        else:
-            found[setting] = value
+        found[setting] = value
     _derive(queue, arguments, found)
+    alerts = {each.removeprefix("alerts."): found.pop(each) for each in given_by if each.startswith("alerts.")}
     try:
-        return QueueSettings(
-            durable=durable,
-            exclusive=exclusive,
-            auto_delete=auto_delete,
-            alerts=AlertThresholds(**alerts) if alerts else None,  # type: ignore[arg-type]
-            **found,  # type: ignore[arg-type]
-        )
+        thresholds = AlertThresholds(**alerts) if alerts else None  # type: ignore[arg-type]
+        return QueueSettings(**found, alerts=thresholds)  # type: ignore[arg-type]
     except ValueError as error:
         raise PreconditionFailed(f"invalid args for {queue}: {error}") from error
 

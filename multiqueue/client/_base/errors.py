@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import MultiQueueError
-from .message import MessageChannel
+from .message import Message, MessageChannel
 
 _log = logging.getLogger("multiqueue.client")
 
@@ -112,9 +112,8 @@ def log_failure(failure: CallbackFailure) -> None:
 def requeue_message(failure: CallbackFailure) -> None:
     """Log, give the message back to its queue, and go on. A message that always fails comes again and again."""
     _log_error("%s; giving the message back", failure)
-    nack = getattr(failure.argument, "nack", None)
-    if nack is not None and not getattr(failure.argument, "is_settled", True):
-        nack(requeue=True)
+    if isinstance(failure.argument, Message) and not failure.argument.is_settled:
+        failure.argument.nack(requeue=True)
 
 
 def _log_error(text: str, failure: CallbackFailure) -> None:

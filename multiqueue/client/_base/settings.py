@@ -160,10 +160,7 @@ def settings_for(address: Address | None, options: Mapping[str, Any]) -> Setting
             asked[name] = type(getattr(Settings(), name))(text)  # as its default: a text, a whole number, seconds
         except ValueError:
             raise BadAddress(f"{name}={text} in the address is no number") from None
-    return _checked(replace(Settings(), **asked | dict(options)))
-
-
-def _checked(settings: Settings) -> Settings:
+    settings = replace(Settings(), **asked | dict(options))
     for each in fields(Settings):
         least, value = each.metadata.get("least"), getattr(settings, each.name)
         if least is not None and value is not None and value < least:

@@ -315,7 +315,7 @@ class Channel(Closing):
 
     def basic_cancel(self, consumer_tag: str) -> None:
         """End a consumer. What it has received stays unsettled; its callbacks that wait still run."""
-        self.consumers.cancel(consumer_tag)
+        self.call(commands.Basic.Cancel, consumer_tag=consumer_tag)
 
     def basic_get(self, queue: str, *, auto_ack: bool = False) -> Message | None:
         """The first ready message of the queue, or None at once when there is none."""

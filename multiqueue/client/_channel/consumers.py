@@ -287,9 +287,6 @@ class Consumers:
         request = request._replace(queue=self._current_name(request.queue))
         self._life.call(commands.Basic.Consume, request._asdict(), link=link)
 
-    def cancel(self, consumer_tag: str) -> None:
-        self._life.call(commands.Basic.Cancel, {"consumer_tag": consumer_tag})
-
     def cancel_inbox(self, inbox: Inbox) -> None:
         tag = inbox.request.consumer_tag
         with self._life.lock:
@@ -298,7 +295,7 @@ class Consumers:
                 del self._consumers[tag]  # recovery will not start it again
                 is_here = False
         if is_here:
-            self.cancel(tag)
+            self._life.call(commands.Basic.Cancel, {"consumer_tag": tag})
 
     def take_locked(self) -> list[Consumer | Inbox]:
         consumers, self._consumers = list(self._consumers.values()), {}

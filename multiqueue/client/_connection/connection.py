@@ -122,17 +122,15 @@ class Connection(Closing):
     def _new_channel(self, link: Link | None = None) -> tuple[Channel, Link]:
         with self._lock:
             link = link or self._open_link_locked()
-            number = self._take_number_locked(link.channel_max)
+            if not self._numbers:
+                if self._next_number > link.channel_max:
+                    most = f"{link.channel_max} channels, as many as the server allows"
+                    raise TooManyChannels(f"{self!r} has {most}; close one")
+                self._numbers.append(self._next_number)
+                self._next_number += 1
+            number = heapq.heappop(self._numbers)
             channel = self._channels[number] = Channel(self, number)
         return channel, link
-
-    def _take_number_locked(self, most: int) -> int:
-        if self._numbers:
-            return heapq.heappop(self._numbers)
-        if self._next_number > most:
-            raise TooManyChannels(f"{self!r} has {most} channels, as many as the server allows; close one")
-        self._next_number += 1
-        return self._next_number - 1
 
     def forget_channel(self, channel: Channel) -> None:
         """It has finished; its number is free."""
