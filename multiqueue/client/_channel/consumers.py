@@ -326,7 +326,7 @@ class Consumers:
             _log.debug("%s: delivery %d for %r, which is no consumer any more", self._life.label, tag, consumer_tag)
             return
         self._receive_buffer.hold(len(body))
-        if isinstance(consumer, Inbox):
+        if not isinstance(consumer, Consumer):
             consumer.accept(message)
 
     def cancel_answered(self, event: Event) -> None:

@@ -94,7 +94,7 @@ class DirectLink:
         return self._outbox.append(*prepared)
 
     def settle(self, number: int, settled: wire.Settlement) -> None:
-        self.post(self._step, number, _BASIC, amqp.Session.settle, settled)
+        self._outbox.append(partial(self._step, number, _BASIC, amqp.Session.settle, settled), 0)
 
     @property
     def is_full(self) -> bool:
