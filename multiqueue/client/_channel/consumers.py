@@ -2,7 +2,7 @@
 
 Promise     A consumer is registered before its first delivery can come: its tag is ours, not the server's. A delivery
             has its tag before any thread can settle it. `ended` is called once for each, after its last delivery.
-State       The channel's lock guards the tags, `_consumers`, `queued` and `_batch`, which the lane does not have yet;
+State       The channel's lock guards the tags, `_consumers`, `queued` and `_batch`, what the lane does not have yet;
             the channel is in `to_flush` while there are any. The lane is put to with the lock held, so that the end of
             a consumer comes behind its deliveries. The thread that runs a callback writes `running_since`.
 Who runs    `delivered`, `cancelled`, `cancel_answered`, `accept`, `ended` and `flush` on the reader thread, which never

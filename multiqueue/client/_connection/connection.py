@@ -292,8 +292,8 @@ class Connection(Closing):
                 if isinstance(error, ConnectionClosed):
                     raise error
                 self._log.error("%r: could not restore %s: %s", self, declaration, error)
-            for channel in scratch:
-                channel.close()
+            if scratch:
+                scratch[-1].close()
         finally:
             for channel in scratch:
                 channel.finish(None)  # no other thread ends one whose link is gone
