@@ -87,11 +87,11 @@ def _joins_at_the_end(original: Any) -> Any:
 
 
 def _appends_to_open_tail(original: Any) -> Any:
-    def arrive(self: Paging, area: Any, position: int, *args: Any, **options: Any) -> bool:
+    def arrive(self: Paging, area: Any, position: int, *args: Any, **options: Any) -> None:
         for target in area.lists:
             if not target.selective:
                 target.scans[position >> 48] = area.last[position >> 48]
-        return bool(original(self, area, position, *args, **options))
+        original(self, area, position, *args, **options)
 
     return arrive
 

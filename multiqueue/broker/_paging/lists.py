@@ -213,11 +213,10 @@ class Paging(PagingBudget):
         *,
         backed: bool = True,
         seen_by: Container[TargetList] = (),
-    ) -> bool:
+    ) -> None:
         """A message has come to stand behind everything of its level; browsers that have `seen_by` do not see it again.
 
-        `backed`: the store has it. Otherwise it stays in memory until it has. False when no list refers to it and it is
-        not in memory, so that the payload can be forgotten at once.
+        `backed`: the store has it. Otherwise it stays in memory until it has.
         """
         level = position >> LEVEL_SHIFT
         previous, tail = area.last[level], area.tail
@@ -242,10 +241,9 @@ class Paging(PagingBudget):
             slot = slot or self.new_slot(area, position, cost)
             self.insert(target, slot, payload)
         if slot is None:
-            slot = self._offer_to_head(area, position, cost, payload, tail)
+            self._offer_to_head(area, position, cost, payload, tail)
         elif position > tail and area.head_end >= tail:
             area.head_end = position  # named by a list, or in memory until the store has it
-        return slot is not None and slot.payload is not None
 
     def arrive_taken(
         self, area: Area, position: int, cost: int, payload: object, share: Share | None, *, backed: bool
@@ -255,16 +253,14 @@ class Paging(PagingBudget):
         self.arrive(area, position, cost, payload, backed=backed, seen_by=area.lists)
         self._dispatch(area, position, cost, payload, share)
 
-    def _offer_to_head(self, area: Area, position: int, cost: int, payload: object, tail: int) -> Slot | None:
+    def _offer_to_head(self, area: Area, position: int, cost: int, payload: object, tail: int) -> None:
         if area.head_end < tail and position > area.head_end:
-            return None
+            return
         if self.free < cost:
             self.end_head(area, position)
-            return None
+            return
         area.head_end = max(area.head_end, position)
-        slot = self.new_slot(area, position, cost)
-        self.place(slot, payload)
-        return slot
+        self.place(self.new_slot(area, position, cost), payload)
 
     def backed(self, area: Area, position: int) -> bool:
         """The store has it now; False when the message is gone."""
@@ -410,18 +406,13 @@ class Paging(PagingBudget):
         slot.lists += 1
         self.charge(Account.ENTRIES, self.entry_bytes)
         fits = not target.direct or target.direct_bytes + slot.cost <= self.high_water
-        if position > target.mark or (position == target.entries.before(target.mark) and not fits):
-            self._insert_reference(target, slot, payload)
-        elif self._keep(slot, payload, first=target.hungry and not target.direct):
+        is_beyond = position > target.mark or (position == target.entries.before(target.mark) and not fits)
+        if not is_beyond and self._keep(slot, payload, first=target.hungry and not target.direct):
             self.refer(target, slot)
             while target.direct > 1 and target.direct_bytes > self.high_water:
                 self.demote_last(target)
-        else:
-            self._lower_mark(target, position)
-            self._insert_reference(target, slot, payload)
-
-    def _insert_reference(self, target: TargetList, slot: Slot, payload: object | None) -> None:
-        target.mark = min(target.mark, slot.position)
+            return
+        self._lower_mark(target, position)
         self._keep(slot, payload, pending=True)
         self.recharge(slot)
         self.want(target)
