@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from broker_durable_support import holding
+from broker_parts_support import spill
 from paging_outgrown_support import LIMIT, drain, pages
 
 from multiqueue.broker import BrokerQueue, Message, VirtualHost
@@ -154,3 +155,24 @@ def test_a_look_puts_paging_off_and_holds_no_publisher_back(host: VirtualHost) -
     _fill(host, range(20, 30))
     assert pages(queue)
     assert drain(host, 30) == list(range(30))
+
+
+def test_what_was_not_encoded_when_it_was_interrupted_is_written_out_later(
+    host: VirtualHost, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of the batch counts as on its way to the store: the next attempt writes all of it."""
+    queue = host.declare_queue("q")
+    _fill(host, range(3), persistent=False)
+
+    def interrupted(*args: object) -> bytes:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(spill, "encode_message", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            queue.state.limit.page_out()
+    assert pages(queue)
+    queue._pager.catch_up()  # type: ignore[union-attr]
+    host.wait_for_commits()
+    assert sum(level.messages for level in store.levels()) == 3
+    assert drain(host, 3) == [0, 1, 2]

@@ -147,6 +147,35 @@ def test_a_get_that_finds_no_room_has_woken_a_loader_for_what_others_gave() -> N
     _explore(scenario)
 
 
+def test_a_caller_that_is_interrupted_leaves_the_consumers_of_other_lists_to_the_next() -> None:
+    """1. A get is to tell the consumers of two lists.  2. A signal's handler raises in the first.  3. The next caller
+    tells those of the second."""
+    memory = Unmanned(LIMIT)
+    told: list[TargetList] = []
+
+    class Teller:
+        number = 0
+
+        def feed(self, target: TargetList) -> None:
+            with memory as paging:
+                paging.served.pop(target, None)
+            told.append(target)
+            if len(told) == 1:
+                raise KeyboardInterrupt
+
+    targets = []
+    for name in ("one", "two"):
+        area = Area(name)
+        memory.open_area(area, Teller())  # type: ignore[arg-type]  # what telling needs of a reader
+        targets.append(memory.paging.join(area, "a consumer", Share(0)))
+    memory.paging.served.update(dict.fromkeys(targets))
+    with pytest.raises(KeyboardInterrupt):
+        memory.load_now(targets[0])
+    memory.load_now(targets[1])
+    assert told == targets
+    assert not memory.paging.served
+
+
 def test_what_follows_a_refusal_does_not_wait_for_commits() -> None:
     """1. The first thing that the store does is to refuse a message.  2. Its publisher's callback publishes another,
     while more waits for its commit than the memory likes.  3. It does not wait: that commit is its own thread's.
