@@ -87,7 +87,7 @@ class BrokerQueue:
     ) -> None:
         self.name = name
         self.vhost = vhost
-        self.label = f"queue {name!r} in vhost {vhost!r}"  # as error messages name it
+        self.label: str = f"queue {name!r} in vhost {vhost!r}"  # as error messages name it
         self.journal = journal
         self.is_stored: bool = journal is not None  # a store keeps the queue and its persistent messages
         self.store_number: int = 0 if journal is None else journal.number
