@@ -43,7 +43,7 @@ class Newcomer:
     def __init__(self, address: str, cut: Callable[[], object]) -> None:
         self.network: str = network_of(address)
         self.cut: Callable[[], object] = cut  # ends it; any thread may call
-        self.was_refused = False
+        self.was_refused: bool = False
 
 
 _Crowd = dict[Newcomer, None]  # those of one address, in the order in which they came

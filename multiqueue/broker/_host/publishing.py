@@ -88,7 +88,7 @@ class Publishing:
         self.topology = topology
         self.memory = memory
         self._life = life
-        self.journal = life.journal
+        self.journal: Journal | None = life.journal
 
     def publish(self, message: Message, mandatory: bool, immediate: bool, wait: bool) -> Published:
         """As `Verbs.publish`; without `wait`, as `Verbs.publish_nowait`."""

@@ -203,7 +203,7 @@ class Callbacks:
             self._executor = settings.executor
             runs = settings.threads or 1 << 16  # one for each channel with work
             self._pool = WorkPool(self._work, self._executor, runs, on_broken, turns=TURNS, linger=None)
-        self.announce = self._pool.announce
+        self.announce: Callable[[], None] = self._pool.announce
         self._lanes_left = threading.Event()
         self._lane = self.add_lane(self)
 
