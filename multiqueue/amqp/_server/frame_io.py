@@ -261,7 +261,7 @@ class FrameReader:
             if method == ACK:
                 if tags := acks_in_a_row(frames, at, PIECE):
                     done = len(tags)
-                    session.acknowledge(tags)
+                    session.deliveries.settle_each(tags, "accept", session.transaction)
             # While an alarm holds publishers, nothing is done behind a publish.
             elif contents := contents_in_a_row(frames, at, 1 if self._connection.alarms else _RUN):
                 done = 3 * len(contents)  # where one of them raises: its channel ends

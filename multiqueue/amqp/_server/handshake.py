@@ -10,7 +10,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
 from .._wire.errors import ConnectionFault, MalformedFrame
 from .._wire.fields import decode_table
@@ -139,11 +139,8 @@ def server_properties(version: str) -> dict[str, object]:
     }
 
 
-class Claim(NamedTuple):
-    """The user that a client says it is: by password, or (None) by the certificate it came with."""
-
-    user: str
-    password: bytes | None
+Claim = tuple[str, bytes | None]
+"""The user that a client says it is, and the password; None: it shows this by the certificate it came with."""
 
 
 def claim(mechanism: str, response: bytes, offered: Iterable[str], certified: str | None) -> Claim:
@@ -154,7 +151,7 @@ def claim(mechanism: str, response: bytes, offered: Iterable[str], certified: st
     if mechanism == "EXTERNAL":
         if certified is None:
             raise ValueError("no certificate")
-        return Claim(certified, None)
+        return certified, None
     return _read_plain(response) if mechanism == "PLAIN" else _read_amqplain(response)
 
 
@@ -163,7 +160,7 @@ def _read_plain(response: bytes) -> Claim:
     if len(parts) != 3:
         raise ValueError("the response has not the form of PLAIN")
     try:
-        return Claim(parts[1].decode(), parts[2])
+        return parts[1].decode(), parts[2]
     except UnicodeDecodeError:
         raise ValueError("the name is no UTF-8") from None
 
@@ -176,7 +173,7 @@ def _read_amqplain(response: bytes) -> Claim:
     user, password = table.get("LOGIN"), table.get("PASSWORD")
     if not isinstance(user, str) or not isinstance(password, str | bytes):
         raise ValueError("LOGIN or PASSWORD is missing")
-    return Claim(user, password.encode() if isinstance(password, str) else password)
+    return user, password.encode() if isinstance(password, str) else password
 
 
 def common_name(certificate: Mapping[str, object] | None) -> str | None:

@@ -75,7 +75,7 @@ class Server:
         self._channels_closed = 0
         self._confirmed: Counter[str] = Counter()
         self._returned: Counter[str] = Counter()
-        self._is_closed = False
+        self.is_closed: bool = False  # True once `close` was called
         at, port = listeners[0].socket.getsockname()[:2]
         self.host: str = at
         self.port: int = port
@@ -115,11 +115,6 @@ class Server:
         shown = f"[{host}]" if ":" in host else host
         return f"{'amqps' if has_tls else 'amqp'}://guest:guest@{shown}:{port}/{quote('/', safe='')}"
 
-    @property
-    def is_closed(self) -> bool:
-        """True once `close` was called."""
-        return self._is_closed
-
     def connections(self) -> list[ServerConnection]:
         """Those that are open now, or opening."""
         with self._lock:
@@ -132,7 +127,7 @@ class Server:
         connection that the server holds back itself, at a full queue or an alarm, is not waited for. Not to be called
         on an I/O thread.
         """
-        connections = [] if self._is_closed else self.connections()
+        connections = [] if self.is_closed else self.connections()
         reading = {asyncio.run_coroutine_threadsafe(_read_all(each), each.io.loop): each for each in connections}
         _, behind = wait(reading, timeout)
         for future in behind:
@@ -198,9 +193,9 @@ class Server:
         Clients have `timeout` seconds to answer, then they are cut.
         """
         with self._lock:
-            if self._is_closed:
+            if self.is_closed:
                 return
-            self._is_closed = True
+            self.is_closed = True
         self._threads[0].post(self._stop_accepting)
         self.logins.close()  # no client logs in any more
         self._end(self.connections(), ServerConnection.shut_down, timeout)
@@ -223,7 +218,7 @@ class Server:
     def admit(self, connection: ServerConnection) -> bool:
         """Register a connection; False when there is no place for it."""
         with self._lock:
-            if self._is_closed or len(self._connections) >= self.settings.max_connections:
+            if self.is_closed or len(self._connections) >= self.settings.max_connections:
                 return False
             self._connections[connection] = None
             self._connections_created += 1
@@ -255,7 +250,7 @@ class Server:
 
     def offload_long(self, work: Callable[[], object]) -> None:
         """Run what may take any time, on a thread that no other work waits for, one of a connection at a time."""
-        if not self._is_closed:
+        if not self.is_closed:
             self._long.submit(work)
 
     # -- accepting; on the first I/O thread
@@ -313,7 +308,7 @@ class Server:
             self.strangers.warning("a client did not get as far as AMQP: %s", error)
 
     def _look_at_alarms(self) -> None:
-        if self._is_closed:
+        if self.is_closed:
             return
         self.strangers.flush()
         alarms = frozenset(self._measure())

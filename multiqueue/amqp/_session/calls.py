@@ -203,9 +203,7 @@ def _queue_consumer(session: Session, tag: str, method: Any) -> SessionConsumer:
     queue = client.host.queue(name, owner=client.owner)
     arguments = consumer_arguments(queue.label, method.arguments)
     window = None if method.no_ack else Window(session.prefetch, deliveries.window)
-    consumer = SessionConsumer(
-        tag, queue, session.effects, deliveries.deliver, session.cancelled, no_ack=method.no_ack, window=window
-    )
+    consumer = SessionConsumer(tag, queue, session.effects, deliveries.deliver, session.cancelled, window)
     consumer.consumer = queue.add_consumer(
         consumer.on_work,
         tag=tag,
@@ -229,9 +227,7 @@ def _reply_consumer(session: Session, tag: str, no_ack: bool) -> SessionConsumer
         raise ChannelFault(406, "reply consumer already set")
     queue = open_reply_queue(session.client.host)
     deliver = session.deliveries.deliver
-    consumer = SessionConsumer(
-        tag, queue, session.effects, deliver, session.cancelled, no_ack=True, window=None, is_reply=True
-    )
+    consumer = SessionConsumer(tag, queue, session.effects, deliver, session.cancelled, None, is_reply=True)
     consumer.consumer = queue.add_consumer(consumer.on_work, tag=tag, auto_accept=True)
     session.publishing.reply_address = queue.name
     return consumer

@@ -37,25 +37,21 @@ class ChannelWindow:
 class Window(Credit):
     """One consumer's limit, within its channel's; None is none."""
 
-    __slots__ = ("_channel", "_limit", "taken")
+    __slots__ = ("_channel", "limit", "taken")
 
     def __init__(self, limit: int | None, channel: ChannelWindow) -> None:
         super().__init__()
-        self._limit = limit
+        self.limit: int | None = limit
         self._channel = channel
         self.taken: int = 0
 
     @property
-    def limit(self) -> int | None:
-        return self._limit
-
-    @property
     def is_open(self) -> bool:
-        limit, channel = self._limit, self._channel
+        limit, channel = self.limit, self._channel
         return (limit is None or self.taken < limit) and (channel.limit is None or channel.taken < channel.limit)
 
     def take_run(self, sizes: Sequence[int]) -> int:
-        limit, channel = self._limit, self._channel
+        limit, channel = self.limit, self._channel
         count = len(sizes)
         if limit is not None:
             count = min(count, limit - self.taken)
@@ -107,8 +103,7 @@ class SessionConsumer:
     sender: Sender
     _deliver: Deliver
     _cancelled: Callable[[SessionConsumer], None]
-    no_ack: bool
-    window: Window | None  # None: no limit, without acks there is nothing to count
+    window: Window | None  # None: it does not ack, and there is nothing to count
     is_reply: bool = False  # of direct reply-to: its queue is its own, and goes with it
     prefix: bytes = field(init=False)
     pull: Callable[[QueueConsumer, int, int], list[Entry]] = field(init=False)
@@ -156,7 +151,7 @@ class SessionConsumer:
         return ConsumerFigures(
             tag=self.tag,
             queue=self.queue.name,
-            ack_required=not self.no_ack,
+            ack_required=window is not None,
             exclusive=mine.exclusive,
             prefetch=0 if window is None else window.limit or 0,
             priority=mine.priority,
@@ -206,7 +201,11 @@ class Turns:
         while ring and left:
             consumer = ring.popleft()
             queue = consumer.queue
-            delivered = self._serve(consumer, 1 if rivals[queue] > 1 else min(left, _RUN))
+            try:
+                delivered = consumer.deliver(1 if rivals[queue] > 1 else min(left, _RUN))
+            except Exception as error:  # noqa: BLE001  # a fault of ours costs one connection, not the thread
+                consumer.sender.failed(error)
+                delivered = 0
             if delivered:
                 served[consumer.sender] = None
                 ring.append(consumer)
@@ -217,11 +216,3 @@ class Turns:
             sender.flush()
         for consumer in ring:
             self.notify(consumer)
-
-    @staticmethod
-    def _serve(consumer: SessionConsumer, most: int) -> int:
-        try:
-            return consumer.deliver(most)
-        except Exception as error:  # noqa: BLE001  # a fault of ours costs one connection, not the thread
-            consumer.sender.failed(error)
-            return 0

@@ -47,7 +47,7 @@ class Deliveries:
 
     def deliver(self, consumer: SessionConsumer, entries: Sequence[Entry]) -> None:
         number, send, unacked = self._number, self._out.deliver, self.unacked
-        owner = None if consumer.no_ack else consumer.consumer
+        owner = None if consumer.window is None else consumer.consumer
         for entry in entries:
             try:
                 content = content_of(entry.message)
@@ -67,7 +67,7 @@ class Deliveries:
     def _cannot_deliver(self, consumer: SessionConsumer, entry: Entry, error: ValueError) -> None:
         text, extra = "message of %s cannot go over a wire, and is rejected: %s", {"queue": entry.queue.name}
         _log.error(text, entry.queue.label, error, extra=extra)
-        if not consumer.no_ack:
+        if consumer.window is not None:
             entry.queue.reject(entry, consumer.consumer)
             consumer.settled(1)
 

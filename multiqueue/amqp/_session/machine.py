@@ -79,12 +79,7 @@ MOVES: Final[Mapping[ChannelState, Mapping[ChannelEvent, Cell]]] = {
     _S.CLOSING: {**dict.fromkeys(_E, _S.CLOSING), _E.CLOSE_OK: _S.CLOSED},
 }
 
-_OF_METHOD: Final = {
-    CHANNEL_OPEN: _E.OPEN,
-    CHANNEL_CLOSE: _E.CLOSE,
-    CHANNEL_CLOSE_OK: _E.CLOSE_OK,
-    PUBLISH: _E.PUBLISH,
-}
+_OF_METHOD: Final = {CHANNEL_OPEN: _E.OPEN, CHANNEL_CLOSE: _E.CLOSE, CHANNEL_CLOSE_OK: _E.CLOSE_OK, PUBLISH: _E.PUBLISH}
 _OF_FRAME: Final = {FRAME_HEADER: _E.HEADER, FRAME_BODY: _E.BODY}
 _TABLE: Final = [[MOVES[state][event] for event in _E] for state in _S]
 

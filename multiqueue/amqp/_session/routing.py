@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from typing import Final
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from ...broker import BrokerQueue, VirtualHost, WireForm, keys_in
@@ -78,15 +78,9 @@ def _with_properties(message: WireMessage, block: bytes, digests: Digests, bcc: 
     known = digests.of(block)
     if bcc:
         known = known._replace(wire=WireForm(block, bcc))
-    return wire_message(
-        message.body,  # type: ignore[arg-type] # the body of a wire message is bytes
-        message.exchange,
-        message.routing_key,
-        message.names,
-        block,
-        known,
-        message.publisher,
-    )
+    body: Any = message.body  # of a wire message: bytes
+    names = message.names
+    return wire_message(body, message.exchange, message.routing_key, names, block, known, message.publisher)
 
 
 def _keys(message: WireMessage, header: str) -> list[str]:

@@ -84,10 +84,6 @@ class Session:
         else:
             self.deliveries.settle_each((settled.delivery_tag,), how, self.transaction)
 
-    def acknowledge(self, tags: Sequence[int]) -> None:
-        """Acks of single messages that have come in a row. Raises as `receive`."""
-        self.deliveries.settle_each(tags, "accept", self.transaction)
-
     def call(self, payload: bytes) -> None:
         """A method is called, now or when it was postponed. Raises as `receive`."""
         method = payload[:4]

@@ -11,15 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
-from ...broker import (
-    BrokerQueue,
-    Message,
-    MessageRefused,
-    Received,
-    Settler,
-    Unroutable,
-    VirtualHost,
-)
+from ...broker import BrokerQueue, Message, MessageRefused, Received, Settler, Unroutable, VirtualHost
 from .consumer import Held
 from .effects import PIECE
 

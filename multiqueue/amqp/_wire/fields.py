@@ -176,13 +176,21 @@ _Came = tuple[object, bytes]
 """A value as it came over a wire: decoded, and its bytes, the type first."""
 
 
-def encode_table(table: Mapping[str, object], came: bytes = _EMPTY_TABLE) -> bytes:
+def encode_table(table: Mapping[str, object], came: bytes = _EMPTY_TABLE, depth: int = MAX_DEPTH) -> bytes:
     """A field table with its length; a value that is still the one in the table `came` keeps its bytes.
 
     Raises:
-        ValueError: a value that no field type holds, or a table that is nested deeper than is ever decoded.
+        ValueError: a value that no field type holds, or a table that is nested deeper than `depth`.
     """
-    return _encode_table(table, MAX_DEPTH, came)
+    if depth <= 0:
+        raise ValueError(f"tables are nested deeper than {MAX_DEPTH}")
+    known = _pairs(came) if len(came) > len(_EMPTY_TABLE) else {}
+    pieces: list[bytes] = []
+    for name, value in table.items():
+        pieces.append(encode_short_string(name))
+        pieces.append(_encode_value(value, depth, known.get(name)))
+    raw = b"".join(pieces)
+    return _LONG.pack(len(raw)) + raw
 
 
 def _pairs(table: bytes) -> dict[str, _Came]:
@@ -194,18 +202,6 @@ def _pairs(table: bytes) -> dict[str, _Came]:
         value, at = _decode_value(table, at, MAX_DEPTH)
         found[name] = value, table[start:at]
     return found
-
-
-def _encode_table(table: Mapping[str, object], depth: int, came: bytes) -> bytes:
-    if depth <= 0:
-        raise ValueError(f"tables are nested deeper than {MAX_DEPTH}")
-    known = _pairs(came) if len(came) > len(_EMPTY_TABLE) else {}
-    pieces: list[bytes] = []
-    for name, value in table.items():
-        pieces.append(encode_short_string(name))
-        pieces.append(_encode_value(value, depth, known.get(name)))
-    raw = b"".join(pieces)
-    return _LONG.pack(len(raw)) + raw
 
 
 def _encode_list(values: list[object] | tuple[object, ...], depth: int, came: bytes) -> bytes:
@@ -243,7 +239,7 @@ def _encode_value(value: object, depth: int, came: _Came | None = None) -> bytes
     if isinstance(value, bytes | bytearray | memoryview):
         return b"x" + _LONG.pack(len(value)) + value
     if isinstance(value, Mapping):
-        return b"F" + _encode_table(value, depth - 1, before[1:] if before[:1] == b"F" else _EMPTY_TABLE)
+        return b"F" + encode_table(value, before[1:] if before[:1] == b"F" else _EMPTY_TABLE, depth - 1)
     if isinstance(value, list | tuple):
         return _encode_list(value, depth, before[1:] if before[:1] == b"A" else _EMPTY_TABLE)
     if isinstance(value, datetime):

@@ -24,9 +24,6 @@ from .properties import (
     FLAG_DELIVERY_MODE,
     FLAG_EXPIRATION,
     FLAG_HEADERS,
-    FLAG_REPLY_TO,
-    FLAG_USER_ID,
-    EncodedTable,
     Properties,
     decode_properties,
     encode_properties,
@@ -154,9 +151,8 @@ def digest(properties: bytes) -> Digest:
     mode = found.get("delivery_mode", 1)
     if mode not in (1, 2):
         raise ChannelFault(406, f"invalid delivery mode {mode}: 1 is transient, 2 persistent")
-    flags = property_flags(properties)
-    headers = found.get("headers", _NO_HEADERS) if flags & FLAG_HEADERS else _NO_HEADERS
-    special = bool(flags & (FLAG_USER_ID | FLAG_REPLY_TO)) or "CC" in headers or "BCC" in headers
+    headers = found.get("headers", _NO_HEADERS)
+    special = "user_id" in found or "reply_to" in found or "CC" in headers or "BCC" in headers
     return Digest(mode == 2, _expiration(found), special, headers, _rest_of(found), _Came(properties))
 
 
@@ -185,13 +181,7 @@ class Digests:
 
 
 def wire_message(
-    body: bytes,
-    exchange: str,
-    routing_key: str,
-    names: bytes,
-    properties: bytes,
-    known: Digest,
-    publisher: object,
+    body: bytes, exchange: str, routing_key: str, names: bytes, properties: bytes, known: Digest, publisher: object
 ) -> WireMessage:
     """A message from its frames. `names` are exchange and routing key as on the wire."""
     message: WireMessage = _new(WireMessage if known.persistent else _LateMessage)
@@ -232,9 +222,10 @@ def properties_of(message: Message) -> bytes:
     found["timestamp"] = message.timestamp
     if message.expiration is not None:
         found["expiration"] = str(round(message.expiration * 1000))
-    if message.wire is not None and message.wire.kept is not None:
-        _keep(found, message, message.wire.block)
-    return encode_properties(found)
+    if message.wire is None or message.wire.kept is None:
+        return encode_properties(found)
+    _keep(found, message, message.wire.block)
+    return encode_properties(found, message.wire.block)
 
 
 def _headers_of(message: Message) -> Mapping[str, object] | None:
@@ -254,10 +245,7 @@ def _headers_of(message: Message) -> Mapping[str, object] | None:
 def _keep(found: dict[str, object], message: Message, block: bytes) -> None:
     """Let what fields cannot say, and what was not changed since, be as it came."""
     came = decode_properties(block)
-    headers = found["headers"]
-    if headers is not None:
-        found["headers"] = EncodedTable(encode_table(cast(Mapping[str, object], headers), headers_in(block)))
-    elif "headers" in came:
+    if found["headers"] is None and "headers" in came:
         found["headers"] = {}
     if not message.persistent and "delivery_mode" not in came:
         found["delivery_mode"] = None

@@ -16,10 +16,7 @@ from .fields import decode_short_string, decode_table, encode_short_string, enco
 
 FLAG_HEADERS: Final = 0x2000
 FLAG_DELIVERY_MODE: Final = 0x1000
-FLAG_PRIORITY: Final = 0x0800
-FLAG_REPLY_TO: Final = 0x0200
 FLAG_EXPIRATION: Final = 0x0100
-FLAG_USER_ID: Final = 0x0010
 FLAG_CLUSTER_ID: Final = 0x0004
 NO_PROPERTIES: Final = b"\x00\x00"
 
@@ -46,14 +43,6 @@ class Properties(TypedDict, total=False):
     cluster_id: str
 
 
-class EncodedTable(bytes):
-    """A field table that is encoded already, in the place of a mapping."""
-
-
-def _encode_headers(value: Any) -> bytes:
-    return value if type(value) is EncodedTable else encode_table(value)
-
-
 def _encode_octet(value: int) -> bytes:
     if not 0 <= value <= 255:
         raise ValueError(f"{value} does not fit in an octet: from 0 to 255")
@@ -69,7 +58,7 @@ def _encode_timestamp(value: float) -> bytes:
 _Kind = tuple[str, Callable[[Any], bytes], Callable[[bytes, int], tuple[Any, int]]]  # wanted, encoder, decoder
 _TEXT: Final[_Kind] = ("a string", encode_short_string, decode_short_string)
 _OCTET: Final[_Kind] = ("a whole number", _encode_octet, scalar(">B"))
-_TABLE: Final[_Kind] = ("a mapping", _encode_headers, decode_table)
+_TABLE: Final[_Kind] = ("a mapping", encode_table, decode_table)
 _TIME: Final[_Kind] = ("a number of seconds since 1970", _encode_timestamp, scalar(">Q"))
 # Flag, name and kind, in wire order.
 _FIELDS: Final[tuple[tuple[int, str, _Kind], ...]] = (
@@ -77,14 +66,14 @@ _FIELDS: Final[tuple[tuple[int, str, _Kind], ...]] = (
     (0x4000, "content_encoding", _TEXT),
     (FLAG_HEADERS, "headers", _TABLE),
     (FLAG_DELIVERY_MODE, "delivery_mode", _OCTET),
-    (FLAG_PRIORITY, "priority", _OCTET),
+    (0x0800, "priority", _OCTET),
     (0x0400, "correlation_id", _TEXT),
-    (FLAG_REPLY_TO, "reply_to", _TEXT),
+    (0x0200, "reply_to", _TEXT),
     (FLAG_EXPIRATION, "expiration", _TEXT),
     (0x0080, "message_id", _TEXT),
     (0x0040, "timestamp", _TIME),
     (0x0020, "type", _TEXT),
-    (FLAG_USER_ID, "user_id", _TEXT),
+    (0x0010, "user_id", _TEXT),
     (0x0008, "app_id", _TEXT),
     (FLAG_CLUSTER_ID, "cluster_id", _TEXT),
 )
@@ -116,8 +105,8 @@ def decode_properties(data: bytes) -> Properties:
     return cast(Properties, found)
 
 
-def encode_properties(properties: Mapping[str, object]) -> bytes:
-    """A block of these properties; None is not set.
+def encode_properties(properties: Mapping[str, object], came: bytes = NO_PROPERTIES) -> bytes:
+    """A block of these properties; None is not set. Headers that are still those of the block `came` keep their bytes.
 
     Raises:
         ValueError: a value does not fit.  TypeError: it is of the wrong type, or there is no property of a name.
@@ -128,11 +117,12 @@ def encode_properties(properties: Mapping[str, object]) -> bytes:
     for flag, name, (wanted, encode, _) in _FIELDS:
         if name in properties:
             left -= 1
-            value = properties[name]
+            value: Any = properties[name]
             if value is not None:
                 flags |= flag
                 try:
-                    pieces.append(encode(value))
+                    is_table = encode is encode_table
+                    pieces.append(encode_table(value, headers_in(came)) if is_table else encode(value))
                 except ValueError as error:
                     raise ValueError(f"property {name}: {error}") from None
                 except (AttributeError, TypeError):
@@ -158,8 +148,4 @@ def headers_in(data: bytes) -> bytes:
 
 def rewritten(data: bytes, **changes: object) -> bytes:
     """The block with other values for some properties, None for none. The headers keep their bytes where they can."""
-    found: dict[str, object] = {**decode_properties(data), **changes}
-    headers = found.get("headers")
-    if headers is not None:
-        found["headers"] = EncodedTable(encode_table(cast(Mapping[str, object], headers), headers_in(data)))
-    return encode_properties(found)
+    return encode_properties({**decode_properties(data), **changes}, data)
