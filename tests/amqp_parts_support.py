@@ -39,20 +39,20 @@ from multiqueue.amqp._session.machine import ChannelState as ChannelState
 from multiqueue.amqp._session.session import HANDLERS as HANDLERS
 from multiqueue.amqp._session.session import SETTLING as SETTLING
 from multiqueue.amqp._session.transaction import SessionTransaction as SessionTransaction
-from multiqueue.amqp._wire import hot as hot
+from multiqueue.amqp._wire import frames as frames
 from multiqueue.amqp._wire import message as message
 from multiqueue.amqp._wire import methods as methods
 from multiqueue.amqp._wire.errors import FrameError as FrameError
 from multiqueue.amqp._wire.errors import MalformedFrame as MalformedFrame
 from multiqueue.amqp._wire.fields import decode_table as decode_table
 from multiqueue.amqp._wire.fields import encode_short_string as encode_short_string
-from multiqueue.amqp._wire.hot import ContentHeader as ContentHeader
-from multiqueue.amqp._wire.hot import Publish as Publish
-from multiqueue.amqp._wire.hot import deliver_prefix as deliver_prefix
-from multiqueue.amqp._wire.hot import encode_deliver as encode_deliver
-from multiqueue.amqp._wire.hot import encode_get_ok as encode_get_ok
-from multiqueue.amqp._wire.hot import encode_return as encode_return
-from multiqueue.amqp._wire.hot import encode_settlement
+from multiqueue.amqp._wire.frames import ContentHeader as ContentHeader
+from multiqueue.amqp._wire.frames import Publish as Publish
+from multiqueue.amqp._wire.frames import deliver_prefix as deliver_prefix
+from multiqueue.amqp._wire.frames import encode_deliver as encode_deliver
+from multiqueue.amqp._wire.frames import encode_get_ok as encode_get_ok
+from multiqueue.amqp._wire.frames import encode_return as encode_return
+from multiqueue.amqp._wire.frames import encode_settlement
 from multiqueue.amqp._wire.message import WireMessage as WireMessage
 from multiqueue.amqp._wire.message import body_of as body_of
 from multiqueue.amqp._wire.message import digest as digest

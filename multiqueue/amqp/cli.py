@@ -60,39 +60,34 @@ def broker(
     verbose: bool,
 ) -> None:
     """Run an AMQP 0-9-1 broker until Ctrl-C or SIGTERM."""
-    if context.invoked_subcommand is None:
-        logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(message)s")
-        with _lines_of_all_loggers(), _many_files():
-            _run(load_config(config), host, port, tls_port, data, http)
-
-
-def _run(
-    config: BrokerConfig, host: str | None, port: int | None, tls_port: int | None, data: Path | None, http: int | None
-) -> None:
-    listen, section = config.file.listen, config.file.tls
-    directory = data or config.data
-    tls = config.tls()
-    if tls_port is not None and section is None:
-        raise ServerError("--tls-port needs a configuration with a section [tls]: the certificate is there")
-    with _signal_socket() as signals, _open(config, directory) as started:
-        for name in config.file.virtual_hosts:
-            started.add_virtual_host(name)
-        server = serve(
-            started,
-            listen.host if host is None else host,
-            listen.port if port is None else port,
-            users=None if config.file.users is None else config.users(),
-            tls=tls,
-            tls_port=section.port if tls_port is None and section is not None else tls_port,
-            settings=config.settings(),
-            data=directory,
-        )
-        with server, patient_collector():
-            where = f"messages that must survive are in {directory}" if directory else "messages are in memory"
-            _listen_http(started, server, config, host, http, directory)
-            click.echo(f"listening on {_places(server)}; {where}; Ctrl-C ends it")
-            signals.recv(1)
-            click.echo("closing")
+    if context.invoked_subcommand is not None:
+        return
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(message)s")
+    with _lines_of_all_loggers(), _many_files():
+        found = load_config(config)
+        listen, section, tls = found.file.listen, found.file.tls, found.tls()
+        directory = data or found.data
+        if tls_port is not None and section is None:
+            raise ServerError("--tls-port needs a configuration with a section [tls]: the certificate is there")
+        with _signal_socket() as signals, _open(found, directory) as started:
+            for name in found.file.virtual_hosts:
+                started.add_virtual_host(name)
+            server = serve(
+                started,
+                listen.host if host is None else host,
+                listen.port if port is None else port,
+                users=None if found.file.users is None else found.users(),
+                tls=tls,
+                tls_port=section.port if tls_port is None and section is not None else tls_port,
+                settings=found.settings(),
+                data=directory,
+            )
+            with server, patient_collector():
+                where = f"messages that must survive are in {directory}" if directory else "messages are in memory"
+                _listen_http(started, server, found, host, http, directory)
+                click.echo(f"listening on {_places(server)}; {where}; Ctrl-C ends it")
+                signals.recv(1)
+                click.echo("closing")
 
 
 def _places(server: Server) -> str:
@@ -105,22 +100,13 @@ def _listen_http(
     started: Broker, server: Server, config: BrokerConfig, host: str | None, port: int | None, directory: Path | None
 ) -> None:
     """Open the windows, where the command or the file asks for them; closing the broker closes them."""
-    section, tls = config.file.http, config.file.tls
+    section = config.file.http
     if port is None and section is None:
         return
     listen = section or HttpSection()
-    files = None
-    if tls is not None:
-        key = None if tls.key is None else str(config.base / tls.key)
-        files = (str(config.base / tls.certificate), key)
+    host, port = listen.host if host is None else host, listen.port if port is None else port
     try:
-        http = started.listen_http(
-            listen.host if host is None else host,
-            listen.port if port is None else port,
-            amqp=server,
-            data=directory,
-            tls=files,
-        )
+        http = started.listen_http(host, port, amqp=server, data=directory, tls=config.tls_files)
     except ImportError as error:
         raise ServerError(needs("`--http`", error.name or str(error))) from error
     click.echo(f"HTTP on {http.url}")

@@ -20,5 +20,5 @@ from ._session.session import Session as Session
 from ._session.session import to_wait_for as to_wait_for
 from ._session.session import want as want
 from ._wire.errors import reason as reason
-from ._wire.hot import Content as Content
+from ._wire.frames import Content as Content
 from ._wire.message import Digests as Digests

@@ -6,6 +6,7 @@ Promises that any bytes are either frames or one `ConnectionFault`. This door lo
 from ._wire.errors import REPLY_NAMES, AmqpError, ChannelFault, ConnectionFault, shortened
 from ._wire.fields import decode_short_string, encode_table
 from ._wire.frames import (
+    DELIVER,
     FRAME_BODY,
     FRAME_END,
     FRAME_HEAD,
@@ -15,15 +16,12 @@ from ._wire.frames import (
     FRAME_TYPES,
     HEARTBEAT,
     PROTOCOL_HEADER,
-    Frame,
-    FrameSplitter,
-    HeartbeatMonitor,
-)
-from ._wire.hot import (
-    DELIVER,
     Ack,
     Deliver,
+    Frame,
+    FrameSplitter,
     GetOk,
+    HeartbeatMonitor,
     Nack,
     Reject,
     Return,

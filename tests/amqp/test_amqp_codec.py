@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from hypothesis_support import examples
 
 pytest.importorskip("pamqp")
-from amqp_parts_support import hot as _hot
+from amqp_parts_support import frames as _frames
 from amqp_parts_support import methods as _methods
 from pamqp import body as pamqp_body
 from pamqp import commands, frame, header
@@ -153,7 +153,7 @@ def _index(method: Any) -> int:
 
 
 ALL_METHODS: list[Any] = sorted(commands.INDEX_MAPPING.values(), key=_index)
-COLD = [method for method in ALL_METHODS if method.index.to_bytes(4) not in _hot._DECODERS]
+COLD = [method for method in ALL_METHODS if method.index.to_bytes(4) not in _frames._DECODERS]
 
 
 @pytest.mark.filterwarnings("ignore:This command is deprecated")

@@ -156,14 +156,21 @@ class BrokerConfig:
             for name, section in self.file.users.items()
         ]
 
-    def tls(self) -> ssl.SSLContext | None:
-        """The server's TLS, None without a section for it. Raises ServerError: a file cannot be used."""
+    @property
+    def tls_files(self) -> tuple[str, str | None] | None:
+        """The certificate and its key, None without a section for them."""
         section = self.file.tls
         if section is None:
             return None
-        key, client_ca = (None if name is None else self.base / name for name in (section.key, section.client_ca))
-        certificate = self.base / section.certificate
-        return server_tls(certificate, key, client_ca=client_ca, required=section.require_client_certificate)
+        return str(self.base / section.certificate), None if section.key is None else str(self.base / section.key)
+
+    def tls(self) -> ssl.SSLContext | None:
+        """The server's TLS, None without a section for it. Raises ServerError: a file cannot be used."""
+        section, files = self.file.tls, self.tls_files
+        if section is None or files is None:
+            return None
+        client_ca = None if section.client_ca is None else self.base / section.client_ca
+        return server_tls(*files, client_ca=client_ca, required=section.require_client_certificate)
 
 
 def load_config(path: Path | None) -> BrokerConfig:

@@ -29,8 +29,7 @@ from .._session.effects import AfterCommit, Client, Served, Step, Work, end_each
 from .._session.figures import ConnectionFigures
 from .._session.session import Session, to_wait_for, want
 from .._wire.errors import AmqpError, ConnectionFault, reason
-from .._wire.frames import HEARTBEAT, MIN_FRAME_MAX, HeartbeatMonitor
-from .._wire.hot import PUBLISH
+from .._wire.frames import HEARTBEAT, MIN_FRAME_MAX, PUBLISH, HeartbeatMonitor
 from .._wire.message import Digests
 from .._wire.methods import commands
 from .access import Access, Rights, User, is_loopback

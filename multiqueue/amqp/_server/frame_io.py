@@ -23,20 +23,18 @@ from .._session.machine import ChannelState
 from .._session.session import Session
 from .._wire.errors import REPLY_NAMES, ConnectionFault, FrameError
 from .._wire.frames import (
+    ACK,
     FRAME_BODY,
     FRAME_HEADER,
     FRAME_METHOD,
     MIN_FRAME_MAX,
     PROTOCOL_HEADER,
     PROTOCOL_HEADERS,
+    PUBLISH,
+    Content,
     Frame,
     FrameSplitter,
     HeartbeatMonitor,
-)
-from .._wire.hot import (
-    ACK,
-    PUBLISH,
-    Content,
     acks_in_a_row,
     contents_in_a_row,
     encode_deliver,

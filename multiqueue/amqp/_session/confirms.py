@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .._wire.hot import Ack, Nack
+from .._wire.frames import Ack, Nack
 
 
 class Confirms:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
 from ...broker import BrokerQueue, Credit, Entry, QueueConsumer, VirtualHost
-from .._wire.hot import deliver_prefix
+from .._wire.frames import deliver_prefix
 from .figures import ConsumerFigures
 from .routing import close_reply_queue
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, Protocol
 from ...broker import BrokerError, BrokerQueue, Publisher, PutOff, Run, VirtualHost
 from ...errors import MultiQueueError
 from .._wire.errors import AmqpError, ChannelFault
-from .._wire.hot import Content
+from .._wire.frames import Content
 from .._wire.message import Digests
 from .confirms import Confirms
 from .consumer import Sender, SessionConsumer

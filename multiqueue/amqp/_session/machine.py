@@ -14,8 +14,7 @@ from enum import IntEnum
 from typing import Final
 
 from .._wire.errors import ChannelFault, ConnectionFault
-from .._wire.frames import FRAME_BODY, FRAME_HEADER, FRAME_METHOD
-from .._wire.hot import PUBLISH, Content, decode_header
+from .._wire.frames import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, PUBLISH, Content, decode_header
 
 CHANNEL_OPEN: Final = b"\x00\x14\x00\x0a"
 CHANNEL_CLOSE: Final = b"\x00\x14\x00\x28"

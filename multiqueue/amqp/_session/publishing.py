@@ -14,7 +14,7 @@ from typing import Any
 
 from ...broker import Message, MessageRefused, Run, Sent, Unroutable
 from .._wire.errors import AmqpError, ChannelFault, ConnectionFault
-from .._wire.hot import Content, decode_hot
+from .._wire.frames import Content, decode_hot
 from .._wire.message import WireMessage, content_of, wire_message
 from .confirms import Confirms
 from .effects import Client, Effects, Output

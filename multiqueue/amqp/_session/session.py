@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ...broker import BrokerQueue, without_waiting
 from .._wire.errors import ConnectionFault, reason
-from .._wire.hot import ACK, NACK, REJECT, Ack, Content, Reject, Settlement, decode_hot
+from .._wire.frames import ACK, NACK, REJECT, Ack, Content, Reject, Settlement, decode_hot
 from .._wire.methods import commands, decode_method, method_name
 from .consumer import SessionConsumer
 from .deliveries import Deliveries

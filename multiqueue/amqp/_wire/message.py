@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, cast
 from ...broker import Message, WireForm, deaths_of
 from .errors import ChannelFault
 from .fields import Long, encode_short_string, encode_table
-from .hot import Content
+from .frames import Content
 from .properties import (
     FLAG_CLUSTER_ID,
     FLAG_DELIVERY_MODE,

@@ -15,8 +15,7 @@ from pamqp.base import Frame as Command
 
 from .errors import ConnectionFault, MalformedFrame
 from .fields import decode_bytes, decode_short_string, decode_table, encode_short_string, encode_table, scalar
-from .frames import method_frame
-from .hot import HotMethod, decode_hot
+from .frames import HotMethod, decode_hot, method_frame
 
 try:
     from pamqp import commands as commands
@@ -31,7 +30,7 @@ def _fields(method: Any) -> tuple[tuple[str, str], ...]:
 
 
 def decode_method(payload: bytes) -> HotMethod | Command:
-    """The method in a method frame: a tuple of `hot` for a hot one, else an object of `pamqp.commands`.
+    """The method in a method frame: a tuple of `frames` for a hot one, else an object of `pamqp.commands`.
 
     Long strings are bytes. A reserved field has what the peer sent.
 
