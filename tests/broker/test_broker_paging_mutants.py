@@ -89,7 +89,7 @@ def _joins_at_the_end(original: Any) -> Any:
 def _appends_to_open_tail(original: Any) -> Any:
     def arrive(self: Paging, area: Any, position: int, *args: Any, **options: Any) -> None:
         for target in area.lists:
-            if not target.selective:
+            if target.selector is None:
                 target.scans[position >> 48] = area.last[position >> 48]
         original(self, area, position, *args, **options)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NoReturn
 
 from .._base.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked
@@ -18,6 +18,7 @@ from .._base.settings import QueueSettings
 from .._queue.queue import BrokerQueue
 from .._routing.arguments import (
     ALTERNATE_EXCHANGE,
+    Table,
     alternate_exchange,
     assert_same,
     assert_same_arguments,
@@ -74,7 +75,7 @@ class Declarations:
         auto_delete: bool = False,
         internal: bool = False,
         passive: bool = False,
-        arguments: Mapping[str, object] | None = None,
+        arguments: Table | None = None,
     ) -> Exchange:
         """The exchange of this name, made when there is none; `passive` only looks.
 
@@ -92,24 +93,15 @@ class Declarations:
         if type not in EXCHANGE_TYPES:
             known = ", ".join(EXCHANGE_TYPES)
             raise PreconditionFailed(f"unknown exchange type '{type}' for {what}; one of {known}")
+        flags = {"durable": durable, "auto_delete": auto_delete, "internal": internal}
         found = self._topology.find_exchange(name)
         if found is None:
             _check_new_name("exchange", name)
-            found = self._topology.add_exchange(
-                Exchange(
-                    name,
-                    type,
-                    durable=durable,
-                    auto_delete=auto_delete,
-                    internal=internal,
-                    arguments=arguments,
-                    alternate=alternate_exchange(what, arguments),
-                )
-            )
-        assert_same(what, "type", type, found.type)
-        assert_same(what, "durable", durable, found.durable)
-        assert_same(what, "auto_delete", auto_delete, found.auto_delete)
-        assert_same(what, "internal", internal, found.internal)
+            alternate = alternate_exchange(what, arguments)
+            new = Exchange(name, type, **flags, arguments=arguments, alternate=alternate)
+            found = self._topology.add_exchange(new)
+        for setting, received in {"type": type, **flags}.items():
+            assert_same(what, setting, received, getattr(found, setting))
         assert_same_arguments(what, arguments, found.arguments, [ALTERNATE_EXCHANGE])
         self._topology.wait_for_commits()
         return found
@@ -142,7 +134,7 @@ class Declarations:
         exclusive: bool = False,
         auto_delete: bool = False,
         passive: bool = False,
-        arguments: Mapping[str, object] | None = None,
+        arguments: Table | None = None,
         settings: QueueSettings | None = None,
         owner: object = None,
     ) -> BrokerQueue:
@@ -175,9 +167,7 @@ class Declarations:
             raise ValueError("settings say all about a queue; leave flags and arguments out")
         return self._declare(name, settings, arguments, owner)
 
-    def _declare(
-        self, name: str, settings: QueueSettings, arguments: Mapping[str, object], owner: object
-    ) -> BrokerQueue:
+    def _declare(self, name: str, settings: QueueSettings, arguments: Table, owner: object) -> BrokerQueue:
         while True:
             found = self._topology.find_queue(name)
             if found is None:
@@ -200,7 +190,7 @@ class Declarations:
             self._topology.remove_queue(found.queue)
 
     def _assert_equivalent(
-        self, found: DeclaredQueue, settings: QueueSettings, arguments: Mapping[str, object], owner: object
+        self, found: DeclaredQueue, settings: QueueSettings, arguments: Table, owner: object
     ) -> None:
         what = self._label("queue", found.name)
         current = found.queue.settings
@@ -246,13 +236,7 @@ class Declarations:
     # Bindings
 
     def bind_queue(
-        self,
-        queue: str,
-        exchange: str,
-        routing_key: str = "",
-        arguments: Mapping[str, object] | None = None,
-        *,
-        owner: object = None,
+        self, queue: str, exchange: str, routing_key: str = "", arguments: Table | None = None, *, owner: object = None
     ) -> None:
         """Let messages of the exchange that match reach the queue; binding twice is binding once.
 
@@ -265,18 +249,14 @@ class Declarations:
         self._bind(lambda: self.queue(queue, owner=owner), exchange, routing_key, arguments)
 
     def bind_exchange(
-        self, destination: str, source: str, routing_key: str = "", arguments: Mapping[str, object] | None = None
+        self, destination: str, source: str, routing_key: str = "", arguments: Table | None = None
     ) -> None:
         """Let messages of `source` that match reach `destination`, another exchange. Raises as `bind_queue`."""
         self._refuse_default(destination)
         self._bind(lambda: self._exchange(destination), source, routing_key, arguments)
 
     def _bind(
-        self,
-        destination: Callable[[], Destination],
-        exchange: str,
-        routing_key: str,
-        arguments: Mapping[str, object] | None,
+        self, destination: Callable[[], Destination], exchange: str, routing_key: str, arguments: Table | None
     ) -> None:
         self._life.check()
         self._refuse_default(exchange)
@@ -289,13 +269,7 @@ class Declarations:
                 return
 
     def unbind_queue(
-        self,
-        queue: str,
-        exchange: str,
-        routing_key: str = "",
-        arguments: Mapping[str, object] | None = None,
-        *,
-        owner: object = None,
+        self, queue: str, exchange: str, routing_key: str = "", arguments: Table | None = None, *, owner: object = None
     ) -> bool:
         """Undo a `bind_queue` with the same parts; False when there was no such binding.
 
@@ -306,30 +280,25 @@ class Declarations:
         return self._unbind(self._topology.find_queue(queue), exchange, routing_key, arguments, owner)
 
     def unbind_exchange(
-        self, destination: str, source: str, routing_key: str = "", arguments: Mapping[str, object] | None = None
+        self, destination: str, source: str, routing_key: str = "", arguments: Table | None = None
     ) -> bool:
         """Undo a `bind_exchange` with the same parts; False when there was no such binding."""
         return self._unbind(self._topology.find_exchange(destination), source, routing_key, arguments, None)
 
     def _unbind(
-        self,
-        destination: DeclaredQueue | Exchange | None,
-        exchange: str,
-        routing_key: str,
-        arguments: Mapping[str, object] | None,
-        owner: object,
+        self, end: DeclaredQueue | Exchange | None, exchange: str, key: str, arguments: Table | None, owner: object
     ) -> bool:
         self._life.check()
         self._refuse_default(exchange)
         source = self._topology.find_exchange(exchange)
-        if source is None or destination is None:
+        if source is None or end is None:
             return False
-        end = destination if isinstance(destination, Exchange) else destination.queue
-        identity = (source, end, routing_key, frozen(arguments or {}))
+        destination = end.queue if isinstance(end, DeclaredQueue) else end
+        identity = (source, destination, key, frozen(arguments or {}))
         if not self._topology.is_bound(source, identity):
             return False
-        if isinstance(destination, DeclaredQueue):
-            self._check_access(destination, owner)
+        if isinstance(end, DeclaredQueue):
+            self._check_access(end, owner)
         found = self._topology.unbind(source, identity)
         self._topology.wait_for_commits()
         return found

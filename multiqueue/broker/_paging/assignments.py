@@ -107,13 +107,7 @@ class Assignments:
         label, selector = (reader.tag, reader.selector) if isinstance(reader, QueueConsumer) else ("get", None)
         with self._memory as paging:
             return paging.join(
-                self._area,
-                label,
-                share,
-                target=target,
-                selector=selector,
-                browses=not reader.acquires,
-                is_here=is_here,
+                self._area, label, share, target=target, selector=selector, browses=not reader.acquires, is_here=is_here
             )
 
     def _assign(self, reader: Reader, target: TargetList, share: Share) -> None:

@@ -155,7 +155,7 @@ class Paging(PagingBudget):
         """
         self._part_with(target)
         target.scans = [-1] * len(target.scans)
-        if not target.selective and not target.browses:
+        if target.selector is None and not target.browses:
             self._extend_head(target)
         self.leaving[target] = None
         self.clear_leaving()
@@ -234,7 +234,7 @@ class Paging(PagingBudget):
             if target in seen_by:
                 target.scans[level] = position
                 continue
-            if target.selective or not self.room_for_entry(target):
+            if target.selector is not None or not self.room_for_entry(target):
                 self.want(target)
                 continue
             target.scans[level] = position
@@ -391,7 +391,7 @@ class Paging(PagingBudget):
                 self.insert(target, slot, slot.payload)
         elif not self.room_for_entry(target):
             self.cut_from(target, slot.position)
-        elif target.selective:
+        elif target.selector is not None:
             target.asked_again.add(slot.position)
             slot.lists += 1
             self.charge(Account.ENTRIES, self.entry_bytes)

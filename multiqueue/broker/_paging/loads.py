@@ -212,7 +212,7 @@ class Loads:
             if load.limit == 1:
                 return
             load.limit = max(load.limit // 4, 1)
-        if not load.target.selective:
+        if load.target.selector is None:
             load.body_bytes = min(share, self._paging.high_water - load.target.direct_bytes)
             if load.body_bytes <= 0 or not self._take(load, load.body_bytes):
                 load.body_bytes = 0
@@ -229,7 +229,7 @@ class Loads:
     def _is_in_memory(self, target: TargetList, level: int) -> bool:
         """True when the head cache reaches beyond the scan. What a selector must be asked about is not meant."""
         reaches = min(target.area.head_end, target.area.last[level]) > target.scans[level]
-        return reaches and not target.selective and target.mark == END
+        return reaches and target.selector is None and target.mark == END
 
     def _raise_without_load(self, target: TargetList) -> None:
         """Change the account of a message that is in memory already."""

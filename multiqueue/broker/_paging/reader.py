@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
@@ -46,11 +46,6 @@ _SLICE: Final = 256  # messages that are adopted, looked at or purged between tw
 _SLICES_ON_THE_WAY: Final = 4  # of a purge, to the store: some 20 ms that other commits wait
 
 
-def acting(queue: BrokerQueue) -> AbstractContextManager[After]:
-    """As `Callbacks.deciding`."""
-    return queue.callbacks.deciding()
-
-
 @dataclass(eq=False)
 class PagedReader:
     """Reads one queue while it pages, and tells its consumers: its `AreaReader`, and the `Walk` of management."""
@@ -74,7 +69,7 @@ class PagedReader:
         """A load has brought something, or all that there is: notify as many as it may be enough for."""
         state = self._queue.state
         after: After = []
-        with state.lock:  # as `acting`, without its calls: each load ends here
+        with state.lock:  # as `deciding`, without its calls: each load ends here
             with self._memory as paging:
                 if target not in paging.served:
                     return  # another loader has told them
@@ -94,7 +89,7 @@ class PagedReader:
 
     def cancel(self, target: TargetList) -> None:
         """Cancel the consumers of a list: the store cannot be read for them. What they have is theirs to settle."""
-        with acting(self._queue) as after:
+        with self._queue.callbacks.deciding() as after:
             if self._is_current():
                 self._cancel_locked(target, after)
 
@@ -117,7 +112,7 @@ class PagedReader:
     def adopt_some(self) -> bool:
         """Adopt a slice, and tell who may have it; True when there is more."""
         state = self._queue.state
-        with acting(self._queue) as after:
+        with self._queue.callbacks.deciding() as after:
             count = self.source.adopt_some(_SLICE) if self._is_current() else 0
             if count:
                 state.tell_browsers(after)
@@ -128,7 +123,7 @@ class PagedReader:
 
     def loss(self, consumer: QueueConsumer | None = None) -> StoreDamaged | None:
         """The error where counted messages are gone, for a get, or a consumer: then all of its list are cancelled."""
-        with acting(self._queue) as after:
+        with self._queue.callbacks.deciding() as after:
             if not self._is_current() or not self.source.has_lost(consumer):
                 return None
             lost = self._queue.state.counters.available
@@ -305,7 +300,7 @@ class PagedReader:
         for begin in range(0, len(known), _SLICE):
             if stop():
                 return count
-            with acting(self._queue) as after:
+            with self._queue.callbacks.deciding() as after:
                 found = [self.source.get(position) for position in known[begin : begin + _SLICE]]
                 entries = [each for each in found if each and (each.expires_at is None or each.expires_at > now)]
                 gone = state.purge(entries, after)
@@ -325,7 +320,7 @@ class PagedReader:
             with self._memory.looking(self._area):
                 page = rows.store.outlines(rows.number, number_of(position), _SLICE, wall_now, level=level)
                 found = [(level << LEVEL_SHIFT | each.id, each.size) for each in page]
-                with acting(self._queue) as after:
+                with self._queue.callbacks.deciding() as after:
                     gone, size = self.source.consume_all([each for each in found if each[0] <= end])
                     if gone:
                         state.have_gone(len(gone), size, after)
@@ -370,7 +365,7 @@ class PagedReader:
         """Evict from the head; yields after some that were in memory, and after a load."""
         state = self._queue.state
         while True:
-            with acting(self._queue) as after:
+            with self._queue.callbacks.deciding() as after:
                 victim, may_come = None, True
                 for _ in range(FEW):
                     if not state.limit.is_exceeded() or state.deleted:
@@ -402,7 +397,7 @@ class PagedReader:
 
     def _drop(self, entry: Entry, reason: DeadLetterReason) -> bool:
         """Drop an entry that was read; False when somebody has it, or it is gone."""
-        with acting(self._queue) as after:
+        with self._queue.callbacks.deciding() as after:
             return self._queue.state.drop(entry, reason, after)
 
     # -- details

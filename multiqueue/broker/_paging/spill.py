@@ -36,7 +36,7 @@ from .._queue.queue import BrokerQueue
 from .._queue.state import nap
 from .memory import MemoryManager
 from .paged_entries import PagedEntries
-from .reader import PagedReader, acting
+from .reader import PagedReader
 from .target_list import LEVEL_SHIFT, number_of
 
 _BATCH: Final = 1000  # rows of one submission
@@ -102,7 +102,7 @@ class Spill:
             must_page = limit.can_page and not limit.reserve()
         if must_page and self.page_out():
             self._memory.relieve()  # with a queue that pages there is less for others
-        with acting(self._queue) as after:
+        with self._queue.callbacks.deciding() as after:
             if limit.seek_room(after):
                 state.visit_by(AT_ONCE)
 
@@ -112,7 +112,7 @@ class Spill:
         if rows is None:
             return False
         limit = self._queue.state.limit
-        with acting(self._queue) as after:
+        with self._queue.callbacks.deciding() as after:
             if self._period is not None:
                 return True
             if not self._may_page_out_locked():
@@ -169,7 +169,7 @@ class Spill:
             self._let_publishers_go_on(is_done=True)  # it stays in memory
 
     def _let_publishers_go_on(self, *, is_done: bool = False) -> None:
-        with acting(self._queue) as after:
+        with self._queue.callbacks.deciding() as after:
             self._is_catching_up = self._is_catching_up and not is_done
             self._queue.state.limit.catch_up(after)
 

@@ -99,10 +99,6 @@ class TargetList:
         self.scans = [level << LEVEL_SHIFT for level in range(len(self.area.last))]
 
     @property
-    def selective(self) -> bool:
-        return self.selector is not None
-
-    @property
     def open_level(self) -> int | None:
         """The first level with something that was not looked at, None when the tail is closed."""
         for level, (scan, last) in enumerate(zip(self.scans, self.area.last, strict=True)):

@@ -1,4 +1,4 @@
-"""Arguments as users of RabbitMQ and of Qpid write them, read as the settings of this broker.
+"""Table as users of RabbitMQ and of Qpid write them, read as the settings of this broker.
 
 Qpid's names are there for what RabbitMQ lacks. Times in arguments are milliseconds, as both count. A name that is not
 known is kept with the queue and otherwise ignored. A further argument is one more row in `_ARGUMENTS`.
@@ -21,6 +21,7 @@ from .._selector.selector import SELECTOR_ARGUMENT, Selector
 ALTERNATE_EXCHANGE = "alternate-exchange"
 DEFAULT_LVQ_KEY = "qpid.LVQ_key"
 
+Table: TypeAlias = Mapping[str, object]  # of arguments, by name
 _Convert: TypeAlias = Callable[[object], object]
 _T = TypeVar("_T")
 
@@ -137,12 +138,7 @@ _ARGUMENTS: dict[str, tuple[str, _Convert]] = {
 
 
 def queue_settings(
-    queue: str,
-    arguments: Mapping[str, object],
-    *,
-    durable: bool = False,
-    exclusive: bool = False,
-    auto_delete: bool = False,
+    queue: str, arguments: Table, *, durable: bool = False, exclusive: bool = False, auto_delete: bool = False
 ) -> QueueSettings:
     """The settings that `arguments` ask for. `queue` says in errors which one: `queue 'x' in vhost '/'`.
 
@@ -168,7 +164,7 @@ def queue_settings(
         raise PreconditionFailed(f"invalid args for {queue}: {error}") from error
 
 
-def _given(where: str, arguments: Mapping[str, object], name: str, convert: Callable[[object], _T]) -> _T | None:
+def _given(where: str, arguments: Table, name: str, convert: Callable[[object], _T]) -> _T | None:
     """The value of an argument, None where it is not there. Raises PreconditionFailed: it does not fit."""
     try:
         return convert(arguments[name]) if name in arguments else None
@@ -176,7 +172,7 @@ def _given(where: str, arguments: Mapping[str, object], name: str, convert: Call
         raise PreconditionFailed(f"invalid arg '{name}' for {where}: {unfit}") from None
 
 
-def _derive(queue: str, arguments: Mapping[str, object], found: dict[str, object]) -> None:
+def _derive(queue: str, arguments: Table, found: dict[str, object]) -> None:
     """Settings that follow from several arguments, or from one that is not there."""
     if _is_set(arguments, "qpid.last_value_queue"):
         found.setdefault("lvq_key", DEFAULT_LVQ_KEY)
@@ -189,9 +185,14 @@ def _derive(queue: str, arguments: Mapping[str, object], found: dict[str, object
     if "group_key" in found:
         shared = _is_set(arguments, "qpid.shared_msg_group")
         found["groups"] = MessageGroups.SHARED if shared else MessageGroups.STANDARD
-    if "x-qpid-capacity" in arguments:
+    capacity, resume = arguments.get("x-qpid-capacity"), arguments.get("x-qpid-flow-resume-capacity")
+    if isinstance(capacity, int):
         found.setdefault("overflow", Overflow.FLOW_CONTROL)
-        _derive_resume_ratio(queue, arguments, found)
+        if isinstance(resume, int):
+            if resume > capacity:
+                problem = f"{resume} is more than x-qpid-capacity, {capacity}"
+                raise PreconditionFailed(f"invalid arg 'x-qpid-flow-resume-capacity' for {queue}: {problem}")
+            found["flow_resume_ratio"] = resume / capacity
     if "max_length" in found or "max_length_bytes" in found:
         found.setdefault("overflow", Overflow.RING)
     if "dead_letter_routing_key" in found and "dead_letter_exchange" not in found:
@@ -199,16 +200,7 @@ def _derive(queue: str, arguments: Mapping[str, object], found: dict[str, object
         raise PreconditionFailed(f"invalid arg 'x-dead-letter-routing-key' for {queue}: {problem}")
 
 
-def _derive_resume_ratio(queue: str, arguments: Mapping[str, object], found: dict[str, object]) -> None:
-    resume, capacity = arguments.get("x-qpid-flow-resume-capacity"), arguments["x-qpid-capacity"]
-    if isinstance(resume, int) and isinstance(capacity, int):
-        if resume > capacity:
-            problem = f"{resume} is more than x-qpid-capacity, {capacity}"
-            raise PreconditionFailed(f"invalid arg 'x-qpid-flow-resume-capacity' for {queue}: {problem}")
-        found["flow_resume_ratio"] = resume / capacity
-
-
-def _is_set(arguments: Mapping[str, object], name: str) -> bool:
+def _is_set(arguments: Table, name: str) -> bool:
     return name in arguments and _flag(arguments[name])
 
 
@@ -220,7 +212,7 @@ class ConsumerArguments:
     selector: Selector | None = None
 
 
-def consumer_arguments(queue: str, arguments: Mapping[str, object]) -> ConsumerArguments:
+def consumer_arguments(queue: str, arguments: Table) -> ConsumerArguments:
     """The consumer settings that `arguments` ask for.
 
     Raises:
@@ -231,13 +223,13 @@ def consumer_arguments(queue: str, arguments: Mapping[str, object]) -> ConsumerA
     return ConsumerArguments(priority or 0, selector_argument(queue, arguments))
 
 
-def selector_argument(where: str, arguments: Mapping[str, object]) -> Selector | None:
+def selector_argument(where: str, arguments: Table) -> Selector | None:
     """The selector in a binding's or a consumer's arguments; blank is none."""
     text = _given(where, arguments, SELECTOR_ARGUMENT, _text) or ""
     return Selector(text) if text.strip() else None
 
 
-def alternate_exchange(exchange: str, arguments: Mapping[str, object]) -> str | None:
+def alternate_exchange(exchange: str, arguments: Table) -> str | None:
     return _given(exchange, arguments, ALTERNATE_EXCHANGE, _text)
 
 
@@ -263,9 +255,7 @@ def assert_same(what: str, name: str, received: object, current: object) -> None
         raise _inequivalent(what, name, _shown(received), _shown(current))
 
 
-def assert_same_arguments(
-    what: str, received: Mapping[str, object], current: Mapping[str, object], names: Iterable[str] = tuple(_ARGUMENTS)
-) -> None:
+def assert_same_arguments(what: str, received: Table, current: Table, names: Iterable[str] = tuple(_ARGUMENTS)) -> None:
     """Refuse arguments that differ in one of the names, by default those that a queue knows."""
     for name in names:
         if name in received and name in current:
@@ -294,7 +284,7 @@ def _shown(value: object) -> str:
 _WIRE_TYPES = {bool: "bool", str: "longstr", float: "double", list: "array", dict: "table"}
 
 
-def _typed(arguments: Mapping[str, object], name: str) -> str:
+def _typed(arguments: Table, name: str) -> str:
     if name not in arguments:
         return "none"
     value = arguments[name]

@@ -117,9 +117,7 @@ class Topology:
             if self._exchanges.get(exchange.name) is exchange:
                 if if_unused and exchange.bindings:
                     return False
-                gone.append(self._exchanges.pop(exchange.name))
-                self._count_gone_locked(exchange)
-                leading = [*exchange.bindings.values(), *self._leading_to.get(exchange, ())]
+                leading = [*exchange.bindings.values(), *self._drop_exchange_locked(exchange, gone)]
                 self._remove_bindings_locked(leading, gone)
         return True
 
@@ -154,9 +152,12 @@ class Topology:
         with self._lock:
             yield gone
 
-    def _count_gone_locked(self, exchange: Exchange) -> None:
+    def _drop_exchange_locked(self, exchange: Exchange, gone: list[Declared]) -> Iterable[Binding]:
+        """Forget an exchange, but for its figures; returns the bindings that lead to it still."""
+        gone.append(self._exchanges.pop(exchange.name))
         self._received_by_gone += exchange.received
         self._unroutable_at_gone += exchange.unroutable
+        return self._leading_to.get(exchange, ())
 
     def _is_registered_locked(self, end: Destination) -> bool:
         if isinstance(end, Exchange):
@@ -183,9 +184,7 @@ class Topology:
             if not leading:
                 del self._leading_to[binding.destination]
             if source.auto_delete and not source.bindings and self._exchanges.get(source.name) is source:
-                gone.append(self._exchanges.pop(source.name))
-                self._count_gone_locked(source)
-                pending += self._leading_to.get(source, ())
+                pending += self._drop_exchange_locked(source, gone)
 
     # A message's way
 
