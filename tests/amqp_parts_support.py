@@ -10,6 +10,7 @@ from multiqueue.amqp._server.access import UsersFile as UsersFile
 from multiqueue.amqp._server.config import LimitsSection as LimitsSection
 from multiqueue.amqp._server.config import load_config as load_config
 from multiqueue.amqp._server.connection import ServerConnection as ServerConnection
+from multiqueue.amqp._server.frame_io import ReadGate as ReadGate
 from multiqueue.amqp._server.handshake import CLOSE as CLOSE
 from multiqueue.amqp._server.handshake import DROPS_WHAT_IT_DOES_NOT_KNOW as DROPS_WHAT_IT_DOES_NOT_KNOW
 from multiqueue.amqp._server.handshake import MOVES as MOVES
@@ -18,7 +19,6 @@ from multiqueue.amqp._server.handshake import ConnectionState as ConnectionState
 from multiqueue.amqp._server.handshake import check_limit as check_limit
 from multiqueue.amqp._server.io_thread import IoThread as IoThread
 from multiqueue.amqp._server.io_thread import Piecework as Piecework
-from multiqueue.amqp._server.read_gate import ReadGate as ReadGate
 from multiqueue.amqp._server.settings import RANGES as RANGES
 from multiqueue.amqp._server.strangers import LINES as LINES
 from multiqueue.amqp._server.strangers import PERIOD as PERIOD

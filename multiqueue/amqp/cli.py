@@ -221,11 +221,8 @@ def status(url: str, as_json: bool) -> None:
 
 
 def fetch_status(url: str) -> dict[str, Any]:
-    """`Server.status` of the server at an AMQP URL: a message from a queue that it answers itself.
-
-    Raises:
-        ServerError: it is another broker.  ClientError: no server listens there, or the login is refused.
-    """
+    """`Server.status` of the server at an AMQP URL: a message from a queue that it answers itself. Raises ServerError:
+    it is another broker. ClientError: no server listens there, or the login is refused."""
     client = importlib.import_module("multiqueue.client")  # the command may use the room above its own
     with client.connect(url, recover=False, call_timeout=_PATIENCE, name="multiqueue broker status") as connection:
         product = connection.server_properties.get("product")

@@ -218,19 +218,15 @@ class Access:
                 users[name] = replace(user, permissions={**user.permissions, host: permissions})
 
     def forget_virtual_host(self, host: str) -> None:
-        """A virtual host is deleted: no user has permissions in it any more, but by the configuration.
-
-        Raises:
-            OSError: it cannot be kept; nothing was changed.
-        """
+        """A virtual host is deleted: no user has permissions in it any more, but by the configuration. Raises OSError,
+        as `put`."""
         with self._changing() as users:
             for name in users.keys() - self._fixed.keys():
                 users[name] = _without(host, users[name])
 
     @contextmanager
     def _changing(self, name: str | None = None) -> Iterator[dict[str, User]]:
-        """The users, to be changed in the block; then they are kept, and everybody sees them: what was answered
-        survives. Raises FixedUser: the user of this name cannot be changed."""
+        """The users, to be changed in the block; then they are kept, and everybody sees them. Raises as `put`."""
         if name in self._fixed:
             raise FixedUser(f"user '{name}' is in the configuration of the server; change it there")
         with self._lock:
@@ -295,11 +291,7 @@ class Rights:
         self._allowed: set[tuple[Operation, str]] = set()
 
     def check(self, operation: Operation, kind: Literal["queue", "exchange"], name: str) -> None:
-        """Nothing, when it is permitted.
-
-        Raises:
-            ChannelFault: it is not.
-        """
+        """Nothing, when it is permitted. Raises ChannelFault: it is not."""
         asked = (operation, name)
         if asked in self._allowed:
             return
@@ -319,8 +311,7 @@ class UsersFile:
         self.path = Path(directory) / "users.json"
 
     def load(self) -> list[User] | None:
-        """The users in the file; None where there is no file. Raises ServerError: it cannot be read, or is no such
-        file."""
+        """The users in the file; None where there is none. Raises ServerError: it cannot be read, or used."""
         try:
             text = self.path.read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -329,10 +320,8 @@ class UsersFile:
             raise ServerError(f"cannot read users in {self.path}: {error}") from error
         try:
             found = json.loads(text)
-            if found["version"] != _FILE_VERSION:
-                raise ServerError(
-                    f"{self.path} has version {found['version']}; this program reads version {_FILE_VERSION}"
-                )
+            if (version := found["version"]) != _FILE_VERSION:
+                raise ServerError(f"{self.path} has version {version}; this program reads version {_FILE_VERSION}")
             return [_user(each) for each in found["users"]]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ServerError(f"{self.path} is no file of users: {error}; restore it, or remove it") from error
@@ -361,12 +350,7 @@ def _view(user: User) -> dict[str, Any]:
 
 
 def _user(found: dict[str, Any]) -> User:
-    hashed = found["password_hash"]
+    hashed = None if found["password_hash"] is None else check_hash(found["password_hash"])
     permissions = {str(host): Permissions(**each) for host, each in found["permissions"].items()}
-    return User(
-        str(found["name"]),
-        None if hashed is None else check_hash(hashed),
-        permissions,
-        bool(found["loopback_only"]),
-        frozenset(map(str, found["tags"])),
-    )
+    tags = frozenset(map(str, found["tags"]))
+    return User(str(found["name"]), hashed, permissions, bool(found["loopback_only"]), tags)

@@ -109,6 +109,10 @@ class UserSection(_Section):
     def _is_hash(cls, value: str | None) -> str | None:
         return None if value is None else check_hash(value)
 
+    def user(self, name: str) -> User:
+        permissions = {host: Permissions(**each.model_dump()) for host, each in self.permissions.items()}
+        return User(name, self.password_hash, permissions, self.loopback_only, frozenset(self.tags))
+
 
 class ConfigFile(_Section):
     listen: ListenSection = Field(default_factory=ListenSection)
@@ -145,16 +149,7 @@ class BrokerConfig:
     def users(self) -> list[User]:
         if self.file.users is None:
             return [guest()]
-        return [
-            User(
-                name,
-                section.password_hash,
-                {host: Permissions(**each.model_dump()) for host, each in section.permissions.items()},
-                section.loopback_only,
-                frozenset(section.tags),
-            )
-            for name, section in self.file.users.items()
-        ]
+        return [section.user(name) for name, section in self.file.users.items()]
 
     @property
     def tls_files(self) -> tuple[str, str | None] | None:

@@ -33,10 +33,9 @@ from .._wire.frames import HEARTBEAT, MIN_FRAME_MAX, PUBLISH, HeartbeatMonitor
 from .._wire.message import Digests
 from .._wire.methods import commands
 from .access import Access, Rights, User, is_loopback
-from .frame_io import FrameReader, FrameWriter
+from .frame_io import FrameReader, FrameWriter, ReadGate
 from .handshake import ConnectionMachine, ConnectionState, check_limit, claim, common_name
 from .io_thread import IoThread, Piecework
-from .read_gate import ReadGate
 from .settings import ServerSettings
 from .strangers import Logins, Newcomer, Newcomers, QuietLog, network_of
 
@@ -510,9 +509,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._set_timer(self._heartbeat / 2, self._tick)
         send, is_gone = self._monitor.tick(listening=not self.gate.reasons)
         if is_gone:
-            _log.warning(
-                "%s: missed heartbeats, timeout: %d s", self.name, self._heartbeat, extra={"connection": self.name}
-            )
+            text, extra = "%s: missed heartbeats, timeout: %d s", {"connection": self.name}
+            _log.warning(text, self.name, self._heartbeat, extra=extra)
             self._transport.abort()
         elif send:
             self.writer.send(HEARTBEAT)
@@ -597,11 +595,8 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def finish(self) -> None:
         def end(_: Exception | None) -> None:
-            steps = (
-                ("delete its exclusive queues", self._release_owner),
-                ("be forgotten", lambda: self.server.forget(self)),
-            )
-            end_each(self, steps)
+            end_each(self, [("delete its exclusive queues", self._release_owner)])
+            end_each(self, [("be forgotten", partial(self.server.forget, self))])
 
         self.piecework.add(self._end_sessions(), end)
 

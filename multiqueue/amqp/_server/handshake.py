@@ -71,8 +71,7 @@ class ConnectionMachine:
         return method in MOVES[self.state]
 
     def receive(self, method: bytes) -> bool:
-        """A method (its class and number) has come; False when it is to be dropped. Raises ConnectionFault: it may not
-        come now."""
+        """A method (its class and number) has come; False: drop it. Raises ConnectionFault: it may not come now."""
         to = MOVES[self.state].get(method)
         if to is not None:
             self.state = to
@@ -82,8 +81,7 @@ class ConnectionMachine:
         raise ConnectionFault(504, f"unexpected method in connection state {self.state.value}")
 
     def check_channel_frame(self) -> bool:
-        """Whether a frame of another channel is to be looked at now. Raises ConnectionFault: the connection is not open
-        yet."""
+        """Whether a frame of another channel is to be looked at now. Raises ConnectionFault: it may not come yet."""
         if self.state is _S.RUNNING:
             return True
         if self.state in DROPS_WHAT_IT_DOES_NOT_KNOW:
@@ -91,8 +89,7 @@ class ConnectionMachine:
         raise ConnectionFault(505, f"unexpected frame in connection state {self.state.value}")
 
     def check_heartbeat(self, channel: int, payload: bytes) -> None:
-        """A heartbeat has come, or what has its type. Raises ConnectionFault: it is another channel's, or says
-        something."""
+        """A heartbeat has come. Raises ConnectionFault: it is another channel's, or says something."""
         if self.state in DROPS_WHAT_IT_DOES_NOT_KNOW:
             return
         if payload:

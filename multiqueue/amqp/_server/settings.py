@@ -173,11 +173,8 @@ def listening_socket(host: str, port: int, option: str = "--port") -> socket.soc
         listener.setblocking(False)
     except OSError as error:
         listener.close()
-        what = (
-            f"is in use; stop what uses it, or choose another with {option}"
-            if error.errno == errno.EADDRINUSE
-            else error.strerror
-        )
+        is_used = error.errno == errno.EADDRINUSE
+        what = f"is in use; stop what uses it, or choose another with {option}" if is_used else error.strerror
         raise ServerError(f"cannot listen on {host}: port {port} {what}") from error
     return listener
 

@@ -31,8 +31,7 @@ STATUS_QUEUE: Final = "amq.multiqueue.status"
 
 
 def queue_name(session: Session, name: str) -> str:
-    """The name, or that of the queue the channel declared last where it is empty. Raises ChannelFault: it declared
-    none."""
+    """The name; of an empty one, the queue the channel declared last. Raises ChannelFault: it declared none."""
     if name:
         return name
     if not session.last_queue:

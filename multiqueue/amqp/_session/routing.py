@@ -25,7 +25,6 @@ REPLY_TO: Final = "amq.rabbitmq.reply-to"
 REPLY_PREFIX: Final = REPLY_TO + "."
 """The begin of every reply consumer's address."""
 
-
 _lock = threading.Lock()
 _queues: WeakKeyDictionary[VirtualHost, dict[str, BrokerQueue]] = WeakKeyDictionary()  # of each host, by address
 
