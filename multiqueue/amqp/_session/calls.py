@@ -18,6 +18,7 @@ from .._wire.methods import commands
 from .._wire.properties import encode_properties
 from .confirms import Confirms
 from .consumer import Held, SessionConsumer, Window
+from .effects import Operation
 from .machine import CHANNEL_CLOSE
 from .routing import REPLY_PREFIX, REPLY_TO, find_reply_queue, open_reply_queue
 from .session import Session, answers, handles
@@ -30,13 +31,14 @@ STATUS_QUEUE: Final = "amq.multiqueue.status"
 """A `basic.get` from here is answered with the server's figures, as JSON."""
 
 
-def queue_name(session: Session, name: str) -> str:
-    """The name; of an empty one, the queue the channel declared last. Raises ChannelFault: it declared none."""
-    if name:
-        return name
-    if not session.last_queue:
+def _permitted(session: Session, operation: Operation, name: str) -> str:
+    """The name of a queue with which the client may do this; where it is empty, of the one the channel declared last.
+    Raises ChannelFault: it may not, or has declared none."""
+    name = name or session.last_queue
+    if not name:
         raise ChannelFault(404, "no previously declared queue")
-    return session.last_queue
+    session.client.check(operation, "queue", name)
+    return name
 
 
 @answers(commands.Channel.Open)
@@ -139,8 +141,7 @@ def _declared(session: Session, method: Any) -> BrokerQueue:
 def _bind_queue(session: Session, method: Any) -> None:
     """Make or undo a binding; without queue and key, of the queue declared last by its name."""
     host, check = session.client.host, session.client.check
-    name = queue_name(session, method.queue)
-    check("write", "queue", name)
+    name = _permitted(session, "write", method.queue)
     check("read", "exchange", method.exchange)
     key = method.routing_key if method.queue or method.routing_key else name
     bind = host.bind_queue if isinstance(method, commands.Queue.Bind) else host.unbind_queue
@@ -149,12 +150,9 @@ def _bind_queue(session: Session, method: Any) -> None:
 
 @handles(commands.Queue.Purge)
 def _purge_queue(session: Session, method: Any) -> None:
-    client = session.client
-    name = queue_name(session, method.queue)
-    client.check("read", "queue", name)
+    client, effects = session.client, session.effects
+    name = _permitted(session, "read", method.queue)
     queue = client.host.queue(name, owner=client.owner)
-
-    effects = session.effects
 
     def is_to_stop() -> bool:
         time.sleep(_NAP)  # so that the I/O thread need not ask for the interpreter's lock, and wait 5 ms for it
@@ -173,8 +171,7 @@ def _purge_queue(session: Session, method: Any) -> None:
 @answers(commands.Queue.Delete)
 def _delete_queue(session: Session, method: Any) -> Fields:
     client = session.client
-    name = queue_name(session, method.queue)
-    client.check("configure", "queue", name)
+    name = _permitted(session, "configure", method.queue)
     count = client.host.delete_queue(name, if_unused=method.if_unused, if_empty=method.if_empty, owner=client.owner)
     return {"message_count": count}
 
@@ -197,8 +194,7 @@ def _consume(session: Session, method: Any) -> None:
 
 def _queue_consumer(session: Session, tag: str, method: Any) -> SessionConsumer:
     client, deliveries = session.client, session.deliveries
-    name = queue_name(session, method.queue)
-    client.check("read", "queue", name)
+    name = _permitted(session, "read", method.queue)
     queue = client.host.queue(name, owner=client.owner)
     arguments = consumer_arguments(queue.label, method.arguments)
     window = None if method.no_ack else Window(session.prefetch, deliveries.window)
@@ -245,8 +241,7 @@ def _cancel(session: Session, method: Any) -> dict[str, object]:
 @handles(commands.Basic.Get)
 def _get(session: Session, method: Any) -> None:
     client = session.client
-    name = queue_name(session, method.queue)
-    client.check("read", "queue", name)
+    name = _permitted(session, "read", method.queue)
     if name == STATUS_QUEUE:
         _answer_status(session)
         return

@@ -78,8 +78,6 @@ _TURN: Final = 256  # deliveries before sockets are read again; some 3 ms
 _RUN: Final = 32  # of them in one pull, where no other consumer of its queue waits: the lock is held for some 50 us
 _RUN_BYTES: Final = 32 * 1024  # of messages in one pull: a slow reader is noticed before the next
 
-Deliver = Callable[["SessionConsumer", Sequence["Entry"]], None]
-
 
 class Sender(Protocol):
     """The way of deliveries to a client. Any thread may call `post` and `notify`, the session's thread the others."""
@@ -101,7 +99,7 @@ class SessionConsumer:
     tag: str
     queue: BrokerQueue
     sender: Sender
-    _deliver: Deliver
+    _deliver: Callable[[SessionConsumer, Sequence[Entry]], None]
     _cancelled: Callable[[SessionConsumer], None]
     window: Window | None  # None: it does not ack, and there is nothing to count
     is_reply: bool = False  # of direct reply-to: its queue is its own, and goes with it

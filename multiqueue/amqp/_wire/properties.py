@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from struct import Struct
 from typing import Any, Final, TypedDict, cast
 
 from .errors import MalformedFrame
@@ -19,9 +18,6 @@ FLAG_DELIVERY_MODE: Final = 0x1000
 FLAG_EXPIRATION: Final = 0x0100
 FLAG_CLUSTER_ID: Final = 0x0004
 NO_PROPERTIES: Final = b"\x00\x00"
-
-_SHORT: Final = Struct(">H")
-_TIMESTAMP: Final = Struct(">Q")
 
 
 class Properties(TypedDict, total=False):
@@ -52,7 +48,7 @@ def _encode_octet(value: int) -> bytes:
 def _encode_timestamp(value: float) -> bytes:
     if not 0 <= value < 2**64:
         raise ValueError(f"{value} is no time: seconds since 1970")
-    return _TIMESTAMP.pack(int(value))
+    return int(value).to_bytes(8)
 
 
 _Kind = tuple[str, Callable[[Any], bytes], Callable[[bytes, int], tuple[Any, int]]]  # wanted, encoder, decoder
@@ -91,7 +87,7 @@ def decode_properties(data: bytes) -> Properties:
     """
     found: dict[str, object] = {}
     try:
-        flags = _SHORT.unpack_from(data)[0]
+        flags = data[0] << 8 | data[1]
         at = 2
         if flags & 0x3:  # a second word of flags would follow, of properties that do not exist
             raise MalformedFrame(f"property flags {flags:#06x} are not known")
@@ -131,7 +127,7 @@ def encode_properties(properties: Mapping[str, object], came: bytes = NO_PROPERT
     if left:
         unknown = properties.keys() - Properties.__annotations__.keys()
         raise TypeError(f"there is no property {', '.join(sorted(unknown))}")
-    pieces[0] = _SHORT.pack(flags)
+    pieces[0] = flags.to_bytes(2)
     return b"".join(pieces)
 
 
