@@ -9,12 +9,12 @@ from multiqueue.broker._base.json_values import load as load
 from multiqueue.broker._base.message_codec import decode_message as decode_message
 from multiqueue.broker._base.message_codec import decode_stored as decode_stored
 from multiqueue.broker._base.message_codec import encode_message as encode_message
-from multiqueue.broker._base.polled_lock import polled as polled
 from multiqueue.broker._base.ports import AT_ONCE as AT_ONCE
 from multiqueue.broker._base.ports import Kept as Kept
 from multiqueue.broker._base.positions import END as END
 from multiqueue.broker._base.positions import Positions as Positions
 from multiqueue.broker._base.waits import here as here
+from multiqueue.broker._base.waits import polled as polled
 from multiqueue.broker._delivery import received as received
 from multiqueue.broker._delivery import target as target
 from multiqueue.broker._delivery.housekeeping import Housekeeping as Housekeeping

@@ -159,12 +159,11 @@ def test_the_log_of_returns_forgets_and_lets_readers_start_over() -> None:
     log, reader, late = ReturnLog(), Reader(-1), Reader(-1)
     reader.cursor = late.cursor = 50
     for position in (10, 60, 20):
-        log.add(position)
+        log.add(position, length=0)
     reader.merge(log, -1)
     assert sorted(reader.revisits) == [10, 20]
     log.restart_all()
     late.merge(log, -1)
     assert (late.cursor, late.revisits) == (-1, [])
-    log.add(5)
-    log.cut(0)
+    log.add(5, length=0)
     assert log.since(log.end - 1) == [5], "too short to be worth cutting"

@@ -78,14 +78,8 @@ def encode_message(message: Message, held_until: float | None = None, *, in_doub
 @lru_cache(maxsize=1024)
 def _address_alone(routing_key: str, exchange: str, persistent: bool) -> bytes:
     """A message without other properties, encoded: most have one of few addresses."""
-    fields: dict[str, object] = {}
-    if routing_key:
-        fields["k"] = routing_key
-    if exchange:
-        fields["x"] = exchange
-    if not persistent:
-        fields[_TRANSIENT] = True
-    return write(fields).encode()
+    fields = {"k": routing_key, "x": exchange, _TRANSIENT: not persistent}
+    return write({key: value for key, value in fields.items() if value}).encode()
 
 
 def decode_message(properties: bytes, body: bytes) -> Message:

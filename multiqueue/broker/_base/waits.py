@@ -1,18 +1,53 @@
-"""Which threads must not wait: very many depend on each of their turns.
+"""How threads wait for the lock of a queue, and which threads must not wait: very many depend on each of their turns.
 
 A store's thread makes the commits that others wait for, and an I/O thread serves many connections. What takes long is
 done by another thread where they meet it, and publishers are held back instead of the thread.
+
+Polled lock One thread has it at a time. One that waits asks again and gets it while it has the interpreter, or not at
+            all. With the GIL a plain lock makes a convoy: docs/decisions/0511-the-lock-of-a-queue-is-polled.md.
+Fairness    None; a plain lock has none. A thread that waits asks three times on average: holds are microseconds.
+Assumes     that a hold of such a lock is short, and that no thread blocks in it.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
+from _thread import LockType
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from time import sleep
+from typing import Final
 
 from multiqueue.store import Commit, StoreFull
+
+_PAUSE: Final = 50e-6  # seconds; shorter ones come back before the thread that has the lock has the GIL
+_HAS_GIL: Final[bool] = getattr(sys, "_is_gil_enabled", lambda: True)()
+
+HeldLock = AbstractContextManager[object]
+
+
+class _PolledLock:
+    """A context manager whose two methods are its own values: one call in Python for a hold, and none to find it."""
+
+    __slots__ = ("__enter__", "__exit__")
+
+    def __init__(self, lock: LockType) -> None:
+        attempt = lock.acquire
+
+        def enter() -> None:
+            while not attempt(False):
+                sleep(_PAUSE)
+
+        self.__enter__: Callable[[], None] = enter
+        self.__exit__: Callable[..., None] = lock.__exit__
+
+
+def polled(lock: LockType) -> HeldLock:
+    """The lock, waited for by asking again; the lock itself without a GIL, or if it is one that a test made."""
+    return _PolledLock(lock) if _HAS_GIL and type(lock) is LockType else lock
 
 
 @dataclass(slots=True, eq=False)

@@ -30,18 +30,11 @@ _LEAST_SWEEP: Final = 64  # plans that were changed; fewer are not worth sweepin
 class Housekeeping:
     """Visits queues at intervals of `interval` seconds from `start`, or `with`, on. `clock` is that of the queues."""
 
-    def __init__(
-        self,
-        interval: float = 0.25,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        name: str = "multiqueue-housekeeping",
-    ) -> None:
+    def __init__(self, interval: float = 0.25, *, clock: Callable[[], float] = time.monotonic) -> None:
         if interval <= 0:
             raise ValueError(f"interval is {interval!r} s; it must be more than 0")
         self._interval = interval
         self._clock = clock
-        self._name = name
         self._lock = threading.Lock()
         self._planned: dict[Kept, float] = {}
         self._due: list[tuple[float, int, Kept]] = []
@@ -72,16 +65,6 @@ class Housekeeping:
 
     def run_once(self) -> None:
         """Visit every queue that is due, once. One that fails is logged, and does not keep the others waiting."""
-        for queue in self._take_due():
-            again: float | None = AT_ONCE
-            try:
-                again = queue.housekeeping()
-            except Exception as error:  # noqa: BLE001  # the next queue must have its turn
-                _log.error("housekeeping of %r failed", queue, exc_info=error)
-            if again is not None:
-                self.ask(queue, again)
-
-    def _take_due(self) -> list[Kept]:
         now = self._clock()
         due: list[Kept] = []
         with self._lock:
@@ -90,7 +73,14 @@ class Housekeeping:
                 if self._planned.get(queue) == when:
                     del self._planned[queue]
                     due.append(queue)
-        return due
+        for queue in due:
+            again: float | None = AT_ONCE
+            try:
+                again = queue.housekeeping()
+            except Exception as error:  # noqa: BLE001  # the next queue must have its turn
+                _log.error("housekeeping of %r failed", queue, exc_info=error)
+            if again is not None:
+                self.ask(queue, again)
 
     def _sweep_locked(self) -> None:
         if len(self._due) > 2 * len(self._planned) + _LEAST_SWEEP:
@@ -103,7 +93,7 @@ class Housekeeping:
             if self._closing.is_set():
                 raise RuntimeError("housekeeping was closed; make a new one")
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread = threading.Thread(target=self._run, name="multiqueue-housekeeping", daemon=True)
                 self._thread.start()
 
     def close(self) -> None:

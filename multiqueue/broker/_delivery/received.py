@@ -7,7 +7,7 @@ Membership  `Holder.close` takes all of them at once and gives them back to the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from threading import Lock  # by name, so that tests can put another one in its place
 from typing import Any, Final, Literal
@@ -110,15 +110,24 @@ class Settler:
         """Send messages to the dead-letter callback of their queues. Raises as `accept`."""
         self._settle(received, "reject")
 
-    def _settle(self, received: tuple[Received, ...], how: Disposition, options: Mapping[str, bool] = _NONE) -> None:
-        _settle_runs(received, how, options)
+    def _settle(self, received: Collection[Received], how: Disposition, options: Mapping[str, bool] = _NONE) -> None:
+        """Those of each queue and consumer in one call; a browser has nothing to settle."""
+        runs: dict[tuple[EntryQueue, Any], list[Entry]] = {}
+        queue: EntryQueue | None = None
+        consumer: Any = None
+        entries: list[Entry] = []
+        for each in received:
+            if each.consumer is not consumer or each.entry.queue is not queue:  # mostly all are of one
+                queue, consumer = each.entry.queue, each.consumer
+                entries = runs.setdefault((queue, consumer), [])
+            entries.append(each.entry)
+        for (queue, consumer), entries in runs.items():
+            if getattr(consumer, "acquires", True):
+                getattr(queue, how)(entries, consumer, **options)
 
 
 class Holder(Settler):
-    """Has the messages that it gave out until they are settled: a `ConsumerTarget` or a `Getter`.
-
-    Errors call it `owner`.
-    """
+    """Has the messages that it gave out until they are settled: a `ConsumerTarget` or a `Getter`, `owner` in errors."""
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
@@ -136,7 +145,7 @@ class Holder(Settler):
         with self._lock:
             self._keeps_nothing = True
             messages, self._messages = self._messages, {}
-        _settle_runs(messages, "release", _NONE)
+        super()._settle(messages, "release")
 
     def keep(self, received: Iterable[Received]) -> bool:
         """Remember what is given out; False once this is closed: it has to go back."""
@@ -150,7 +159,7 @@ class Holder(Settler):
     def settled(self, count: int, size: int) -> None:
         """So many messages were settled, with bodies of `size` bytes together."""
 
-    def _settle(self, received: tuple[Received, ...], how: Disposition, options: Mapping[str, bool] = _NONE) -> None:
+    def _settle(self, received: Collection[Received], how: Disposition, options: Mapping[str, bool] = _NONE) -> None:
         """Have these settled by that method of their queues. Raises as `accept`."""
         distinct = received if len(received) == 1 else dict.fromkeys(received)
         with self._lock:
@@ -168,24 +177,8 @@ class Holder(Settler):
                 getattr(each.entry.queue, how)(each.entry, each.consumer, **options)
             self.settled(1, each.entry.size)
         else:
-            _settle_runs(distinct, how, options)
+            super()._settle(distinct, how, options)
             self.settled(len(distinct), sum([each.entry.size for each in distinct]))
-
-
-def _settle_runs(received: Iterable[Received], how: Disposition, options: Mapping[str, bool]) -> None:
-    """Those of each queue and consumer in one call; a browser has nothing to settle."""
-    runs: dict[tuple[EntryQueue, Any], list[Entry]] = {}
-    queue: EntryQueue | None = None
-    consumer: Any = None
-    entries: list[Entry] = []
-    for each in received:
-        if each.consumer is not consumer or each.entry.queue is not queue:  # mostly all are of one
-            queue, consumer = each.entry.queue, each.consumer
-            entries = runs.setdefault((queue, consumer), [])
-        entries.append(each.entry)
-    for (queue, consumer), entries in runs.items():
-        if getattr(consumer, "acquires", True):
-            getattr(queue, how)(entries, consumer, **options)
 
 
 class Getter(Holder):

@@ -250,11 +250,7 @@ class Scheduler:
             thread.start()
 
     def add(self, subscription: CallbackSubscription) -> None:
-        """Run this from now on, whenever it is `ready`.
-
-        Raises:
-            ShutDown: the scheduler is closed.
-        """
+        """Run this from now on, whenever it is `ready`. Raises ShutDown: the scheduler is closed."""
         if self._work.is_shutdown:
             raise ShutDown(f"scheduler {self._name!r} is closed")
         self._work.add_subqueue(subscription, capacity=1, max_in_flight=1)

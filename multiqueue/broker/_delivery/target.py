@@ -93,13 +93,12 @@ class ReadyConsumers:
         """The turn of a consumer ends; True when it is ready for another one."""
         with self._lock:
             turn = self._turns.get(consumer)
-            if turn is None:
-                return False
-            if goes_on or turn is Turn.AGAIN:
+            is_ready = turn is Turn.AGAIN or (goes_on and turn is not None)
+            if is_ready:
                 self._become_ready_locked(consumer)
-                return True
-            self._turns[consumer] = Turn.IDLE
-            return False
+            elif turn is not None:
+                self._turns[consumer] = Turn.IDLE
+            return is_ready
 
     def poll(self) -> QueueConsumer | None:
         """Begin a turn: of the first ready consumer, if there is one now."""
@@ -118,7 +117,19 @@ class ReadyConsumers:
                 parked = Lock()
                 parked.acquire()
                 self._parked.append(parked)
-            self._wait(parked, deadline)
+            chosen = False
+            try:
+                remaining = -1.0 if deadline is None else min(max(deadline - monotonic(), 0.0), TIMEOUT_MAX)
+                chosen = parked.acquire(timeout=remaining)
+            finally:
+                if not chosen:
+                    with self._lock:
+                        if parked in self._parked:
+                            self._parked.remove(parked)
+                        elif self._ready and self._parked:
+                            self._parked.popleft().release()
+            if not chosen:
+                raise Empty("no consumer is ready")
 
     def close(self) -> list[QueueConsumer]:
         """No consumer has another turn, and threads that wait are told; returns the consumers there were."""
@@ -143,22 +154,6 @@ class ReadyConsumers:
         self._ready.append(consumer)
         if self._parked:
             self._parked.popleft().release()
-
-    def _wait(self, parked: Lock, deadline: float | None) -> None:
-        """Wait to be chosen. Raises Empty: the deadline came first."""
-        chosen = False
-        try:
-            remaining = -1.0 if deadline is None else min(max(deadline - monotonic(), 0.0), TIMEOUT_MAX)
-            chosen = parked.acquire(timeout=remaining)
-        finally:
-            if not chosen:
-                with self._lock:
-                    if parked in self._parked:
-                        self._parked.remove(parked)
-                    elif self._ready and self._parked:
-                        self._parked.popleft().release()
-        if not chosen:
-            raise Empty("no consumer is ready")
 
 
 class ConsumerTarget(Holder):

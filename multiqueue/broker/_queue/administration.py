@@ -22,7 +22,7 @@ from .consumer import Predicate
 from .dead_letters import DeadLetters
 from .entry import Entry, Position
 from .entry_list import EntryList, newcomers
-from .ports import QueueWithRows, Walk
+from .ports import WholeQueue
 from .state import QueueState
 
 _BATCH: Final = 256  # entries per hold of the lock: some tens of microseconds
@@ -74,14 +74,14 @@ class ResidentWalk:
 class Administration:
     """An administrator's verbs for one queue. The methods are those of `BrokerQueue`, which says what they do."""
 
-    _queue: QueueWithRows
+    _queue: WholeQueue
     _state: QueueState
     _callbacks: Callbacks
     _dead_letters: DeadLetters
 
     def purge(self, stop: Callable[[], bool]) -> int:
-        with self._state.pinned():
-            return self._walk().purge(stop)
+        with self._state.pinned() as walk:
+            return walk.purge(stop)
 
     def delete_messages(self, selector: Predicate | None, limit: int | None, steal: bool) -> int:
         gone: list[Entry] = []
@@ -101,7 +101,7 @@ class Administration:
         finally:
             self._dead_letters.forget(gone)
 
-    def move_messages(self, target: QueueWithRows, selector: Predicate | None, limit: int | None, steal: bool) -> int:
+    def move_messages(self, target: WholeQueue, selector: Predicate | None, limit: int | None, steal: bool) -> int:
         if target is self._queue:
             raise ValueError(f"{self._queue.label} cannot be moved to itself")
         refused: list[Entry] = []
@@ -111,7 +111,7 @@ class Administration:
 
         return self._each(move, selector, limit, steal=steal, refused=refused)
 
-    def copy_messages(self, target: QueueWithRows, selector: Predicate | None, limit: int | None) -> int:
+    def copy_messages(self, target: WholeQueue, selector: Predicate | None, limit: int | None) -> int:
         if target is self._queue:
             raise ValueError(f"{self._queue.label} cannot be copied to itself")
         return self._each(lambda entry: target.put(entry.message).accepted, selector, limit)
@@ -133,8 +133,10 @@ class Administration:
         return self._each(change, selector, limit, refused=refused)
 
     def browse(self, selector: Predicate | None, limit: int | None) -> list[Message]:
-        matching = self._matching(selector, steal=False)
-        return [entry.message for entry in islice(matching, None if limit is None else max(limit, 0))]
+        return [
+            entry.message
+            for entry in islice(self._matching(selector, steal=False), None if limit is None else max(limit, 0))
+        ]
 
     def _each(
         self,
@@ -174,7 +176,7 @@ class Administration:
             self._state.pass_baton(after)
 
     def _move(
-        self, entry: Entry, target: QueueWithRows, message: Message, refused: list[Entry], *, like: Entry | None = None
+        self, entry: Entry, target: WholeQueue, message: Message, refused: list[Entry], *, like: Entry | None = None
     ) -> bool:
         """Move a claimed entry, in one commit of what stores have; False when the target does not take it."""
         journal = self._queue.journal or target.journal
@@ -230,18 +232,11 @@ class Administration:
     def _matching(self, selector: Predicate | None, *, steal: bool, bodies: bool = True) -> Iterator[Entry]:
         """The entries that match; without `bodies`, those that had to be read may have none."""
         matches = self._callbacks.matches
-        with self._state.pinned():
-            for batch in self._walk().pages(bodies=bodies or not isinstance(selector, Selector | None)):
+        with self._state.pinned() as walk:
+            for batch in walk.pages(bodies=bodies or not isinstance(selector, Selector | None)):
                 now = self._state.clock()
                 for entry in batch:
                     if entry.expires_at is not None and entry.expires_at <= now:
                         continue  # housekeeping's, or its owner's
-                    if (entry.is_ready or (steal and entry.is_acquired)) and (
-                        selector is None or matches(selector, entry.message)
-                    ):
+                    if (entry.is_ready or (steal and entry.is_acquired)) and matches(selector, entry.message):
                         yield entry
-
-    def _walk(self) -> Walk:
-        """The way through the queue, in a block that has pinned its source."""
-        with self._state.lock:  # or the source might be exchanged by somebody that did not see the pin
-            return self._state.walk

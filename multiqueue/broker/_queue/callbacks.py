@@ -7,14 +7,14 @@ Failures    An exception goes to `on_error` and stops no other callback; one tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from .._base.message import Message
-from .._base.polled_lock import HeldLock
 from .._base.ports import After
+from .._base.waits import HeldLock
 from .consumer import Predicate, QueueConsumer
 from .entry import Entry
 from .state import QueueState
@@ -59,16 +59,13 @@ class Callbacks:
             return False
         return True
 
-    def matches(self, selector: Predicate, message: Message) -> bool:
-        """Ask a selector; one that raises has refused."""
+    def matches(self, selector: Predicate | None, message: Message) -> bool:
+        """Ask a selector; none wants everything, and one that raises has refused."""
         try:
-            return bool(selector(message))
+            return selector is None or bool(selector(message))
         except Exception as error:  # noqa: BLE001  # goes to the handler; a selector that fails refuses
             self._on_error("selector", error)
             return False
-
-    def wanting(self, consumers: Iterable[QueueConsumer], message: Message) -> list[QueueConsumer]:
-        return [each for each in consumers if each.selector is None or self.matches(each.selector, message)]
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -98,11 +95,11 @@ class FilteredPull:
             refused: list[Entry] = []
             matched: Entry | None = None
             for entry in batch:
-                if consumer.selector is None or matches(consumer.selector, entry.message):
+                if matches(consumer.selector, entry.message):
                     matched = entry
                     break
                 refused.append(entry)
-            claimants = [] if matched is None else self._callbacks.wanting(higher, matched.message)
+            asked = {other: matches(other.selector, matched.message) for other in higher} if matched is not None else {}
             size = min(2 * size, _LARGEST_BATCH)
             after = []
             taken: list[Entry] | None = None
@@ -110,7 +107,7 @@ class FilteredPull:
                 if self._state.source is source:  # else the queue pages since, and finds the match again
                     source.turn_down(consumer, refused)
                     if matched is not None:
-                        taken = self._take_locked(consumer, matched, higher, claimants, after)
+                        taken = self._take_locked(consumer, matched, asked, after)
             self._callbacks.act(after)
             if taken is not None:
                 return taken
@@ -136,17 +133,11 @@ class FilteredPull:
         return batch
 
     def _take_locked(
-        self,
-        consumer: QueueConsumer,
-        entry: Entry,
-        asked: Sequence[QueueConsumer],
-        claimants: Sequence[QueueConsumer],
-        after: After,
+        self, consumer: QueueConsumer, entry: Entry, asked: Mapping[QueueConsumer, bool], after: After
     ) -> list[Entry] | None:
         """Take the match; empty when the consumer is not to have it now, None to look again.
 
-        `asked` are the consumers of higher priority whose selectors were asked, `claimants` those of them that want
-        the entry.
+        `asked` says which consumers of higher priority were asked, and whether each wants the entry.
         """
         state = self._state
         if not consumer.is_willing:
@@ -154,11 +145,11 @@ class FilteredPull:
         if not state.can_have(entry, consumer, after):
             return None
         for other in state.higher_priority(consumer):
-            if other in claimants and state.suits(entry, other):
-                state.leave_to(other, consumer, entry, after)
-                return []
             if other not in asked:
                 return None
+            if asked[other] and state.suits(entry, other):
+                state.leave_to(other, consumer, entry, after)
+                return []
         taken = state.give(consumer, [entry], after, is_past=True)
         consumer.pass_revisits(taken)
         return taken

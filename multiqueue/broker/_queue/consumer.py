@@ -1,4 +1,5 @@
-"""The queue's side of consumers: what each wants and how far it has read, and the lists it moves between.
+"""The queue's side of consumers: what each wants and how far it has read, the lists it moves between, and which of
+them may have the messages of a group.
 
 Promise     A consumer is in All and in exactly one of NonAcquiring, NotInterested, Interested and Notified, the one its
             state names. A consumer that returns to a list returns to its end: fairness.
@@ -8,11 +9,15 @@ State       Guarded by the lock of the queue, but for what never changes: the fi
 Waiting     A consumer never waits. Its queue calls `notify_work` without any lock when there may be work, and
             the consumer's target must then call `BrokerQueue.deliver_messages` until that returns
             nothing: being NOTIFIED is an obligation.
+Groups      Acceptance and acquisition are one hold of the lock, so two consumers never own one group at once. Consumers
+            pass over entries of groups that are not theirs. The call that frees such a group is told and lets every
+            reader start over, because what they passed over may be theirs now.
 Cost        A return costs one append, however many readers there are; each merges when it next reads.
             "Where a consumer stands" in docs/design/broker-queue.md says when the log is cut.
 Assumes     OrderedDict for its constant-time first element: a plain dict walks over what was removed before.
 Source      Broker-J, QueueConsumerManagerImpl, whose marked-and-swept lists are not needed under a lock, and the
-            lastSeen and released pointers of its QueueContext.
+            lastSeen and released pointers of its QueueContext. Its message groups, standard (AssignedConsumer...) and
+            shared (DefinedGroup...).
 """
 
 from __future__ import annotations
@@ -28,10 +33,12 @@ from typing import Final, Protocol
 
 from .._base.credit import Credit
 from .._base.message import Message
-from .entry import Entry, EntryQueue, Position
+from .._base.settings import MessageGroups
+from .entry import Entry, EntryQueue, Key, Position
 from .entry_list import EntryList
 
 _LEAST_CUT: Final = 1024  # positions; below this a log is too short to be worth cutting
+_BUCKETS: Final = 256  # bounds the memory of standard groups; groups of one bucket share a consumer
 
 Predicate = Callable[[Message], bool]
 
@@ -43,13 +50,10 @@ class ReturnLog:
     _positions: list[Position] = field(default_factory=list)
     end: int = 0  # it only grows: by one for each position, and for each time that readers are to start over
 
-    def add(self, position: Position) -> None:
-        """Tell every reader that has passed this position."""
+    def add(self, position: Position, length: int) -> None:
+        """Tell readers that have passed this position; or all to start over, if that is less in so long a queue."""
         self._positions.append(position)
         self.end += 1
-
-    def cut(self, length: int) -> None:
-        """Have readers start over once that is less work than what they missed, in a queue of this length."""
         if len(self._positions) > max(length, _LEAST_CUT):
             self.restart_all()
 
@@ -314,3 +318,79 @@ class QueueConsumerManager:
         for consumer in everyone:
             current = (consumer.lists and consumer.lists.by_state[consumer.state]) or ()
             assert consumer in current, f"{consumer!r} is in a wrong list"
+
+
+class SharedGroups:
+    """A group is a consumer's while that consumer has unsettled entries of it. No group: everybody's."""
+
+    def __init__(self) -> None:
+        # Invariant: the counts are above 0, and count the acquired entries of the group.
+        self._owners: dict[Key, tuple[object, int]] = {}
+        # Groups (or buckets) that somebody was refused: only freeing one of these is news to anyone.
+        self._contested: set[Key] = set()
+
+    def accepts(self, group: Key, owner: object) -> bool:
+        """True when this consumer, or holder of a `get`, may take entries of the group."""
+        if group is None or self._owners.get(group, (owner,))[0] is owner:
+            return True
+        self._contested.add(group)
+        return False
+
+    def acquired(self, group: Key, owner: object) -> None:
+        """An entry of a group that accepts the owner was taken."""
+        if group is not None:
+            _, count = self._owners.get(group, (owner, 0))
+            self._owners[group] = (owner, count + 1)
+
+    def left(self, group: Key) -> bool:
+        """An acquisition has ended; True when that freed a group somebody was refused."""
+        if group is None:
+            return False
+        owner, count = self._owners.pop(group)
+        if count == 1:
+            return self._free(group)
+        self._owners[group] = (owner, count - 1)
+        return False
+
+    def consumer_removed(self, consumer: QueueConsumer) -> bool:
+        """True when that freed a group somebody was refused."""
+        return False  # what it has not settled still holds its groups
+
+    def _free(self, group: Key) -> bool:
+        contested = group in self._contested
+        self._contested.discard(group)
+        return contested
+
+
+class StandardGroups(SharedGroups):
+    """A group stays with the consumer that got its first message until that consumer goes.
+
+    A `get` takes what belongs to no consumer and owns nothing afterwards.
+    """
+
+    def accepts(self, group: Key, owner: object) -> bool:
+        return super().accepts(_bucket(group), owner)
+
+    def acquired(self, group: Key, owner: object) -> None:
+        if group is not None and isinstance(owner, QueueConsumer):
+            self._owners[_bucket(group)] = (owner, 1)
+
+    def left(self, group: Key) -> bool:
+        return False
+
+    def consumer_removed(self, consumer: QueueConsumer) -> bool:
+        owned = [bucket for bucket, (owner, _) in self._owners.items() if owner is consumer]
+        for bucket in owned:
+            del self._owners[bucket]
+        return sum(self._free(bucket) for bucket in owned) > 0
+
+
+def _bucket(group: Key) -> Key:
+    return None if group is None else hash(group) % _BUCKETS
+
+
+def make_groups(groups: MessageGroups) -> SharedGroups | None:
+    """The manager for a queue's setting, None for none."""
+    if groups is MessageGroups.STANDARD:
+        return StandardGroups()
+    return SharedGroups() if groups is MessageGroups.SHARED else None

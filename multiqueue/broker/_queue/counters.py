@@ -163,9 +163,7 @@ class MemoryReservations(Protocol):
     @property
     def is_exhausted(self) -> bool:
         """True when all of the budget is taken, by publishers that were asked to wait and did not: a moment's figure.
-
-        Not the share, which gets smaller when a queue begins to page: a publisher that waits when it is asked to is not
-        refused.
+        Not the share, which gets smaller when a queue begins to page: a publisher that does wait is not refused.
         """
 
 
@@ -207,11 +205,9 @@ class DepthLimit:
         """True when one more message of this size is to be turned away; `coming` have been admitted before it."""
         if self._is_overfull is not None and self._is_overfull():
             return True
-        if self.short_of_memory:
-            is_exhausted = self._reservations is not None and self._reservations.is_exhausted
-            if self._refuses_at_limit or is_exhausted:
-                return True
-        return self._refuses_at_limit and self.is_exceeded(coming + 1, coming_bytes + size)
+        if self._refuses_at_limit:
+            return self.short_of_memory or self.is_exceeded(coming + 1, coming_bytes + size)
+        return self.short_of_memory and self._reservations is not None and self._reservations.is_exhausted
 
     def is_exceeded(self, more: int = 0, more_bytes: int = 0, *, share: float = 1) -> bool:
         """True when what is ready exceeds the limits, or that share of them, or would with so many messages more."""
@@ -229,11 +225,6 @@ class DepthLimit:
         if self._settings.overflow is not Overflow.FLOW_CONTROL:
             return True  # other policies hold no publisher back: it was for want of memory
         return not self.is_exceeded(share=self._settings.flow_resume_ratio)
-
-    def throttle(self) -> bool:
-        """Hold publishers back while the limits are exceeded; True when they are held back."""
-        self.throttled = self.throttled or self.is_exceeded()
-        return self.throttled
 
     def end_throttling(self, after: After) -> None:
         self.throttled = self.short_of_memory = self.is_behind = False
@@ -291,8 +282,7 @@ class DepthLimit:
 
     def seek_room(self, after: After) -> bool:
         """Hold publishers back while there is no memory, and let them go on; True when they are held back."""
-        if not self.reserve():
-            assert self._reservations is not None
+        if self._reservations is not None and not self._reservations.reserve(self):
             self.short_of_memory = self.throttled = self.may_refuse = True
             self._reservations.reserve_anyway(self)
             return True

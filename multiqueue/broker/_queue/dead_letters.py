@@ -18,7 +18,7 @@ from functools import partial
 from .._base.message import DeadLetterReason, Message
 from .callbacks import Callbacks
 from .entry import Entry
-from .ports import Batch, QueueWithRows, Rows
+from .ports import Batch, Rows, WholeQueue
 
 
 class _Chain(threading.local):
@@ -49,7 +49,7 @@ _chain = _Chain()
 class DeadLetters:
     """One queue's. `send(message, reason)` is the dead-letter callback of a queue without a store."""
 
-    _queue: QueueWithRows
+    _queue: WholeQueue
     _send: Callable[[Message, DeadLetterReason], object] | None
     _callbacks: Callbacks
 

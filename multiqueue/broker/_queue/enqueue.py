@@ -11,7 +11,7 @@ Lock order  queue lock -> the store's (`allocate`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -26,7 +26,7 @@ from .callbacks import Callbacks
 from .consumer import QueueConsumer
 from .entry import Entry, EntryState
 from .entry_list import plain_key
-from .ports import Pager, QueueWithRows, Rows
+from .ports import Pager, Rows, WholeQueue
 from .state import Offers, QueueState
 
 _PAGE: Final = 1000  # headers read at once when a queue is opened
@@ -37,9 +37,7 @@ _TIME_TO_PULL: Final = 1.0
 class Enqueuer:
     """How messages come onto one broker queue."""
 
-    def __init__(
-        self, queue: QueueWithRows, state: QueueState, callbacks: Callbacks, alerts: AlertMonitor | None
-    ) -> None:
+    def __init__(self, queue: WholeQueue, state: QueueState, callbacks: Callbacks, alerts: AlertMonitor | None) -> None:
         self._queue = queue
         self._state = state
         self._lock = state.lock
@@ -52,7 +50,7 @@ class Enqueuer:
         self._has_keys = settings.kind is not QueueKind.STANDARD
         # An entry of this queue is more than a message and its size.
         self.needs_more: bool = (
-            self._has_keys or settings.has_groups or alerts is not None or settings.message_ttl is not None
+            self._has_keys or settings.has_groups or settings.message_ttl is not None or alerts is not None
         )
         # Messages without times of their own may come in runs, unless `limit.may_refuse` one of them.
         self.takes_runs: bool = not self.needs_more and not state.limit.may_overflow
@@ -191,29 +189,26 @@ class Enqueuer:
 
     def recover(self, levels: Iterable[Level]) -> None:
         """Take in what the store has on this queue, which no other thread knows yet. Raises StoreDamaged."""
-        after: After = []
         if self.pager is not None and self.pager.recover(levels):
             return
-        for level in levels:
-            for entry in self._read_level(level):
-                with self._lock:
-                    self._state.append(entry, after)
-            self._callbacks.act(after)
-            after.clear()
-
-    def _read_level(self, level: Level) -> Iterator[Entry]:
-        rows, last = self._queue.journal, 0
+        rows = self._queue.journal
         assert rows is not None, "only a durable queue is opened with what a store has"
-        while headers := rows.store.page(level.queue, last, _PAGE, level=level.level):
-            last = headers[-1].id
-            bodies = rows.store.read([header.id for header in headers])
-            for header in headers:
-                if header.id not in bodies:
-                    raise StoreDamaged(
-                        f"the body of message {header.id} of {self._queue.label} is gone from the store;"
-                        " `multiqueue store check` looks for more"
-                    )
-                yield self.recovered(rows, header, bodies[header.id])
+        for level in levels:
+            after: After = []
+            last = 0
+            while headers := rows.store.page(level.queue, last, _PAGE, level=level.level):
+                last = headers[-1].id
+                bodies = rows.store.read([header.id for header in headers])
+                for header in headers:
+                    if header.id not in bodies:
+                        raise StoreDamaged(
+                            f"the body of message {header.id} of {self._queue.label} is gone from the store;"
+                            " `multiqueue store check` looks for more"
+                        )
+                    entry = self.recovered(rows, header, bodies[header.id])
+                    with self._lock:
+                        self._state.append(entry, after)
+            self._callbacks.act(after)
 
     def recovered(self, rows: Rows, header: Header, body: bytes) -> Entry:
         """The entry that a row is of; not on the queue yet."""
@@ -236,8 +231,16 @@ class Enqueuer:
         """Set what follows from the message's headers. They are the user's objects, so no lock is held."""
         message = entry.message
         self._key(entry)
-        if self._settings.message_ttl is not None or message.expiration is not None:
-            self._set_expiry(entry, message.expiration)
+        expiration, settings = message.expiration, self._settings
+        if expiration is not None and settings.minimum_message_ttl is not None:
+            expiration = max(expiration, settings.minimum_message_ttl)
+        if settings.message_ttl is not None:
+            expiration = settings.message_ttl if expiration is None else min(expiration, settings.message_ttl)
+        if expiration is not None:
+            if expiration <= 0:
+                with self._lock:
+                    expiration = _TIME_TO_PULL if self._state.consumers.willing() else expiration
+            entry.expires_at = self._state.clock() + expiration
         if message.delay is not None and message.delay > 0:
             entry.held_until = self._state.clock() + message.delay
 
@@ -261,26 +264,13 @@ class Enqueuer:
         if self._alerts is not None:
             entry.arrived_at = self._state.clock()
 
-    def _set_expiry(self, entry: Entry, expiration: float | None) -> None:
-        longest, shortest = self._settings.message_ttl, self._settings.minimum_message_ttl
-        if expiration is not None and shortest is not None:
-            expiration = max(expiration, shortest)
-        if longest is not None:
-            expiration = longest if expiration is None else min(expiration, longest)
-        if expiration is not None:
-            if expiration <= 0:
-                with self._lock:
-                    is_awaited = bool(self._state.consumers.willing())
-                expiration = _TIME_TO_PULL if is_awaited else expiration
-            entry.expires_at = self._state.clock() + expiration
-
     # -- telling consumers
 
     def willing(self, entry: Entry) -> list[QueueConsumer]:
         """The consumers with credit that want this entry now."""
         with self._lock:
             candidates = [each for each in self._state.consumers.willing() if self._state.suits(entry, each)]
-        return self._callbacks.wanting(candidates, entry.message)
+        return [each for each in candidates if self._callbacks.matches(each.selector, entry.message)]
 
     def have_arrived(self, entries: Sequence[Entry], offers: Offers, after: After) -> None:
         """Finish a put, the lock being free; `offers` are those of `QueueState.choose_for`."""
@@ -307,7 +297,7 @@ class Enqueuer:
         matches, act = self._callbacks.matches, self._callbacks.act
         try:
             for consumer in candidates:
-                if consumer.selector is not None and not matches(consumer.selector, entry.message):
+                if not matches(consumer.selector, entry.message):
                     continue
                 after: After = []
                 with self._lock:

@@ -78,20 +78,15 @@ class Move:
 
     def __init__(self, *steps: Step) -> None:
         self.steps: tuple[Step, ...] = steps
-        self.targets: list[EntryState | None] = [_target(state, steps) for state in EntryState]
+        # Where the steps lead from each state; None where one of them cannot be taken.
+        self.targets: list[EntryState | None] = [*EntryState]
+        for step in steps:
+            self.targets = [None if state is None else TRANSITIONS[step].get(state) for state in self.targets]
         self.bits: int = _STEP_BITS * len(steps)
         self.code: int = sum(step << _STEP_BITS * place for place, step in enumerate(reversed(steps)))
         self.owners_only: bool = steps[0] in OWNERS_STEPS
         self.acquires: bool = steps[0] is Step.ACQUIRE
         self.keeps_owner: bool = steps[-1] in (Step.LOCK, Step.UNLOCK)
-
-
-def _target(state: EntryState, steps: tuple[Step, ...]) -> EntryState | None:
-    """Where steps lead from a state; None where one of them cannot be taken."""
-    current: EntryState | None = state
-    for step in steps:
-        current = None if current is None else TRANSITIONS[step].get(current)
-    return current
 
 
 HOLD, UNHOLD = Move(Step.HOLD), Move(Step.UNHOLD)
@@ -117,13 +112,11 @@ class EntryQueue(Protocol):
     def is_stored(self) -> bool: ...
     @property
     def is_deleted(self) -> bool: ...
-    def accept(self, entries: Entry | Iterable[Entry], consumer: object) -> int: ...
-    def release(
-        self, entries: Entry | Iterable[Entry], consumer: object, *, refused: bool = False, counted: bool = True
-    ) -> int: ...
-    def reject(self, entries: Entry | Iterable[Entry], consumer: object) -> int: ...
-    def lock(self, entries: Entry | Iterable[Entry], consumer: object) -> int: ...
-    def unlock(self, entries: Entry | Iterable[Entry], consumer: object) -> int: ...
+    def accept(self, entries: Entries, consumer: object) -> int: ...
+    def release(self, entries: Entries, consumer: object, *, refused: bool = False, counted: bool = True) -> int: ...
+    def reject(self, entries: Entries, consumer: object) -> int: ...
+    def lock(self, entries: Entries, consumer: object) -> int: ...
+    def unlock(self, entries: Entries, consumer: object) -> int: ...
     def wait_for_commits(self, timeout: float | None = None) -> bool: ...
 
 
@@ -198,12 +191,8 @@ class Entry:
     @property
     def history(self) -> list[Step]:
         """The last seven steps, oldest first."""
-        steps: list[Step] = []
-        packed = self.steps
-        while packed:
-            steps.append(Step(packed & 0xF))
-            packed >>= _STEP_BITS
-        return steps[::-1]
+        places = range(6 * _STEP_BITS, -1, -_STEP_BITS)
+        return [Step(self.steps >> place & 0xF) for place in places if self.steps >> place]
 
     def check_invariants(self) -> None:
         """Raise AssertionError when owner and state contradict each other."""
@@ -222,6 +211,7 @@ class Entry:
         return f"<entry {self.position} of queue {self.queue.name!r}, {self.state.name}>"
 
 
+Entries = Entry | Iterable[Entry]
 # Plain values only, so that comparing and hashing them under the queue's lock runs no user code.
 Key = int | float | str | None
 # Where an entry stands: an int or a tuple, of one type within one list, rising in service order.

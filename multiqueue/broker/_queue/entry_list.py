@@ -21,6 +21,7 @@ import threading
 from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Protocol, cast
 
 from .._base.errors import PreconditionFailed, UnknownQueueKind
@@ -103,14 +104,12 @@ class EntryList(Protocol):
         assert count == len(self), f"{count} entries counted, {len(self)} claimed"
 
 
+@dataclass(slots=True, eq=False)
 class _Chunk:
     """Up to 256 consecutive slots. Invariant: live counts the slots that are not None."""
 
-    __slots__ = ("live", "slots")
-
-    def __init__(self) -> None:
-        self.slots: list[Entry | None] = []
-        self.live = 0
+    slots: list[Entry | None] = field(default_factory=list)
+    live: int = 0
 
 
 class StandardEntryList(EntryList):
@@ -159,13 +158,11 @@ class StandardEntryList(EntryList):
                 self._drop(number >> _CHUNK_BITS)
 
     def get(self, number: int) -> Entry | None:
-        """The entry with this number, None when it was removed or never there."""
         chunk = self._chunks.get(number >> _CHUNK_BITS)
         slot = number & _SLOT_MASK
         return chunk.slots[slot] if chunk is not None and slot < len(chunk.slots) else None
 
     def after(self, number: int) -> Entry | None:
-        """The first entry with a higher number; -1 asks for the first of all."""
         number += 1
         if number >= self.next_number:
             return None
@@ -183,7 +180,6 @@ class StandardEntryList(EntryList):
         return [entry for entry in chunk.slots[slot : slot + most] if entry is not None]
 
     def __iter__(self) -> Iterator[Entry]:
-        """The entries in order of number; the log must not change while this runs."""
         for number in self._numbers:
             for entry in self._chunks[number].slots:
                 if entry is not None:

@@ -3,15 +3,15 @@
 Promise     As `EntrySource`. Strict order: an entry keeps its place for its whole life, and a reader is given the first
             entry, in service order, that it may have. Nothing is overlooked that comes back behind a reader: see
             `consumer`.
-State       Guarded by the queue's lock. No user code and no I/O in here: a method appends to `after` what its caller
-            does once the lock is free.
+State       As in `state`: guarded by the queue's lock, without user code and I/O.
 Source      Broker-J, AbstractQueue and its entry lists; readers and their return log are ours.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
 
@@ -35,18 +35,12 @@ class _Listed(Protocol):
     def __len__(self) -> int: ...
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Deadlines:
-    """Which entries are due, soonest first: when they expire, and when their holds end.
+    """Which entries are due, soonest first: when they expire, and when their holds end."""
 
-    An entry that goes before its time leaves its item behind; when more than half of the items are such, they are
-    swept, so memory follows the queue's depth.
-    """
-
-    __slots__ = ("_entries", "_heap")
-
-    def __init__(self, entries: _Listed) -> None:
-        self._entries = entries
-        self._heap: list[tuple[float, Position]] = []
+    _entries: _Listed
+    _heap: list[tuple[float, Position]] = field(default_factory=list)
 
     @property
     def first(self) -> float:
@@ -54,7 +48,9 @@ class Deadlines:
         return self._heap[0][0] if self._heap else math.inf
 
     def add(self, when: float, entry: Entry) -> None:
-        """Remember an entry that is in the list."""
+        """Remember an entry that is in the list. Those that went before their time left their items behind, and are
+        swept once they are more than half: memory follows the depth.
+        """
         if len(self._heap) > 2 * len(self._entries) + _LEAST_SWEEP:
             self._heap = [item for item in self._heap if self._entries.get(item[1]) is not None]
             heapify(self._heap)
@@ -93,6 +89,10 @@ class ResidentEntries(EntrySource):
         # Invariant: no reader's cursor is behind this position.
         self._furthest = entries.start
         self._walked: Position = entries.start  # of a deleted queue: how far it was sent on, or let go of
+        for consumer in queue.consumers:  # they read another source before; nothing is on the queue
+            consumer.cursor = entries.start
+            consumer.revisits.clear()
+            self.reader_joined(consumer)
 
     # -- entries
 
@@ -122,8 +122,7 @@ class ResidentEntries(EntrySource):
 
     def give_back(self, entry: Entry, *, is_new: bool) -> None:
         depth = self._queue.counters.depth
-        self.returns.add(entry.position)
-        self.returns.cut(depth)
+        self.returns.add(entry.position, depth)
         for browser in self._browsers if is_new else ():
             browser.revisit(entry)
             if len(browser.revisits) > 2 * depth + _LEAST_SWEEP:
@@ -228,13 +227,6 @@ class ResidentEntries(EntrySource):
         """Whether a browser was given what stands at a position."""
         cursor, to_come = browser.cursor, frozenset(browser.revisits)
         return lambda position: bool(position <= cursor) and position not in to_come
-
-    def begin_anew(self, consumers: Iterable[QueueConsumer]) -> None:
-        """Take the readers of another source over; nothing is on the queue."""
-        for consumer in consumers:
-            consumer.cursor = self.start
-            consumer.revisits.clear()
-            self.reader_joined(consumer)
 
     # -- its end, and what must hold
 

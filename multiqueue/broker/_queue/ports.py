@@ -13,12 +13,17 @@ from .consumer import QueueConsumer, Reader
 from .entry import Entry, EntryQueue, Key, Position
 
 
-class QueueWithRows(EntryQueue, Protocol):
-    """A queue, and where a durable one has its rows: see `BrokerQueue`."""
+class WholeQueue(EntryQueue, Protocol):
+    """A queue as its parts know it, which have its `journal` if it is durable. See `BrokerQueue`."""
 
     @property
     def journal(self) -> Rows | None: ...
     def put(self, message: Message, *, immediate: bool = False) -> PutOutcome: ...
+    def visit_by(self, when: float) -> None: ...  # under its lock; the others when that is free
+    def entry_dropped(self, entry: Entry, reason: DeadLetterReason | None) -> None: ...
+    def relieve(self) -> None: ...
+    def in_slices(self, do_some_locked: Callable[[After], bool]) -> bool: ...
+    def in_visits(self, do_some_locked: Callable[[After], bool], at_once: int) -> None: ...
 
 
 class Batch(Protocol):

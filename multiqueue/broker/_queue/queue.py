@@ -32,22 +32,21 @@ from .._base.alerts import Alert, AlertMonitor
 from .._base.credit import Credit
 from .._base.errors import AccessRefused, NotFound, PreconditionFailed
 from .._base.message import DeadLetterReason, Message, PutOutcome
-from .._base.polled_lock import polled
 from .._base.ports import AT_ONCE, After
 from .._base.settings import QueueSettings
+from .._base.waits import polled
 from .administration import Administration, ResidentWalk
 from .callbacks import Callbacks, FilteredPull
 from .consumer import Predicate, QueueConsumer
 from .counters import QueueStatistics
 from .dead_letters import DeadLetters
 from .enqueue import Enqueuer
-from .entry import LOCK, SETTLE, UNLOCK, Entry, EntryState
+from .entry import LOCK, SETTLE, UNLOCK, Entries, Entry, EntryState
 from .entry_list import make_entry_list
 from .entry_source import ResidentEntries
 from .ports import Pager, Rows
 from .state import QueueState, nap
 
-Entries = Entry | Iterable[Entry]
 Item = TypeVar("Item")
 DeadLetterCallback = Callable[["BrokerQueue", Message, DeadLetterReason], object]
 ErrorHandler = Callable[["BrokerQueue", str, Exception], object]
@@ -107,7 +106,7 @@ class BrokerQueue:
             self._alerts = AlertMonitor(
                 name, settings.alerts, clock, lambda alert: guard("alert callback", partial(on_alert, alert))
             )
-        state = QueueState(self, settings, clock, self._lock)
+        state = QueueState(self, clock, self._lock)
         self.state: QueueState = state
         send = None if dead_letter is None else partial(dead_letter, self)
         self.dead_letters: DeadLetters = DeadLetters(self, send, self.callbacks)
@@ -312,11 +311,8 @@ class BrokerQueue:
 
     def reject(self, entries: Entries, consumer: object) -> int:
         """Dead-letter entries the consumer has; returns how many were still its own. Raises as `accept`."""
-
-        def dead_letter(entry: Entry, after: After) -> None:
-            self.state.reject(entry, consumer, DeadLetterReason.REJECTED, after)
-
-        return self._settle(entries, consumer, dead_letter, is_end=True)
+        reject, reason = self.state.reject, DeadLetterReason.REJECTED
+        return self._settle(entries, consumer, lambda entry, after: reject(entry, consumer, reason, after), is_end=True)
 
     def lock(self, entries: Entries, consumer: object) -> int:
         """Make entries the consumer has impossible to steal, as a transaction needs; returns how many it has."""
@@ -329,10 +325,7 @@ class BrokerQueue:
     def _settle(
         self, entries: Entries, consumer: object, settle: Callable[[Entry, After], object], *, is_end: bool = False
     ) -> int:
-        """Have this done, under the lock, to each of the entries that the consumer has; returns how many.
-
-        If that `is_end`, somebody else may have them, or others of their groups.
-        """
+        """Have this done, under the lock, to each of the entries that the consumer has; returns how many."""
         if not isinstance(entries, Entry):
             entries = tuple(entries)
             if len(entries) > _SLICE:
@@ -342,7 +335,7 @@ class BrokerQueue:
             owned = self._owned_locked(entries, consumer)
             for entry in owned:
                 settle(entry, after)
-            if is_end:
+            if is_end:  # somebody else may have them, or others of their groups
                 self.state.pass_baton(after, len(owned))
         return len(owned)
 
@@ -667,7 +660,6 @@ class BrokerQueue:
         with self._lock:
             doubtful = self.state.check_invariants()
         for entry, consumer, claim in doubtful:
-            assert consumer.selector is not None, claim
             assert not self.callbacks.matches(consumer.selector, entry.message), claim
 
     # -- details
@@ -692,14 +684,11 @@ class BrokerQueue:
             self._pager.relieve()
 
     def keep_in_memory(self, departed: dict[int, None] | None = None) -> None:
-        """Have a source that keeps everything in memory, and tells `departed` of stored messages that leave.
-
-        Nothing is on the queue, and the lock is held.
+        """Keep everything in memory from now on; `departed` is told of stored messages that leave. Nothing is on the
+        queue, and the lock is held.
         """
         state = self.state
-        source = ResidentEntries(state, make_entry_list(self.settings, self.label), departed)
-        source.begin_anew(state.consumers)
-        state.source = source
+        state.source = source = ResidentEntries(state, make_entry_list(self.settings, self.label), departed)
         state.walk = ResidentWalk(state, source.entries, self.callbacks, self.dead_letters)
 
     @property

@@ -16,17 +16,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
-from typing import Final, Protocol
+from typing import Final
 
 from .._base.message import MESSAGE_BYTES, DeadLetterReason, PutOutcome
-from .._base.polled_lock import HeldLock
 from .._base.ports import AT_ONCE, After
 from .._base.settings import Overflow, QueueSettings
-from .consumer import ConsumerState, Interest, QueueConsumer, QueueConsumerManager, Reader
+from .._base.waits import HeldLock
+from .consumer import ConsumerState, Interest, QueueConsumer, QueueConsumerManager, Reader, SharedGroups, make_groups
 from .counters import Counters, DepthLimit
 from .entry import ACQUIRE, DELIVER, HOLD, RELEASE, SEIZE, SETTLE, STEAL, UNHOLD, Entry, EntryState, Move
-from .message_groups import SharedGroups, make_groups
-from .ports import Doubt, EntrySource, Walk
+from .ports import Doubt, EntrySource, Walk, WholeQueue
 
 _NAP: Final = 0.0002  # seconds, between two slices of work
 _CLEARED: Final = 256  # entries of a deleted queue that go in one hold: some hundred microseconds
@@ -41,31 +40,21 @@ def nap() -> None:
     time.sleep(_NAP)
 
 
-class QueueCalls(Protocol):
-    """Methods of the queue that are called when the lock is free; and `visit_by`, under it. See `BrokerQueue`."""
-
-    def visit_by(self, when: float) -> None: ...
-    def entry_dropped(self, entry: Entry, reason: DeadLetterReason | None) -> None: ...
-    def relieve(self) -> None: ...
-    def in_slices(self, do_some_locked: Callable[[After], bool]) -> bool: ...
-    def in_visits(self, do_some_locked: Callable[[After], bool], at_once: int) -> None: ...
-
-
 class QueueState:
     """One broker queue under its lock: its parts, and what happens to entries and consumers."""
 
     source: EntrySource  # set before anybody knows the queue, and when it begins or ceases to page
     walk: Walk  # through the entries of the source; set with it
 
-    def __init__(self, calls: QueueCalls, settings: QueueSettings, clock: Callable[[], float], lock: HeldLock) -> None:
-        self._calls = calls
+    def __init__(self, queue: WholeQueue, clock: Callable[[], float], lock: HeldLock) -> None:
+        self._queue = queue
         self.lock = lock
-        self.settings = settings
+        self.settings: QueueSettings = queue.settings
         self.clock = clock
-        self.visit_by: Callable[[float], None] = calls.visit_by
+        self.visit_by: Callable[[float], None] = queue.visit_by
         self.counters: Counters = Counters()
-        self.limit: DepthLimit = DepthLimit(settings, self.counters)
-        self.groups: SharedGroups | None = make_groups(settings.groups)
+        self.limit: DepthLimit = DepthLimit(self.settings, self.counters)
+        self.groups: SharedGroups | None = make_groups(self.settings.groups)
         self.consumers: QueueConsumerManager = QueueConsumerManager()
         self.last_used: float = clock()
         self.deleted: bool = False
@@ -76,14 +65,16 @@ class QueueState:
         self.pins: set[object] = set()  # one for each block that looks at everything on the queue, by position
 
     @contextmanager
-    def pinned(self) -> Iterator[None]:
-        """A block in which the source stays: what is read is claimed there. No lock: a generator may end anywhere."""
+    def pinned(self) -> Iterator[Walk]:
+        """A block in which the source stays, and the walk: what is read is claimed there. Under no lock."""
         pin = object()
         self.pins.add(pin)
         try:
-            yield
+            with self.lock:  # or the source might be exchanged by somebody that did not see the pin
+                walk = self.walk
+            yield walk
         finally:
-            self.pins.discard(pin)
+            self.pins.discard(pin)  # without the lock: a generator may end anywhere
 
     # -- putting
 
@@ -99,31 +90,30 @@ class QueueState:
         counters, limit = self.counters, self.limit
         counters.arrived(1, entry.size)
         superseded = self.source.add(entry, after)
-        if entry.expires_at is not None:
-            self.note_expiry(entry, entry.expires_at)
+        if entry.expires_at is not None and self.source.note_expiry(entry, entry.expires_at):
+            self.visit_by(entry.expires_at)
         if entry.held_until is not None:
             self.hold(entry, entry.held_until)
         if superseded is not None and superseded.is_ready:
             self.drop(superseded, None, after)
         outcome = self._apply_overflow(after) if limit.may_overflow else PutOutcome.ENQUEUED
         if counters.depth_bytes + MESSAGE_BYTES * counters.depth > limit.reserved:  # or a call each time
-            return outcome if self._reserve_memory(after) is PutOutcome.ENQUEUED else PutOutcome.THROTTLED
+            return PutOutcome.THROTTLED if self._lacks_memory(after) else outcome
         return outcome
 
-    def _reserve_memory(self, after: After) -> PutOutcome:
-        """THROTTLED when there is no memory for what has come, and the queue cannot page."""
-        counters, limit = self.counters, self.limit
-        if counters.depth_bytes + MESSAGE_BYTES * counters.depth > limit.reserved and not limit.reserve():
-            after.append(self._calls.relieve)
-            if limit.short_of_memory or not limit.can_page:
-                return PutOutcome.THROTTLED
-        return PutOutcome.ENQUEUED
+    def _lacks_memory(self, after: After) -> bool:
+        """True when there is no memory for what has come, and the queue cannot page."""
+        limit = self.limit
+        if limit.in_use <= limit.reserved or limit.reserve():
+            return False
+        after.append(self._queue.relieve)
+        return limit.short_of_memory or not limit.can_page
 
     def append_all(self, entries: Sequence[Entry], after: After) -> PutOutcome:
         """`append` each of the entries, on a queue that `takes_runs`."""
         self.counters.arrived(len(entries), sum([entry.size for entry in entries]))
         self.source.add_all(entries, after)
-        return self._reserve_memory(after)
+        return PutOutcome.THROTTLED if self._lacks_memory(after) else PutOutcome.ENQUEUED
 
     def choose_for(self, entries: Sequence[Entry], after: After) -> Offers:
         """`choose` for each of new entries; what it returns for each."""
@@ -217,10 +207,7 @@ class QueueState:
     def pull(
         self, consumer: QueueConsumer, most: int, most_bytes: int, higher: Iterable[QueueConsumer], after: After
     ) -> list[Entry]:
-        """The pull of a willing consumer, where no selector has to be asked; `higher` go before it.
-
-        It brings what is next, up to `most` entries; the one with which their sizes reach `most_bytes` is the last.
-        """
+        """As `BrokerQueue.deliver_messages`, of a willing consumer, if no selector is asked; `higher` go before it."""
         source = self.source
         entries: list[Entry] = []
         while most_bytes > 0:
@@ -312,7 +299,11 @@ class QueueState:
         """Give an entry back to its place, or take it out when it has no place any more."""
         if not counted:
             entry.delivery_count -= 1
-        reason = self._reason_not_to_release(entry, owner)
+        limit, reason = self.settings.max_delivery_attempts, None
+        if limit is not None and owner is not None and entry.delivery_count >= limit:
+            reason = DeadLetterReason.DELIVERY_LIMIT
+        elif entry.expires_at is not None and entry.expires_at <= self.clock():
+            reason = DeadLetterReason.EXPIRED
         if reason is not None or entry.superseded or self.deleted:
             self.reject(entry, owner, reason, after)
             return
@@ -380,7 +371,10 @@ class QueueState:
         self.source.reader_left(consumer)
         if self.groups is not None and self.groups.consumer_removed(consumer):
             self.source.restart_readers()
-        self._promote(after)
+        waiting = next((each for each in self.consumers if not each.active), None)
+        if waiting is not None and self._may_activate():
+            waiting.active = True
+            self.update_interest(waiting, after)
         self.pass_baton(after)
         return True
 
@@ -441,7 +435,7 @@ class QueueState:
         if reason is None:
             self._let_go(after)
         else:
-            after.append(partial(self._calls.in_slices, self._send_on_some))
+            after.append(partial(self._queue.in_slices, self._send_on_some))
         self.limit.end_throttling(after)
         return count
 
@@ -462,7 +456,7 @@ class QueueState:
         counters.ready = counters.ready_bytes = counters.held = 0
         self.source.close(after)
         self.is_let_go = True
-        after.append(partial(self._calls.in_visits, self.clear_some, 1))
+        after.append(partial(self._queue.in_visits, self.clear_some, 1))
 
     def clear_some(self, after: After) -> bool:
         """Let go of some of what is left on a deleted queue; True when there is more."""
@@ -481,10 +475,8 @@ class QueueState:
         return self._is_to_evict
 
     def check_invariants(self) -> list[Doubt]:
-        """Lists, states and counts agree with a recount; no consumer overlooks an entry, or waits beside one untold.
-
-        What a selector may excuse is returned. Says nothing about consumers that are being pulled, nor, while any is,
-        about who was notified. For tests; it walks everything.
+        """As `BrokerQueue.check_invariants`; what a selector may excuse is returned. Says nothing about consumers that
+        are being pulled, nor, while any is, about who was notified.
         """
         self.source.check_structure()
         self.consumers.check_invariants()
@@ -503,10 +495,6 @@ class QueueState:
             entry.apply(HOLD)
             self.counters.held += 1
             self.visit_by(until)
-
-    def note_expiry(self, entry: Entry, when: float) -> None:
-        if self.source.note_expiry(entry, when):
-            self.visit_by(when)
 
     def give(self, consumer: QueueConsumer, run: list[Entry], after: After, *, is_past: bool = False) -> list[Entry]:
         """Give a willing consumer what its credit covers, from the first; it passes that, unless it `is_past` it."""
@@ -563,14 +551,6 @@ class QueueState:
         if self.groups.left(entry.group):
             self.source.restart_readers()
 
-    def _reason_not_to_release(self, entry: Entry, owner: object) -> DeadLetterReason | None:
-        limit = self.settings.max_delivery_attempts
-        if limit is not None and owner is not None and entry.delivery_count >= limit:
-            return DeadLetterReason.DELIVERY_LIMIT
-        if entry.expires_at is not None and entry.expires_at <= self.clock():
-            return DeadLetterReason.EXPIRED
-        return None
-
     def _dropped(self, entry: Entry, reason: DeadLetterReason | None, after: After) -> None:
         if reason is DeadLetterReason.EXPIRED:
             self.counters.expired += 1
@@ -578,17 +558,18 @@ class QueueState:
                 reason = None
         if reason is not None:
             self.counters.dead_lettered += 1
-        after.append(partial(self._calls.entry_dropped, entry, reason))
+        after.append(partial(self._queue.entry_dropped, entry, reason))
 
     def _apply_overflow(self, after: After) -> PutOutcome:
-        if self.settings.overflow is Overflow.RING:
-            if self.limit.is_exceeded():
-                self._is_to_evict = True
-                if self.evict_some(after):
-                    after.append(partial(self._calls.in_visits, self.evict_some, 0))
-        elif self.settings.overflow is Overflow.FLOW_CONTROL and self.limit.throttle():
-            return PutOutcome.THROTTLED
-        return PutOutcome.THROTTLED if self.limit.is_behind else PutOutcome.ENQUEUED
+        limit, overflow = self.limit, self.settings.overflow
+        if overflow is Overflow.FLOW_CONTROL:
+            limit.throttled = limit.throttled or limit.is_exceeded()
+            return PutOutcome.THROTTLED if limit.throttled else PutOutcome.ENQUEUED
+        if overflow is Overflow.RING and limit.is_exceeded():
+            self._is_to_evict = True
+            if self.evict_some(after):
+                after.append(partial(self._queue.in_visits, self.evict_some, 0))
+        return PutOutcome.THROTTLED if limit.is_behind else PutOutcome.ENQUEUED
 
     def found_nothing(self, consumer: QueueConsumer, after: After) -> None:
         """A pull ends without an entry: the baton goes on."""
@@ -600,11 +581,8 @@ class QueueState:
             self.source.look_for_loss(consumer, after)
 
     def leave_to(self, other: QueueConsumer, consumer: QueueConsumer, entry: Entry, after: After) -> None:
-        """A pull ends before an entry that another consumer goes first for. That one is NOTIFIED, or is now.
-
-        Passing the baton on would only wake others that it stops as well.
-        """
-        self.consumers.move(consumer, Interest.UNNOTIFY)
+        """A pull ends before an entry that another consumer goes first for. That one is NOTIFIED, or is now."""
+        self.consumers.move(consumer, Interest.UNNOTIFY)  # the baton would only wake others that it stops as well
         if other.selector is not None:
             other.revisit(entry)  # it may have refused the entry before it changed its mind
         self.notify(other, after)
@@ -617,12 +595,6 @@ class QueueState:
     def _may_activate(self) -> bool:
         limit = self.settings.active_consumer_limit
         return limit is None or sum(consumer.active for consumer in self.consumers) < limit
-
-    def _promote(self, after: After) -> None:
-        waiting = next((consumer for consumer in self.consumers if not consumer.active), None)
-        if waiting is not None and self._may_activate():
-            waiting.active = True
-            self.update_interest(waiting, after)
 
 
 def _within(run: list[Entry], most_bytes: int) -> list[Entry]:
