@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from amqp_parts_support import ServerConnection
+from amqp_desk_support import Desk
+from amqp_parts_support import ConnectionState, IoThread, ServerConnection
 from amqp_raw_support import Closed, RawClient
 from amqp_stored_support import StoredBroker
 from pamqp import commands
@@ -334,6 +335,21 @@ def test_two_hundred_resets_during_a_commit(broker: StoredBroker, server: Server
         assert 300 <= figures.available <= 500
     with RawClient(server.url) as client:
         assert client.ready("kept") >= 300
+
+
+def test_a_connection_that_is_closed_before_its_header_stays_closed(server: Server) -> None:
+    """A client whose connection an operator closes before its first byte is not let in by the header it sends then."""
+    io = IoThread("desk")
+    peer = Desk(server, io)
+    try:
+        peer.connection.close_by_operator("maintenance")
+        peer.say(amqp.PROTOCOL_HEADER)
+        assert peer.connection.machine.state is ConnectionState.CLOSING
+        peer.say_method(0, commands.Connection.CloseOk)
+        assert peer.transport.is_closing()
+    finally:
+        peer.close()
+        io.loop.close()
 
 
 def test_a_server_closes_under_commits(broker: StoredBroker) -> None:

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 from .._session.confirms import Confirms
 from .._session.consumer import SessionConsumer
@@ -293,7 +293,7 @@ class FrameReader:
     received_bytes: int = 0
     is_deaf: bool = False  # what comes from now on cannot be read as frames
     splitter: FrameSplitter = field(default_factory=partial(FrameSplitter, MIN_FRAME_MAX))
-    _beginning: bytes | None = b""  # of the protocol header; None once it has come
+    _beginning: bytes = b""  # of the protocol header
     _tail: bytes = b""
 
     @property
@@ -307,7 +307,7 @@ class FrameReader:
         if self.is_deaf:
             self._listen_for_close_ok(data)
             return
-        if self._beginning is not None:
+        if self._machine.state is ConnectionState.HEADER:
             rest = self._receive_beginning(data)
             if rest is None:
                 return
@@ -324,7 +324,7 @@ class FrameReader:
 
     def _receive_beginning(self, data: bytes) -> bytes | None:
         """The bytes behind the protocol header once it is whole; None while it is not, or when it is wrong."""
-        self._beginning = begun = cast(bytes, self._beginning) + data
+        self._beginning = begun = self._beginning + data
         if not any(known.startswith(begun[:8]) for known in PROTOCOL_HEADERS):
             self.is_deaf = True
             self._writer.send(PROTOCOL_HEADER)  # the version that is spoken here
@@ -332,7 +332,7 @@ class FrameReader:
             return None
         if len(begun) < 8:
             return None
-        self._beginning = None
+        self._beginning = b""
         self._connection.start(*PROTOCOL_HEADERS[begun[:8]])
         return begun[8:]
 
