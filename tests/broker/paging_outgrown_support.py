@@ -55,7 +55,7 @@ def drain(host: VirtualHost, count: int, queue: str = "q", **options: object) ->
 
 def rows(host: VirtualHost) -> int:
     """How many messages the store has that the queues' rows are in, when it has done what was asked of it."""
-    journal = host._spill_rows._journal or host._spill_rows._scratch
+    journal = host._journal or host._scratch
     if journal is None:
         return 0
     journal.wait_for_commits()

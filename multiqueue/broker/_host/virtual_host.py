@@ -2,20 +2,26 @@
 
 It makes its parts and gives each what it needs. Their locks are leaves: no queue is called with one of them held.
 "Closing" in docs/design/broker-durability.md has the order in which they end.
+
+State       `_scratch_lock` guards `_scratch` and `_next_try`, and is held while that store is made, so that there is
+            one. It is taken under no other lock.
 """
 
 from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from multiqueue.store import Delivered, MessageStore, StoreClosed, StoreFailed
+from multiqueue.store import Delivered, MessageStore, SqliteStore, StoreClosed, StoreError, StoreFailed
 
 from .._base.alerts import Alert
 from .._base.message import Message
@@ -24,9 +30,9 @@ from .._delivery.housekeeping import Housekeeping
 from .._delivery.subscription import Scheduler, Subscription, call_back
 from .._durable.batch import QueueJournal
 from .._durable.journal import Journal
-from .._durable.spill_rows import SpillRows
 from .._durable.stored_topology import StoredTopology
 from .._paging.memory import MemoryManager, MemoryStatistics
+from .._paging.spill import Spill
 from .._queue.counters import QueueStatistics
 from .._queue.queue import BrokerQueue
 from .._routing.exchange import Binding, Exchange, ExchangeStatistics
@@ -38,6 +44,7 @@ from .publishing import Published, Publisher, Publishing, Tell
 from .verbs import HostParts, Receiving, Verbs
 
 MEMORY_LIMIT: Final = 256 << 20  # bytes of messages a virtual host with a store keeps in memory
+_BETWEEN_TRIES: Final = 10.0  # seconds: publishers would try to make a store, and log, with every message
 
 _log = logging.getLogger("multiqueue.broker")
 
@@ -87,19 +94,17 @@ class VirtualHost(Verbs):
     ) -> None:
         self.name: Final = name
         self._memory = MemoryManager(memory_limit, name=name)
-        self._journal = None
-        if store is not None:
-            self._journal = Journal(store, self._memory, clock=clock, wall_clock=wall_clock)
+        self._make_journal = partial(Journal, memory=self._memory, clock=clock, wall_clock=wall_clock)
+        self._journal = None if store is None else self._make_journal(store)
+        self._scratch_lock = threading.Lock()
+        self._scratch: Journal | None = None  # of the store that `_spill_rows` made
+        self._next_try = -math.inf  # on the clock
         topology = Topology(name) if self._journal is None else StoredTopology(name, self._journal)
         for exchange, type in PREDECLARED.items():
             topology.add_exchange(Exchange(exchange, type, durable=True, internal=exchange == TRACE_EXCHANGE))
         life = Life(name, self._journal)
         self._dead_letters = DeadLetterRouting(topology, life, wall_clock)
         self._receiving = Receiving()
-        look_after = None if housekeeping is None else housekeeping.add
-        self._spill_rows = SpillRows(
-            self._memory, self._journal, self._dead_letters.send_on, clock, wall_clock, look_after
-        )
         publishing = Publishing(topology, self._memory, life)
         super().__init__(
             HostParts(topology, self._new_queue, life, publishing, self._dead_letters, self._receiving, scheduler)
@@ -137,11 +142,34 @@ class VirtualHost(Verbs):
             on_alert=lambda alert: call_back(self._on_alert, alert),
             vhost=self.name,
             journal=journal,
-            pager_of=self._spill_rows.pager_of,
+            pager_of=lambda queue: Spill(queue, self._memory, self._spill_rows),
         )
         if self._housekeeping is not None:
             self._housekeeping.add(queue)
         return queue
+
+    def _spill_rows(self) -> QueueJournal | None:
+        """A place for the rows of a queue that is not durable; None when this is closed, or a try has failed lately.
+
+        The host's store has them as transient rows. Without one, a store in the directory for temporary files does: it
+        is made when it is first needed, and removed by `close`, or after a crash by the host that makes the next one.
+
+        Raises:
+            StoreError, OSError: no store can be made, or it is at its end. For some seconds it is not tried again.
+        """
+        with self._scratch_lock:
+            if self.is_closed or self._clock() < self._next_try:
+                return None
+            try:
+                journal = self._journal or self._scratch
+                if journal is None:
+                    journal = self._scratch = self._make_journal(SqliteStore.scratch())
+                    if self._housekeeping is not None:
+                        self._housekeeping.add(journal)
+                return QueueJournal(journal, journal.store.allocate(), self._dead_letters.send_on)
+            except (StoreError, OSError):
+                self._next_try = self._clock() + _BETWEEN_TRIES
+                raise
 
     @property
     def memory_limit(self) -> int:
@@ -272,7 +300,10 @@ class VirtualHost(Verbs):
         if self._journal is not None:
             self._close_store(self._journal)
         self._memory.close()
-        self._spill_rows.close()
+        with self._scratch_lock:
+            scratch, self._scratch = self._scratch, None
+        if scratch is not None:
+            scratch.store.close()
         for queue in self.queues():
             queue.delete()
 

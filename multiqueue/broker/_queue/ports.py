@@ -56,7 +56,7 @@ class RowsHost(Protocol):
 
 
 class Rows(Protocol):
-    """Where one queue has its rows: see `_durable.batch.QueueJournal`, `_durable.spill_rows.SpillRows`."""
+    """Where one queue has its rows: see `_durable.batch.QueueJournal`."""
 
     @property
     def number(self) -> int: ...
