@@ -162,9 +162,7 @@ class Journal:
             return None
 
     def wait_for_commits(self, timeout: float | None = None) -> bool:
-        """Block until everything that was handed in before is committed; False when `timeout` seconds passed first.
-        Raises as `Verbs.wait_for_commits`.
-        """
+        """As `Verbs.wait_for_commits`."""
         if not self.may_wait:
             raise RuntimeError(
                 "a callback that follows a commit runs on the store's thread, and cannot wait for commits"

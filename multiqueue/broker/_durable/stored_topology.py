@@ -139,9 +139,7 @@ class StoredTopology(Topology):
                 self._latest = self._journal.submit_if_open(operations) or self._latest
 
     def wait_for_commits(self) -> None:
-        """Block until every change made before is committed, or refused to its caller.
-        Raises as `Verbs.wait_for_commits`.
-        """
+        """Block until every earlier change is committed, or was refused. Raises as `Verbs.wait_for_commits`."""
         if not self._journal.may_wait:
             return
         with self._order:  # a change that is seen already may still be on its way to the store

@@ -298,9 +298,7 @@ class Publisher:
         publishing.check_size(queues, message)
         submission = Submission(publishing.journal)
         outcomes = submission.put_on([queue for queue in queues if queue.is_stored], message)
-        for queue in queues:
-            if not queue.is_stored:
-                outcomes.append((queue, queue.put(message)))
+        outcomes += [(queue, queue.put(message)) for queue in queues if not queue.is_stored]
         try:
             throttled = publishing.account_for(message, 0, outcomes, mandatory).throttled
         except MessageRefused:

@@ -189,13 +189,9 @@ class Verbs(Declarations):
         scheduler = self.parts.scheduler
         if scheduler is None:
             raise RuntimeError(f"vhost '{self._name}' has no threads for callbacks; use subscribe, or a Broker")
+        credit, forget = Credit(prefetch, prefetch_bytes), self.parts.receiving.forget
         subscription = CallbackSubscription(
-            scheduler,
-            callback,
-            credit=Credit(prefetch, prefetch_bytes),
-            name=name,
-            on_error=on_error,
-            on_closed=self.parts.receiving.forget,
+            scheduler, callback, credit=credit, name=name, on_error=on_error, on_closed=forget
         )
         self._start(subscription, queues, options)
         return subscription
@@ -213,9 +209,8 @@ class Verbs(Declarations):
         Raises as `consume`; it needs no scheduler.
         """
         self._life.check()
-        subscription = PullSubscription(
-            credit=Credit(prefetch, prefetch_bytes), name=name, on_closed=self.parts.receiving.forget
-        )
+        credit, forget = Credit(prefetch, prefetch_bytes), self.parts.receiving.forget
+        subscription = PullSubscription(credit=credit, name=name, on_closed=forget)
         self._start(subscription, queues, options)
         return subscription
 
@@ -228,12 +223,9 @@ class Verbs(Declarations):
             selector = compile_selector(options.pop("selector", None)) or arguments.selector
             options.setdefault("priority", arguments.priority)
             for name in [queues] if isinstance(queues, str) else queues:
+                queue, cancelled = self.queue(name, owner=owner), subscription.queue_deleted
                 subscription.target.consume(
-                    self.queue(name, owner=owner),
-                    on_cancelled=subscription.queue_deleted,
-                    selector=selector,
-                    connection=owner,
-                    **options,
+                    queue, on_cancelled=cancelled, selector=selector, connection=owner, **options
                 )
             subscription.has_all_queues()
         except BaseException:

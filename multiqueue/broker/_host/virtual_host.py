@@ -103,18 +103,16 @@ class VirtualHost(Verbs):
         for exchange, type in PREDECLARED.items():
             topology.add_exchange(Exchange(exchange, type, durable=True, internal=exchange == TRACE_EXCHANGE))
         life = Life(name, self._journal)
-        self._dead_letters = DeadLetterRouting(topology, life, wall_clock)
-        self._receiving = Receiving()
+        dead_letters = DeadLetterRouting(topology, life, wall_clock)
         publishing = Publishing(topology, self._memory, life)
-        super().__init__(
-            HostParts(topology, self._new_queue, life, publishing, self._dead_letters, self._receiving, scheduler)
-        )
+        super().__init__(HostParts(topology, self._new_queue, life, publishing, dead_letters, Receiving(), scheduler))
         self._clock = clock
         self._on_alert = on_alert or _log_alert
         self._housekeeping = housekeeping
         if self._journal is not None and isinstance(topology, StoredTopology):
             topology.recover(lambda kept: self._make(kept.name, kept.settings, kept.number))
-            self._journal.on_failed = self._store_failed
+            # Nothing is accepted any more: subscriptions would go on with what cannot be settled.
+            self._journal.on_failed = lambda: self.parts.receiving.end_subscriptions(time.monotonic())
             if housekeeping is not None:
                 housekeeping.add(self._journal)
             self._pid = os.getpid()
@@ -132,12 +130,12 @@ class VirtualHost(Verbs):
         """`number` is the queue's in the store, None for one that no store keeps."""
         journal = None
         if self._journal is not None and number is not None:
-            journal = QueueJournal(self._journal, number, self._dead_letters.send_on)
+            journal = QueueJournal(self._journal, number, self.parts.dead_letters.send_on)
         queue = BrokerQueue(
             name,
             settings=settings,
             clock=self._clock,
-            dead_letter=self._dead_letters.send,
+            dead_letter=self.parts.dead_letters.send,
             on_deleted=self._forget,
             on_alert=lambda alert: call_back(self._on_alert, alert),
             vhost=self.name,
@@ -166,7 +164,7 @@ class VirtualHost(Verbs):
                     journal = self._scratch = self._make_journal(SqliteStore.scratch())
                     if self._housekeeping is not None:
                         self._housekeeping.add(journal)
-                return QueueJournal(journal, journal.store.allocate(), self._dead_letters.send_on)
+                return QueueJournal(journal, journal.store.allocate(), self.parts.dead_letters.send_on)
             except (StoreError, OSError):
                 self._next_try = self._clock() + _BETWEEN_TRIES
                 raise
@@ -211,10 +209,7 @@ class VirtualHost(Verbs):
         return Publisher(self._publishing, tell)
 
     def route(self, message: Message, further_keys: Sequence[str] = ()) -> list[BrokerQueue]:
-        """The queues that `publish` would put the message on now, were these its routing keys too.
-
-        Raises as `publish` for its exchange.
-        """
+        """The queues that `publish` would put it on now, were these its routing keys too. Raises as `publish` then."""
         return self._publishing.route(message, further_keys)
 
     def put_on(self, queues: list[BrokerQueue], message: Message, *, mandatory: bool = False) -> Published:
@@ -245,7 +240,7 @@ class VirtualHost(Verbs):
 
     def subscriptions(self) -> list[Subscription]:
         """All subscriptions that are open, in the order in which they began."""
-        return self._receiving.subscriptions()
+        return self.parts.receiving.subscriptions()
 
     def release_owner(self, owner: object) -> None:
         """The owner is gone: its exclusive queues go too, each of them even if another raises."""
@@ -292,8 +287,8 @@ class VirtualHost(Verbs):
         atexit.unregister(self._close_at_exit)
         deadline = None if timeout is None else time.monotonic() + timeout
         self._life.is_closed = True
-        self._receiving.end_subscriptions(deadline)
-        self._receiving.getter.close()
+        self.parts.receiving.end_subscriptions(deadline)
+        self.parts.receiving.getter.close()
         for queue in self.queues():
             if not queue.is_stored:
                 queue.delete()
@@ -321,10 +316,6 @@ class VirtualHost(Verbs):
     def _close_at_exit(self) -> None:
         if os.getpid() == self._pid:  # in a forked child the locks may be held by threads that it does not have
             self.close(0.0)
-
-    def _store_failed(self) -> None:
-        """Nothing is accepted any more; end the subscriptions, or they would go on with what cannot be settled."""
-        self._receiving.end_subscriptions(time.monotonic())
 
     def _close_store(self, journal: Journal) -> None:
         """Let what is under way arrive, note how often messages were delivered, and let go of the store."""

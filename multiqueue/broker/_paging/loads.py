@@ -189,15 +189,13 @@ class Loads:
                 return
 
     def _bodies(self, load: Load, first: bool) -> None:
-        target = load.target
+        target, paging = load.target, self._paging
         position, coming = target.mark, target.direct_bytes
         while position < END and len(load.positions) < _LARGEST_LOAD:
             slot = target.area.slots[position]
             if slot.payload is None:
                 coming += slot.cost
-                enough = (
-                    coming > self._paging.high_water or load.reserved + slot.cost > self._paging.limit * _LOAD_SHARE
-                )
+                enough = coming > paging.high_water or load.reserved + slot.cost > paging.limit * _LOAD_SHARE
                 if load.positions and enough:
                     return
                 if not self._take(load, slot.cost, first=first and not load.positions):

@@ -60,7 +60,6 @@ class PagedReader:
         self._area = self.source.area
         self._store = self.rows.store
         self.number: int = self.rows.number
-        self._extra = {"queue": self._queue.name}  # of what is logged
         self._trimming = InPieces(self._memory.do_later)
 
     # -- telling consumers
@@ -283,9 +282,7 @@ class PagedReader:
     # -- taking out
 
     def purge(self, stop: Callable[[], bool]) -> int:
-        """As `Walk.purge`. First what the store does not show: should it be written out meanwhile, the store shows it
-        afterwards.
-        """
+        """As `Walk.purge`. First what the store does not show: what is written out meanwhile, it shows afterwards."""
         state, area, count = self._queue.state, self._area, 0
         while self.adopt_some():
             if stop():
@@ -419,7 +416,7 @@ class PagedReader:
             return None
 
     def _complain(self, problem: str, number: int, error: Exception) -> None:
-        _log.error(f"%s: {problem}", self._queue.label, number, exc_info=error, extra=self._extra)
+        _log.error(f"%s: {problem}", self._queue.label, number, exc_info=error, extra={"queue": self._queue.name})
 
 
 def _cost(header: Header) -> int:

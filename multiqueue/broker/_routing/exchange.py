@@ -165,9 +165,7 @@ def words_of(routing_key: str) -> list[str]:
 
 
 def headers_condition(arguments: Mapping[str, object]) -> Condition:
-    """The condition that a binding's arguments put on a message's headers.
-    Raises PreconditionFailed for another `x-match`.
-    """
+    """What a binding's arguments ask of a message's headers. Raises PreconditionFailed for another `x-match`."""
     mode = arguments.get("x-match", "all")
     if mode not in _MODES:
         raise PreconditionFailed(f"Invalid x-match field value {mode!r}; expected {', '.join(_MODES)}")
@@ -200,9 +198,7 @@ EXCHANGE_TYPES: dict[str, type[Matcher]] = {
 
 
 def binding_condition(exchange: Exchange, arguments: Mapping[str, object]) -> Condition | None:
-    """The conditions of a binding with these arguments on a message: its exchange type's condition, and its selector.
-    Raises as `bind_queue`.
-    """
+    """What a binding asks of a message: its exchange type's condition, and its selector. Raises as `bind_queue`."""
     by_type = headers_condition(arguments) if exchange.type == "headers" else None
     selector = selector_argument(f"binding from exchange '{exchange.name}'", arguments)
     if by_type is None or selector is None:
