@@ -28,6 +28,8 @@ from .journal import Journal, guarded
 _NO_QUEUE: Final = 0  # rows there only take their turn
 _NOTHING: Final = (b"", b"")
 
+Outcomes = list[tuple[BrokerQueue, PutOutcome]]
+
 
 @dataclass(slots=True, eq=False)
 class _Arrival:
@@ -100,9 +102,7 @@ class Submission:
         self.operations.append(turn)
         self.then(partial(join, turn), partial(otherwise, turn))
 
-    def put_on(
-        self, queues: Sequence[BrokerQueue], message: Message, *, immediate: bool = False
-    ) -> list[tuple[BrokerQueue, PutOutcome]]:
+    def put_on(self, queues: Sequence[BrokerQueue], message: Message, *, immediate: bool = False) -> Outcomes:
         """`put` on each of the queues, or on none when that raises."""
         try:
             return [(queue, self.put(queue, message, immediate=immediate)) for queue in queues]

@@ -182,16 +182,14 @@ class Declarations:
                     return found.queue
                 declared.queue.delete()  # another thread's came first
             if not found.queue.is_deleted:
-                self._assert_equivalent(found, settings, arguments, owner)
+                self._assert_alike(found, settings, arguments, owner)
                 found.queue.touch()
                 self._topology.wait_for_commits()
                 self._life.past.declared(is_new=False)
                 return found.queue
             self._topology.remove_queue(found.queue)
 
-    def _assert_equivalent(
-        self, found: DeclaredQueue, settings: QueueSettings, arguments: Table, owner: object
-    ) -> None:
+    def _assert_alike(self, found: DeclaredQueue, settings: QueueSettings, arguments: Table, owner: object) -> None:
         what = self._label("queue", found.name)
         current = found.queue.settings
         if settings.exclusive != current.exclusive:
@@ -255,16 +253,14 @@ class Declarations:
         self._refuse_default(destination)
         self._bind(lambda: self._exchange(destination), source, routing_key, arguments)
 
-    def _bind(
-        self, destination: Callable[[], Destination], exchange: str, routing_key: str, arguments: Table | None
-    ) -> None:
+    def _bind(self, end: Callable[[], Destination], exchange: str, key: str, arguments: Table | None) -> None:
         self._life.check()
         self._refuse_default(exchange)
         arguments = dict(arguments or {})
         while True:  # until both ends are still there at the moment of binding, or one is missed by name
-            to, source = destination(), self._exchange(exchange)
+            destination, source = end(), self._exchange(exchange)
             condition = binding_condition(source, arguments)
-            if self._topology.bind(Binding(source, to, routing_key, arguments, condition)):
+            if self._topology.bind(Binding(source, destination, key, arguments, condition)):
                 self._topology.wait_for_commits()
                 return
 

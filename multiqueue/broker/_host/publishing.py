@@ -25,7 +25,7 @@ from multiqueue.store import Commit, StoreError
 from .._base.errors import MessageRefused, NoConsumers, Unroutable
 from .._base.message import MESSAGE_BYTES, Message, PutOutcome
 from .._base.waits import may_take_long
-from .._durable.batch import Arrivals, Submission
+from .._durable.batch import Arrivals, Outcomes, Submission
 from .._durable.journal import Journal, follow
 from .._paging.memory import MemoryManager
 from .._queue.queue import BrokerQueue
@@ -36,9 +36,6 @@ _LONGEST: Final = 64  # messages of a run: some 500 us for the store's thread, w
 _LARGEST: Final = 128 * 1024  # bytes of a run in memory, its last message apart
 _SHARE: Final = 1 / 16  # of the memory limit: as much at most
 _ENQUEUED: Final = PutOutcome.ENQUEUED
-
-
-Outcomes = list[tuple[BrokerQueue, PutOutcome]]
 
 
 class Published(NamedTuple):

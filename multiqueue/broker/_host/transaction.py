@@ -20,12 +20,12 @@ from typing import Self
 from .._base.errors import MessageRefused, Unroutable
 from .._base.message import DeadLetterReason, Message
 from .._delivery.received import Disposition, Received, Settler
-from .._durable.batch import Submission
+from .._durable.batch import Outcomes, Submission
 from .._queue.entry import Entry, IllegalStep
 from .._queue.queue import BrokerQueue
 from .dead_letters import DeadLetterRouting
 from .life import Life
-from .publishing import Outcomes, Publishing
+from .publishing import Publishing
 
 
 @dataclass(eq=False, repr=False)

@@ -264,9 +264,7 @@ class PagedReader:
                 end = alone[-1] if len(alone) == _SLICE else end
             headers, through = self._page(level, after, _SLICE, end)
             read = self._bodies(headers) if bodies else {}
-            batch: list[Entry] = [
-                entry for position, entry in here.items() if position <= through and position not in headers
-            ]
+            batch: list[Entry] = [entry for at, entry in here.items() if at <= through and at not in headers]
             with self._memory as paging:
                 ready = {position for position in headers if paging.is_ready(area, position)}
             for position, header in headers.items():

@@ -174,7 +174,7 @@ def _given(where: str, arguments: Table, name: str, convert: Callable[[object], 
 
 def _derive(queue: str, arguments: Table, found: dict[str, object]) -> None:
     """Settings that follow from several arguments, or from one that is not there."""
-    if _is_set(arguments, "qpid.last_value_queue"):
+    if _flag(arguments.get("qpid.last_value_queue", False)):
         found.setdefault("lvq_key", DEFAULT_LVQ_KEY)
     kinds = {kind for setting, kind in KIND_OF_SETTING.items() if setting in found}
     if len(kinds) > 1:
@@ -183,7 +183,7 @@ def _derive(queue: str, arguments: Table, found: dict[str, object]) -> None:
     if kinds:
         found.setdefault("kind", kinds.pop())  # where a kind is named too, the settings say whether the two agree
     if "group_key" in found:
-        shared = _is_set(arguments, "qpid.shared_msg_group")
+        shared = _flag(arguments.get("qpid.shared_msg_group", False))
         found["groups"] = MessageGroups.SHARED if shared else MessageGroups.STANDARD
     capacity, resume = arguments.get("x-qpid-capacity"), arguments.get("x-qpid-flow-resume-capacity")
     if isinstance(capacity, int):
@@ -198,10 +198,6 @@ def _derive(queue: str, arguments: Table, found: dict[str, object]) -> None:
     if "dead_letter_routing_key" in found and "dead_letter_exchange" not in found:
         problem = "it needs x-dead-letter-exchange beside it"
         raise PreconditionFailed(f"invalid arg 'x-dead-letter-routing-key' for {queue}: {problem}")
-
-
-def _is_set(arguments: Table, name: str) -> bool:
-    return name in arguments and _flag(arguments[name])
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +251,7 @@ def assert_same(what: str, name: str, received: object, current: object) -> None
         raise _inequivalent(what, name, _shown(received), _shown(current))
 
 
-def assert_same_arguments(what: str, received: Table, current: Table, names: Iterable[str] = tuple(_ARGUMENTS)) -> None:
+def assert_same_arguments(what: str, received: Table, current: Table, names: Iterable[str] = _ARGUMENTS) -> None:
     """Refuse arguments that differ in one of the names, by default those that a queue knows."""
     for name in names:
         if name in received and name in current:
