@@ -167,9 +167,7 @@ def is_kept(declared: Declared | Destination) -> bool:
         return declared.source.name != "" and is_kept(declared.source) and is_kept(declared.destination)
     if isinstance(declared, Exchange):
         return declared.durable
-    if isinstance(declared, DeclaredQueue):
-        return declared.queue.is_stored
-    return declared.is_stored
+    return (declared.queue if isinstance(declared, DeclaredQueue) else declared).is_stored
 
 
 def definition_of(declared: Declared) -> Define:

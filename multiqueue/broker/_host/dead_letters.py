@@ -144,16 +144,11 @@ class DeadLetterRouting:
             if submission is None:
                 reached += target.put(letter).accepted
             elif target.is_stored and letter.persistent:
-                reached += self._put_letter(submission, target, letter)
+                try:
+                    reached += submission.put(target, letter).accepted
+                except TypeError as error:  # the store cannot keep what was in memory so far
+                    _log.error("a dead letter for %s is lost: %s", target.label, error, extra={"queue": target.name})
             else:
                 submission.then(partial(target.put, letter))
                 reached += not target.is_deleted
         self._life.past.dead_letter(is_lost=not reached)
-
-    def _put_letter(self, submission: Submission, target: BrokerQueue, letter: Message) -> bool:
-        """False when the target has no room for it, or its store cannot keep what was in memory so far."""
-        try:
-            return submission.put(target, letter).accepted
-        except TypeError as error:
-            _log.error("a dead letter for %s is lost: %s", target.label, error, extra={"queue": target.name})
-            return False

@@ -93,9 +93,8 @@ class PagingBudget:
         for area in areas:
             for slot in area.slots.values():
                 assert (slot.payload is None) == (slot.account is Account.NOWHERE), f"{slot!r}"
-                named = sum(
-                    (slot.position in each.entries) + (slot.position in each.asked_again) for each in area.lists
-                )
+                position = slot.position
+                named = sum((position in each.entries) + (position in each.asked_again) for each in area.lists)
                 assert slot.lists == named or area.is_closed, f"{slot!r} is named by {named} lists"
                 assert not (slot.in_flight and named), f"{slot!r} was taken and is listed"
             for account in self.cached:
