@@ -411,3 +411,13 @@ def test_a_certificate_that_is_not_there(tmp_path: Path) -> None:
     config.write_text('[tls]\ncertificate = "server.pem"\nclient_ca = "ca.pem"\n')
     with pytest.raises(ServerError, match=f"cannot use the certificate {tmp_path / 'server.pem'}: No such file"):
         load_config(config).tls()
+
+
+@pytest.mark.parametrize("key", [None, "server.key"])
+def test_files_for_tls_start_at_the_configuration(tmp_path: Path, key: str | None) -> None:
+    """AMQP and HTTP get the same certificate and key, from the directory of the file."""
+    config = tmp_path / "broker.toml"
+    config.write_text('[tls]\ncertificate = "server.pem"\n' + (f'key = "{key}"\n' if key else ""))
+    files = str(tmp_path / "server.pem"), None if key is None else str(tmp_path / key)
+    assert load_config(config).tls_files == files
+    assert load_config(None).tls_files is None
