@@ -135,10 +135,7 @@ class FilteredPull:
     def _take_locked(
         self, consumer: QueueConsumer, entry: Entry, asked: Mapping[QueueConsumer, bool], after: After
     ) -> list[Entry] | None:
-        """Take the match; empty when the consumer is not to have it now, None to look again.
-
-        `asked` says which consumers of higher priority were asked, and whether each wants the entry.
-        """
+        """Take the match, unless one of those `asked` wants it first; empty when it has to wait, None to look again."""
         state = self._state
         if not consumer.is_willing:
             return []

@@ -1,5 +1,4 @@
-"""The queue's side of consumers: what each wants and how far it has read, the lists it moves between, and which of
-them may have the messages of a group.
+"""The queue's side of consumers: what each wants and has read, the lists it moves between, and whose a group is.
 
 Promise     A consumer is in All and in exactly one of NonAcquiring, NotInterested, Interested and Notified, the one its
             state names. A consumer that returns to a list returns to its end: fairness.

@@ -193,17 +193,14 @@ class BrokerQueue:
     # -- delivering
 
     def deliver_single_message(self, consumer: QueueConsumer, *, may_end: bool = False) -> Entry | None:
-        """The next entry for this consumer, now its own (a browser's stays where it is); None when there is none.
-
-        As `deliver_messages`.
-        """
+        """The next entry for this consumer, now its own unless it browses, or None: as `deliver_messages` of one."""
         entries = self.deliver_messages(consumer, 1, may_end=may_end)
         return entries[0] if entries else None
 
     def deliver_messages(
         self, consumer: QueueConsumer, most: int, most_bytes: int = sys.maxsize, *, may_end: bool = False
     ) -> list[Entry]:
-        """As `deliver_single_message`, up to `most` entries in one hold of the lock.
+        """The next entries for this consumer, now its own unless it browses: up to `most`, in one hold of the lock.
 
         One where a selector is asked, or while consumers of higher priority want work. The entry with which their
         sizes reach `most_bytes` is the last.
