@@ -272,7 +272,7 @@ def test_one_match_behind_many_that_do_not_match_is_delivered() -> None:
     _deep(20_000, 4 << 20)
 
 
-@pytest.mark.slow(selected=True)
+@pytest.mark.slow
 def test_one_match_behind_a_hundred_thousand_is_delivered() -> None:
     """The same behind 100,000."""
     _deep(100_000, 4 << 20)

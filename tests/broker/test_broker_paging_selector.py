@@ -70,7 +70,7 @@ def test_one_match_behind_twenty_thousand_on_a_disk_is_delivered(tmp_path: Path)
     _behind_what_does_not_match(tmp_path, 20_000)
 
 
-@pytest.mark.slow(selected=True)
+@pytest.mark.slow
 def test_one_match_behind_a_hundred_thousand_on_a_disk_is_delivered(tmp_path: Path) -> None:
     """The same behind a hundred thousand; others still get theirs, from the first one on."""
     _behind_what_does_not_match(tmp_path, DEEP)
