@@ -100,7 +100,17 @@ def test_a_queue_that_expires_is_visited_when_nobody_has_used_it_for_so_long(des
     assert desk.pass_time(99) == []
     assert desk.pass_time(1) == ["q"]
     assert desk.host.queues() == []
-    assert desk.pass_time(0) == [], "nothing is left on it"
+    assert desk.pass_time(0) == ["q"]  # to be forgotten
+    assert not desk.keeper._planned
+
+
+def test_a_deleted_queue_is_forgotten_at_once(desk: Desk) -> None:
+    """What time would have asked for in an hour does not keep it in memory until then."""
+    desk.declare(expires=3600)
+    desk.pass_time(0)
+    assert desk.keeper._planned
+    desk.host.delete_queue("q")
+    assert desk.pass_time(0.25) == ["q"]
     assert not desk.keeper._planned
 
 

@@ -707,7 +707,8 @@ class BrokerQueue:
     def in_visits(self, do_some_locked: Callable[[After], bool], at_once: int) -> None:
         """As `in_slices`: so many now, the others by visits of housekeeping, or now if nothing visits the queue."""
         request = self._request
-        if self.in_slices(do_some_locked, math.inf if request is None else at_once) and request is not None:
+        self.in_slices(do_some_locked, math.inf if request is None else at_once)
+        if request is not None:  # though nothing may be left: what was planned would keep a queue that is deleted
             request(self, AT_ONCE)
 
     def attend(self, ask: Callable[[Any, float], object] | None) -> None:
