@@ -10,7 +10,7 @@ import pytest
 from broker_parts_support import MemoryManager
 from paging_outgrown_support import LIMIT, STORES, drain, fill, number_in, pages, rows, small_host
 
-from multiqueue.broker import Message, VirtualHost
+from multiqueue.broker import ConsumerTarget, Message, VirtualHost
 from multiqueue.errors import Empty
 from multiqueue.store import MemoryStore, SqliteStore
 from multiqueue.testing import PATIENCE, FakeClock
@@ -143,6 +143,24 @@ def test_a_consumer_that_waits_is_told_of_what_comes_after_the_queue_began_to_pa
         queue.state.limit.page_out()
         fill(host, range(3, 4), colour="red")
         assert number_in(reds.get(timeout=PATIENCE).message) == 3
+
+
+def test_a_consumer_whose_predicate_is_false_as_an_object_stays(host: VirtualHost) -> None:
+    """That it finds nothing is no loss of what it does not want: a list of wanted colours, empty, is a selector."""
+
+    class Wanted(list[str]):
+        def __call__(self, message: Message) -> bool:
+            return message.headers["colour"] in self
+
+    queue = host.declare_queue("q")
+    fill(host, range(3))
+    queue.state.limit.page_out()
+    target = ConsumerTarget()
+    consumer = target.consume(queue, selector=Wanted())
+    with pytest.raises(Empty):
+        target.get(timeout=0.2)
+    assert not consumer.is_closed
+    target.close()
 
 
 def test_a_selector_that_is_asked_while_the_queue_begins_to_page_starts_over(

@@ -379,7 +379,7 @@ class PagedEntries(EntrySource):
         if counters.ready <= counters.held or self.area.is_closed or self.area.unreadable or reader.no_local:
             return False
         target = self.assignments.target_of(reader)
-        if self._coming is not None or target is None or target.selector or target.browses:
+        if self._coming is not None or target is None or target.selector is not None or target.browses:
             return False
         if target.key is None and reader is not self._getter:
             return False  # it has refused something
