@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -144,6 +145,15 @@ def test_the_timers_of_messages_that_are_gone_are_swept() -> None:
     for number in range(5000):
         bench.put(number)
         bench.pull(consumer)
+    assert len(bench.queue.state.source._deadlines._heap) < 2000
+
+
+def test_a_held_message_that_was_claimed_and_came_back_has_one_timer() -> None:
+    """However often management fails to move it: timers that are there twice would be looked at with each message."""
+    bench, full = Bench(message_ttl=1e6), Bench(overflow=Overflow.REJECT, max_length=0)
+    bench.put(*range(100), delay=1000)
+    for _ in range(50):
+        assert bench.queue.move_messages(full.queue) == 0
     assert len(bench.queue.state.source._deadlines._heap) < 2000
 
 
@@ -369,6 +379,19 @@ def test_an_exclusive_consumer_is_alone() -> None:
     bench.consumer()
     with pytest.raises(AccessRefused):
         bench.consumer(exclusive=True)
+
+
+def test_a_consumer_that_goes_costs_the_same_however_many_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where none waits to become active, nobody looks for one among all the others."""
+    bench = Bench()
+    consumers = [bench.consumer() for _ in range(3)]
+
+    def look(manager: object) -> Iterator[object]:
+        raise AssertionError("all consumers were looked at")
+
+    monkeypatch.setattr(type(bench.queue.state.consumers), "__iter__", look)
+    for consumer in consumers:
+        bench.queue.remove_consumer(consumer)
 
 
 def test_a_single_active_consumer_is_followed_by_the_next() -> None:

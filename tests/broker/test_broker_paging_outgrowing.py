@@ -145,6 +145,21 @@ def test_a_consumer_that_waits_is_told_of_what_comes_after_the_queue_began_to_pa
         assert number_in(reds.get(timeout=PATIENCE).message) == 3
 
 
+def test_a_put_on_a_queue_that_pages_looks_at_no_list_of_a_selector(
+    host: VirtualHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load tells the consumers of such a list; hundreds of them would cost a put as much as their selectors do."""
+    queue = host.declare_queue("q")
+    queue.state.limit.page_out()
+    with host.subscribe("q", selector="colour = 'red'") as reds:
+        looked: list[object] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(queue.state.source, "next_for", lambda reader, after: looked.append(reader))
+            queue.put(Message(b"", headers={"colour": "red"}))
+        assert looked == []
+        assert reds.get(timeout=PATIENCE)
+
+
 def test_a_consumer_whose_predicate_is_false_as_an_object_stays(host: VirtualHost) -> None:
     """That it finds nothing is no loss of what it does not want: a list of wanted colours, empty, is a selector."""
 

@@ -133,10 +133,8 @@ class Administration:
         return self._each(change, selector, limit, refused=refused)
 
     def browse(self, selector: Predicate | None, limit: int | None) -> list[Message]:
-        return [
-            entry.message
-            for entry in islice(self._matching(selector, steal=False), None if limit is None else max(limit, 0))
-        ]
+        matching = self._matching(selector, steal=False)
+        return [entry.message for entry in islice(matching, None if limit is None else max(limit, 0))]
 
     def _each(
         self,

@@ -48,11 +48,9 @@ class Deadlines:
         return self._heap[0][0] if self._heap else math.inf
 
     def add(self, when: float, entry: Entry) -> None:
-        """Remember an entry that is in the list. Those that went before their time left their items behind, and are
-        swept once they are more than half: memory follows the depth.
-        """
+        """Remember an entry that is in the list. Memory follows the depth: what others left behind is swept."""
         if len(self._heap) > 2 * len(self._entries) + _LEAST_SWEEP:
-            self._heap = [item for item in self._heap if self._entries.get(item[1]) is not None]
+            self._heap = [*{item for item in self._heap if self._entries.get(item[1]) is not None}]
             heapify(self._heap)
         heappush(self._heap, (when, entry.position))
 

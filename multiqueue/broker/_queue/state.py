@@ -135,8 +135,11 @@ class QueueState:
         """
         if self.consumers.non_acquiring:
             self.tell_browsers(after)
-        if not self.source.asks_selectors:  # a load has matched what the consumer can have
-            self.pass_baton(after)
+        if not self.source.asks_selectors:  # a load has matched what the consumer can have, and tells those that chose
+            for consumer in self.consumers.interested():
+                if consumer.selector is None and self.source.next_for(consumer, after) is not None:
+                    self.notify(consumer, after)
+                    break
             return []
         with_selector: list[QueueConsumer] = []
         is_plain = entry.refused_by is None and self.groups is None
@@ -371,7 +374,8 @@ class QueueState:
         self.source.reader_left(consumer)
         if self.groups is not None and self.groups.consumer_removed(consumer):
             self.source.restart_readers()
-        waiting = next((each for each in self.consumers if not each.active), None)
+        others = () if self.settings.active_consumer_limit is None else self.consumers  # or each that goes looks at all
+        waiting = next((each for each in others if not each.active), None)
         if waiting is not None and self._may_activate():
             waiting.active = True
             self.update_interest(waiting, after)
