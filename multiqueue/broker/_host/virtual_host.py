@@ -209,7 +209,7 @@ class VirtualHost(Verbs):
         return Publisher(self._publishing, tell)
 
     def route(self, message: Message, further_keys: Sequence[str] = ()) -> list[BrokerQueue]:
-        """The queues that `publish` would put it on now, were these its routing keys too. Raises as `publish` then."""
+        """The queues that `publish` would put the message on, were these its keys too. Raises as `publish`."""
         return self._publishing.route(message, further_keys)
 
     def put_on(self, queues: list[BrokerQueue], message: Message, *, mandatory: bool = False) -> Published:

@@ -5,8 +5,8 @@ from a callback. Publishing, acknowledging and rejecting wait for no answer, and
 
 Parts       docs/design/client.md. Here stand the verbs, the table of the server's methods, and the end of all parts.
 State       `_qos` is written after a call, and read by recovery. `on_returned` and `on_closed` are set before it opens.
-Who runs    `arrived` on the reader thread, `interrupted` and `finish` mostly; `open_on`, `resume_consumers` and
-            `republish` on the thread of recovery too; everything else on any.
+Who runs    `arrived` on the reader thread, `interrupted` and `finish` mostly; `open_on` on the thread of recovery too;
+            everything else on any.
 """
 
 from __future__ import annotations

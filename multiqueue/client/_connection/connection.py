@@ -1,6 +1,6 @@
 """A connection: from an address, or a broker of this process, over one link after the other, to its end.
 
-State       `_lock` guards all fields that change. States are those of `states`.
+State       `_lock` guards all fields that change. States are those of `lifecycle`.
 Lock order  `_lock` -> the lock of the pool's multi-queue, when a channel is made. Otherwise not
             held while a channel, the link or the pool is called.
 Waiting     `_ended` is set when the last link is gone for good; `_changed` is notified at every change of state.
