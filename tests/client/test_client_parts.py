@@ -99,6 +99,8 @@ def test_options_come_from_defaults_address_and_call() -> None:
         settings_for(None, {"frame_max": 1})
     with pytest.raises(BadAddress, match="heartbeat=soon in the address is no number"):
         settings_for(parse_address("amqp://host?heartbeat=soon"), {})
+    with pytest.raises(TypeError, match="NoneType"):
+        settings_for(None, {"call_timeout": None})
     with pytest.raises(TypeError, match="no option hartbeat; it has name, heartbeat"):
         settings_for(None, {"hartbeat": 1})
 

@@ -163,7 +163,7 @@ def settings_for(address: Address | None, options: Mapping[str, Any]) -> Setting
     settings = replace(Settings(), **asked | dict(options))
     for each in fields(Settings):
         least, value = each.metadata.get("least"), getattr(settings, each.name)
-        if least is not None and value is not None and value < least:
+        if least is not None and value != each.default and value < least:
             raise BadAddress(f"{each.name} is {value:g}; it must be at least {least:g}")
     if settings.login not in ("password", "external"):
         raise BadAddress(f"login is {settings.login!r}; it is 'password' or 'external'")
