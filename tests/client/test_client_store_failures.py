@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from client_contract_support import Seen
+from client_server_support import playing
 
-from multiqueue.broker import Broker, VirtualHost
-from multiqueue.client import Channel, ChannelClosed, Connection, connect
-from multiqueue.store import MemoryStore, StoreDamaged, StoreFull
+from multiqueue.broker import Broker, Message, VirtualHost
+from multiqueue.client import Channel, ChannelClosed, Connection, ConnectionClosed, connect
+from multiqueue.store import MemoryStore, StoreDamaged, StoreFailed, StoreFull
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 BUDGET = 100_000  # bytes: less than the messages take, so that most are in the store alone
 MESSAGES = 100
@@ -118,3 +123,25 @@ def test_a_commit_that_the_store_refuses(connection: Connection, stored: StoredB
     assert caught.value.reply_code == 541
     assert connection.is_open
     assert [each.body for each in stored.queue("paged").browse()] == [b"old"]
+
+
+def test_a_store_that_fails_between_a_publish_and_a_call(stored: StoredBroker) -> None:
+    """In process, the publish costs the connection, and nothing further is done on its channels."""
+    closed, gate = Seen(), threading.Event()
+    with connect(stored) as connection:
+        channel = connection.channel(on_closed=closed)
+        channel.publish_confirmed(b"old", routing_key="paged", delivery_mode=2).result(PATIENCE)
+        message = channel.basic_get("paged")
+        assert message is not None
+        link: Any = connection._link
+        link.post(gate.wait, PATIENCE)
+        wait_until_blocked(lambda: not link._outbox._pieces)  # what follows is one turn of the link's thread
+        channel.publish(b"new", routing_key="paged", delivery_mode=2)
+        stored.memory.fail_at(1, StoreFailed("the disk is gone"))
+        other = Message(b"", routing_key="paged", persistent=True)
+        link.post(partial(pytest.raises, StoreFailed, stored.publish, other))
+        message.ack()
+        with playing(lambda: pytest.raises(ConnectionClosed, channel.basic_qos, 7)):
+            wait_until_blocked(lambda: len(link._outbox._pieces) == 4)
+            gate.set()
+        assert isinstance(closed.wait_for(1)[0], ConnectionClosed)

@@ -153,12 +153,12 @@ class DirectLink:
         if (behind := self._behind.get(number)) is not None:
             behind.append(partial(self._step, number, method, do, *arguments))
             return
+        if do is not amqp.Session.receive_content:
+            self._hand_in()  # or, where the store has failed, end all sessions
         session = self._sessions.get(number)
         if session is None and do is amqp.Session.receive and not self.is_closed:
             session = self._sessions[number] = amqp.Session(number, self._client, self, self)
         if session is not None:
-            if do is not amqp.Session.receive_content:
-                self._hand_in()
             self._do(session, method, do, session, *arguments)
 
     def _do(self, session: amqp.Session, method: bytes, do: Callable[..., object], *arguments: Any) -> None:
