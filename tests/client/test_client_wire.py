@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from amqp_parts_support import Publish
@@ -183,6 +185,31 @@ def test_every_wait_ends_with_the_connection(listener: Listener) -> None:
         thread.join(PATIENCE)
     assert len(ended) == 4
     assert all("was lost" in str(error) for error in ended), ended
+    connection.close()
+
+
+def test_what_ended_a_connection_is_raised_anew_by_each_wait(listener: Listener) -> None:
+    """One error for all inboxes would have all their tracebacks, and lose the cause that `on_closed` is to show."""
+    ended = Seen()
+    connection, server = listener.connect(recover=False, on_closed=lambda connection, error: ended(error))
+    inboxes = []
+    for channel in (open_channel(connection, server), open_channel(connection, server)):
+        with playing(server.consume):
+            inboxes.append(channel.consume("q"))
+
+    def fail(*arrived: Any) -> None:
+        raise LookupError("a defect")
+
+    connection.arrived = fail  # type: ignore[method-assign]
+    server.send(0, commands.Connection.Unblocked)
+    (error,) = ended.wait_for(1)
+    raised = []
+    for inbox in inboxes * 2:
+        with pytest.raises(ConnectionClosed, match="a defect") as caught:
+            inbox.get(PATIENCE)
+        raised.append(caught.value)
+    assert len(set(map(id, [error, *raised]))) == 5
+    assert isinstance(error.__cause__, LookupError)
     connection.close()
 
 

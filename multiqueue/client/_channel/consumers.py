@@ -12,6 +12,7 @@ Who runs    `delivered`, `cancelled`, `cancel_answered`, `accept`, `ended` and `
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -213,7 +214,7 @@ class Inbox(Closing):
             self._consumers.drop(message)
 
     def _end(self) -> Exception:
-        return self._error or ShutDown(f"consumer {self.request.consumer_tag!r} is closed")
+        return copy.copy(self._error) or ShutDown(f"consumer {self.request.consumer_tag!r} is closed")
 
     def __iter__(self) -> Iterator[Message]:
         while True:
