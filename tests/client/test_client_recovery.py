@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from amqp_parts_support import Publish
 from client_contract_support import PEERS, Seen, ack, numbered, publish
-from client_parts_support import Event, State
+from client_parts_support import Event, Publication, State
 from client_proxy_support import Proxy
 from client_server_support import Conversation, Listener, playing
 from pamqp import commands
 
-from multiqueue.client import Channel, ChannelClosed, Connection, ConnectionClosed, ConnectionInterrupted, connect
+from multiqueue.amqp import NO_PROPERTIES
+from multiqueue.client import (
+    Channel,
+    ChannelClosed,
+    Confirm,
+    Connection,
+    ConnectionClosed,
+    ConnectionInterrupted,
+    connect,
+)
 from multiqueue.testing import PATIENCE, wait_until_blocked
 
 
@@ -149,6 +160,22 @@ def test_without_republishing_futures_raise(opened: Callable[..., Connection], p
             break
         except ConnectionInterrupted:  # its future was done before the last cut was noticed
             assert connection.wait_until_open(PATIENCE)
+
+
+def test_without_republishing_a_message_that_was_lost_is_not_confirmed() -> None:
+    """A wait for confirms says so, once, as of one that the server could not take."""
+    listener = Listener()
+    connection, server = listener.connect(recovery_interval=3600, republish=False)
+    with playing(server.open_channel):
+        channel = connection.channel()
+    with playing(lambda: server.answer(commands.Confirm.Select, commands.Confirm.SelectOk)):
+        channel.confirm_select()
+    channel.publish(b"x", routing_key="q")
+    server.socket.close()
+    assert not channel.wait_for_confirms(PATIENCE)
+    assert channel.wait_for_confirms(PATIENCE)
+    connection.close()
+    listener.close()
 
 
 def test_during_the_outage_calls_and_publishes_raise(connection: Connection, proxy: Proxy, recovered: Seen) -> None:
@@ -368,6 +395,22 @@ def test_recovery_opens_no_channel_that_was_closed(interrupted: Channel) -> None
     with pytest.raises(ChannelClosed):
         interrupted.open_on(link)
     assert link.sent == []
+
+
+def test_a_channel_that_is_closed_publishes_nothing_again(interrupted: Channel) -> None:
+    """Nothing follows its close on the wire, which would cost the connection, and every future ends (client 9)."""
+    link: Any = DeafLink()
+    link.prepare = lambda *message: message
+    link.wait_for_room = lambda timeout: interrupted.abort()
+    link.publish = link.sent.append
+    confirms = [Confirm(lambda callback, argument: None, nullcontext) for _ in range(2)]
+    for confirm in confirms:
+        interrupted.publishing.unconfirmed.add(Publication("", "q", False, NO_PROPERTIES, b"", confirm))
+    interrupted.life.link = link
+    interrupted.publishing.republish(link)
+    assert link.sent == [(interrupted.number, commands.Channel.Close)]
+    interrupted.arrived(Event(interrupted.number, commands.Channel.CloseOk()))
+    assert [type(confirm.exception(PATIENCE)) for confirm in confirms] == [ChannelClosed] * 2
 
 
 def test_the_loss_of_an_old_link_may_come_late(interrupted: Channel) -> None:

@@ -256,7 +256,7 @@ class Channel(Closing):
     def wait_for_confirms(self, timeout: float | None = None) -> bool:
         """Block until the server has answered for all that was published; False if it could not take one of them.
 
-        What counts are the answers since the last call.
+        What counts are the answers since the last call, and with `republish=False` what was lost since then.
 
         Raises:
             ConfirmTimeout: `timeout` seconds passed first.
@@ -501,6 +501,7 @@ class Channel(Closing):
             life.link = None
             call = life.take_call_locked()
             unconfirmed = [] if keep_unconfirmed else self.publishing.unconfirmed.renew()
+            self.publishing.unconfirmed.has_nack |= bool(unconfirmed)  # as if the server had refused them
         if call is not None:
             call.end(error)
         _fail(unconfirmed, error)

@@ -177,15 +177,13 @@ class Publishing:
 
     def wait_for_confirms(self, timeout: float | None) -> bool:
         """Block until all is answered for; False when the server could not take a message since the last call."""
-        life, unconfirmed = self._life, self.unconfirmed
+        life, waiting = self._life, self.unconfirmed
         with self._receive_buffer.answer_wanted(), life.lock:
-            if not life.changed.wait_for(lambda: not unconfirmed or life.state is State.CLOSED, timeout):
-                raise ConfirmTimeout(
-                    f"{life.label}: {len(unconfirmed)} messages were not confirmed within {timeout:g} s"
-                )
+            if not life.changed.wait_for(lambda: not waiting or life.state is State.CLOSED, timeout):
+                raise ConfirmTimeout(f"{life.label}: {len(waiting)} messages were not confirmed within {timeout:g} s")
             if life.state is State.CLOSED:
                 raise life.refusal_locked()
-            has_nack, unconfirmed.has_nack = unconfirmed.has_nack, False
+            has_nack, waiting.has_nack = waiting.has_nack, False
             return not has_nack
 
     def republish(self, link: Link) -> int:
@@ -193,12 +191,14 @@ class Publishing:
         life = self._life
         with life.lock:
             unconfirmed = self.unconfirmed.renew()
+            for message in unconfirmed:
+                self.unconfirmed.add(message)
         for message in unconfirmed:
             prepared = link.prepare(life.number, *message[:5])
             link.wait_for_room(None)
             with life.lock:
-                self.unconfirmed.add(message)
-                link.publish(prepared)
+                if life.state is State.INTERRUPTED:  # not closed meanwhile
+                    link.publish(prepared)
         return len(unconfirmed)
 
     def confirmed(self, event: Event) -> None:

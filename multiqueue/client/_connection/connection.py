@@ -244,9 +244,7 @@ class Connection(Closing):
             self._restore_topology(link)
             for channel in channels:
                 self._restore_channel(channel, lambda channel: channel.consumers.resume(link))
-            messages = sum(
-                channel.publishing.republish(link) for channel in channels if channel.state is State.INTERRUPTED
-            )
+            messages = sum(channel.publishing.republish(link) for channel in channels)
         except ConnectionClosed as error:
             self._log.warning("%s; beginning anew", error)
             link.end(error)  # or a live one would be forgotten, with what the server keeps for it
