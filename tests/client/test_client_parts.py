@@ -33,9 +33,10 @@ from client_parts_support import (
 from pamqp import commands
 
 from multiqueue.amqp import NO_PROPERTIES, AmqpError, Digests, encode_method, encode_properties, wire_message
+from multiqueue.broker import Broker
 from multiqueue.client import BadAddress, Confirm, connect, parse_address
 from multiqueue.errors import Empty
-from multiqueue.testing import PATIENCE, wait_until_blocked
+from multiqueue.testing import PATIENCE, interruptions, wait_until_blocked
 
 # ---- addresses
 
@@ -354,8 +355,6 @@ def test_a_refused_queue_costs_the_next_one_nothing() -> None:
 
 def test_properties_cross_a_broker_in_the_bytes_they_came_in() -> None:
     """Over the direct link a message brings the properties that a wire brought, a dead letter every one it keeps."""
-    from multiqueue.broker import Broker
-
     headers = b"\x01l" + b"l" + (7).to_bytes(8) + b"\x01s" + b"S\0\0\0\1\xff"
     block = b"\x20\x04" + len(headers).to_bytes(4) + headers + b"\x01c"  # headers and cluster-id, no delivery mode
     with Broker() as broker, connect(broker) as connection, connection.channel() as channel:
@@ -372,6 +371,23 @@ def test_properties_cross_a_broker_in_the_bytes_they_came_in() -> None:
         assert dead is not None
         assert headers in dead._block
         assert dead._block.endswith(b"\x01c")
+
+
+# ---- numbers of channels
+
+
+def test_a_channel_whose_opening_is_interrupted_leaves_its_number_to_none_too_soon() -> None:
+    """Wherever that was: those that are opened after it have numbers of their own, and the server takes them."""
+    with Broker() as broker:
+        for point in interruptions("multiqueue.client._connection", "multiqueue.client._channel.lifecycle"):
+            connection = connect(broker, close_timeout=0.1)
+            with point.raising():
+                connection.channel()
+            channels = [connection.channel() for _ in range(3)]
+            for channel in channels:
+                channel.basic_qos(1)
+            assert len({channel.number for channel in channels}) == 3, point
+            connection.close()
 
 
 # ---- the work pool, on an executor whose threads are the test

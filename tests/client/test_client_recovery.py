@@ -468,3 +468,42 @@ def test_recovery_begun_anew_leaves_no_channel_behind() -> None:
         connection.close()
     assert connection.callbacks._lanes_left.is_set()
     listener.close()
+
+
+def test_declarations_without_an_answer_cost_only_themselves() -> None:
+    """Recovery waits for none of them, and the number of a channel is another one's once the server has closed it."""
+    listener = Listener()
+    recovered = Seen()
+    connection, first = listener.connect(recovery_interval=0.01, close_timeout=PATIENCE * 3, on_recovered=recovered)
+    patient = connection.settings
+
+    def declare() -> None:
+        first.open_channel()
+        for name in ("one", "two"):
+            first.answer(commands.Queue.Declare, commands.Queue.DeclareOk, queue=name)
+        first.answer(commands.Channel.Close, commands.Channel.CloseOk)
+
+    def play() -> None:
+        first.socket.close()
+        second = listener.accept()
+        second.handshake()
+        for number in (1, 2):
+            second.expect(commands.Channel.Open, number)
+            second.expect(commands.Channel.Close, number)
+        second.open_channel()
+        second.send(1, commands.Channel.CloseOk)
+        second.open_channel()
+        second.agree_to_close()
+
+    with playing(declare), connection.channel() as channel:
+        channel.queue_declare("one")
+        channel.queue_declare("two")
+    connection.settings = replace(patient, call_timeout=0.05)
+    with playing(play):
+        recovered.wait_for(1)
+        connection.settings = patient
+        assert connection.channel().number == 3
+        wait_until_blocked(lambda: len(connection.statistics().channels) == 2)
+        assert connection.channel().number == 1
+        connection.close()
+    listener.close()

@@ -82,6 +82,22 @@ def test_a_call_without_an_answer_closes_its_channel(listener: Listener) -> None
     close(connection, server)
 
 
+def test_a_channel_that_is_not_opened_in_time_keeps_its_number(listener: Listener) -> None:
+    """Until the server has closed it: to the server, another one of this number would be the same."""
+    connection, server = listener.connect(call_timeout=0.05)
+    patient = replace(connection.settings, call_timeout=PATIENCE)
+    with pytest.raises(CallTimeout, match=r"Channel\.Open was not answered"):
+        connection.channel()
+    connection.settings = patient
+    server.expect(commands.Channel.Open, 1)
+    server.expect(commands.Channel.Close, 1)
+    assert open_channel(connection, server).number == 2
+    server.send(1, commands.Channel.CloseOk)
+    wait_until_blocked(lambda: len(connection.statistics().channels) == 1)
+    assert open_channel(connection, server).number == 1
+    close(connection, server)
+
+
 def test_acknowledgements_do_not_wait_for_a_call(listener: Listener) -> None:
     """C13: while a call is not answered, another thread's ack and publish are on the wire (client 4)."""
     connection, server = listener.connect()

@@ -110,8 +110,8 @@ class Connection(Closing):
         channel.on_closed = on_closed
         try:
             channel.open_on(link)
-        except BaseException as error:
-            channel.finish(error if isinstance(error, Exception) else None)
+        except BaseException:
+            channel.abort()  # its number is free when the server, which may have opened it, has answered
             raise
         return channel
 
@@ -126,8 +126,8 @@ class Connection(Closing):
                 if self._next_number > link.channel_max:
                     most = f"{link.channel_max} channels, as many as the server allows"
                     raise TooManyChannels(f"{self!r} has {most}; close one")
-                self._numbers.append(self._next_number)
                 self._next_number += 1
+                self._numbers.append(self._next_number - 1)  # last: an interruption gives no number twice
             number = heapq.heappop(self._numbers)
             channel = self._channels[number] = Channel(self, number)
         return channel, link
@@ -169,9 +169,8 @@ class Connection(Closing):
         if isinstance(method, commands.Connection.Close):
             link.send(0, commands.Connection.CloseOk)
             text = f"{self!r} was closed by the server: {method.reply_text}"
-            link.end(
-                ConnectionClosed(text, reply_code=method.reply_code or 0, reply_text=method.reply_text), linger=1.0
-            )
+            error = ConnectionClosed(text, reply_code=method.reply_code or 0, reply_text=method.reply_text)
+            link.end(error, linger=1.0)
         elif isinstance(method, commands.Connection.CloseOk):
             link.end(ConnectionClosed(f"{self!r} was closed here", reply_code=200))
         elif isinstance(method, commands.Connection.Blocked | commands.Connection.Unblocked):
@@ -290,11 +289,11 @@ class Connection(Closing):
                 if isinstance(error, ConnectionClosed):
                     raise error
                 self._log.error("%r: could not restore %s: %s", self, declaration, error)
-            if scratch:
+            if scratch and scratch[-1].is_open:
                 scratch[-1].close()
         finally:
             for channel in scratch:
-                channel.finish(None)  # no other thread ends one whose link is gone
+                channel.abort()  # a call that was given up did so: its number is free when the server has answered
 
     def _opened(self, link: Link) -> bool:
         """The link is ready for everybody; False when it was lost, or the connection closed, meanwhile."""
