@@ -292,6 +292,8 @@ def test_nothing_answers_nowait(any_url: str, name: Name) -> None:
         (PUBLISH + header(3, class_id=50) + raw_frame(3, 1, b"abc"), 505),
         (header(3), 505),
         (raw_frame(3, 1, b"abc"), 505),
+        (PUBLISH + header(0) + raw_frame(3, 1, b""), 505),
+        ((PUBLISH + header(0) + raw_frame(3, 1, b"")) * 2, 505),
         (amqp.encode_method(1, commands.Connection.Open, virtual_host="/"), 503),
     ],
 )

@@ -37,7 +37,6 @@ from .strangers import Logins, Newcomer, Newcomers, QuietLog
 
 _log = logging.getLogger("multiqueue.amqp")
 _COMMIT_THREADS = 8  # threads at the most; the commits that are under way at the same time are one sync of the disk
-
 _LOOK_AGAIN = 0.001  # seconds; between two looks a loop reads
 
 

@@ -23,7 +23,6 @@ from .._wire.errors import ServerError
 from .._wire.frames import DEFAULT_FRAME_MAX, MIN_FRAME_MAX
 
 _log = logging.getLogger("multiqueue.amqp")
-
 MEBIBYTE: Final = 2**20
 _YOUNG: Final = 20_000  # objects more than before, till the young are looked at: some 1 ms
 _MIDDLE: Final = 2  # such looks till a look at all that were young since the last one: some 20 ms

@@ -39,7 +39,6 @@ PROTOCOL_HEADERS: Final = {
 
 FRAME_HEAD: Final = Struct(">BHI")  # type, channel, size of the payload
 HEADER_START: Final = Struct(">HHQ")  # of a content header: class, weight, size of the body
-
 FRAME_TYPES: Final = frozenset({FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT})
 
 Frame = tuple[int, int, bytes]
@@ -308,7 +307,7 @@ def contents_in_a_row(frames: Sequence[Frame], at: int, most: int) -> list[Conte
         if kind != FRAME_HEADER or number != channel or len(header) < 14:
             break
         kind, number, body = frames[index + 2]
-        if kind != FRAME_BODY or number != channel or header[:12] != HEADER_START.pack(60, 0, len(body)):
+        if not body or kind != FRAME_BODY or number != channel or header[:12] != HEADER_START.pack(60, 0, len(body)):
             break
         contents.append((method, header[12:], body))
     return contents
