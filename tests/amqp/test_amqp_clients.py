@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -52,16 +53,19 @@ def test_a_program_in_the_process_and_one_outside(broker: Broker, url: str, need
 
 
 def test_an_object_of_this_process_stays_here(broker: Broker, url: str, need_module: Need) -> None:
-    """A message whose body no wire can carry is dead-lettered, and the consumer gets the next one."""
+    """A message that no wire can carry is dead-lettered, whatever a program has put into it, and the consumer gets the
+    next one."""
     pika = needed(need_module, "pika", "pika")
     broker.declare_queue("letters")
     broker.declare_queue("q", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "letters"})
-    broker.publish(Message(object(), routing_key="q"))
-    broker.publish(Message("text", routing_key="q"))
+    wrong: list[dict[str, Any]] = [{"body": object()}, {"message_id": 42}, {"timestamp": "now"}, {"headers": {5: "x"}}]
+    for each in wrong:
+        broker.publish(Message(**{"body": b"", "routing_key": "q", **each}))
+    broker.publish(Message("text", routing_key="q", expiration=math.inf))
     connection = pika.BlockingConnection(pika.URLParameters(url))
     channel = connection.channel()
-    for _, _, body in channel.consume("q", inactivity_timeout=60):
-        assert body == b"text"
+    for _, properties, body in channel.consume("q", inactivity_timeout=60):
+        assert (body, properties.expiration) == (b"text", None)
         break
     connection.close()
-    assert len(broker.queue("letters")) == 1
+    assert len(broker.queue("letters")) == len(wrong)

@@ -258,7 +258,7 @@ def _get(session: Session, method: Any) -> None:
 def _send_got(session: Session, queue: BrokerQueue, entry: Entry, no_ack: bool) -> None:
     try:
         content = content_of(entry.message)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         if not no_ack:
             queue.reject(entry, session)
         raise ChannelFault(541, f"a message of {queue.label} cannot go over a wire: {error}") from error

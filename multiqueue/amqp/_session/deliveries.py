@@ -51,7 +51,7 @@ class Deliveries:
         for entry in entries:
             try:
                 content = content_of(entry.message)
-            except ValueError as error:
+            except (ValueError, TypeError) as error:
                 self._cannot_deliver(consumer, entry, error)
                 continue
             self.last_tag = tag = self.last_tag + 1
@@ -64,7 +64,7 @@ class Deliveries:
                 self.redelivered += 1
             send(number, consumer, tag, redelivered, content)
 
-    def _cannot_deliver(self, consumer: SessionConsumer, entry: Entry, error: ValueError) -> None:
+    def _cannot_deliver(self, consumer: SessionConsumer, entry: Entry, error: Exception) -> None:
         text, extra = "message of %s cannot go over a wire, and is rejected: %s", {"queue": entry.queue.name}
         _log.error(text, entry.queue.label, error, extra=extra)
         if consumer.window is not None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from math import inf
 from typing import Any, Final, NamedTuple, cast
 
 from ...broker import Message, WireForm, deaths_of
@@ -210,17 +211,14 @@ def properties_of(message: Message) -> bytes:
     """The block of properties, as on the wire.
 
     Raises:
-        ValueError: a property, or a header, that no wire can carry.
+        ValueError, TypeError: a property, or a header, that no wire can carry.
     """
     block: bytes | None = getattr(message, "properties", None)  # not on a copy that `replace` made
     if block is not None:
         return block
-    found: dict[str, object] = {name: getattr(message, name) for name in _TEXTS}
+    found: dict[str, object] = {name: getattr(message, name) for name in (*_REST, "delivery_mode")}
     found["headers"] = _headers_of(message)
-    found["delivery_mode"] = message.delivery_mode
-    found["priority"] = message.priority
-    found["timestamp"] = message.timestamp
-    if message.expiration is not None:
+    if message.expiration not in (None, inf):
         found["expiration"] = str(round(message.expiration * 1000))
     if message.wire is None or message.wire.kept is None:
         return encode_properties(found)
