@@ -56,6 +56,9 @@ class Paper:
         list(work)
         then()
 
+    def offload(self, work: Callable[[], Callable[[], object]], session: Any) -> None:
+        work()()
+
     def flush(self) -> None: ...
     def publishes(self) -> None: ...
     def forget(self, session: Any) -> None: ...
@@ -115,6 +118,35 @@ def test_a_consumer_is_served_in_a_turn(session: Session, paper: Paper, broker: 
     assert paper.run() == [(7, "t", 1, False, b"tea")]
     session.settle(amqp.Ack(1, False))
     assert broker.queue("q").statistics().unacked == 0
+
+
+@pytest.mark.parametrize("ends", [None, commands.Tx.Commit, commands.Tx.Rollback])
+@pytest.mark.parametrize(
+    "settled", [amqp.Ack(1, False), amqp.Ack(0, True), amqp.Nack(1, False, True), amqp.Reject(1, False)]
+)
+def test_a_consumer_that_browses_settles_nothing(
+    session: Session, paper: Paper, broker: Broker, settled: Any, ends: Any
+) -> None:
+    """Its queue keeps all messages, however the client settles them, and its prefetch holds; what no wire can carry is
+    left out."""
+    broker.declare_queue("b", arguments={"qpid.ensure_nondestructive_consumers": True})
+    for body in ({"an": "object"}, b"1", b"2"):
+        broker.publish(Message(body, routing_key="b"))
+    if ends is not None:
+        call(session, commands.Tx.Select)
+    call(session, commands.Basic.Qos, prefetch_count=1)
+    paper.run()
+    call(session, commands.Basic.Consume, queue="b", consumer_tag="t", nowait=True)
+    assert paper.run() == [(7, "t", 1, False, b"1")]
+    session.settle(settled)
+    if ends is not None:
+        assert paper.run() == []
+        call(session, ends)
+    assert (7, "t", 2, False, b"2") in paper.run() or ends is commands.Tx.Rollback
+    call(session, commands.Channel.Close, reply_code=200)
+    assert paper.run() == [(7, "Channel.CloseOk", {})]
+    figures = broker.queue("b").statistics()
+    assert (figures.available, figures.unacked, figures.consumers) == (3, 0, 0)
 
 
 def test_an_end_gives_back_and_then_answers(session: Session, paper: Paper, broker: Broker) -> None:

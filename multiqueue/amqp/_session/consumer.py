@@ -162,7 +162,7 @@ class SessionConsumer:
 
 
 class Held(NamedTuple):
-    """A message in a client's hands: its entry, its owner by the queue's books, and the consumer if there is one."""
+    """A message in a client's hands: its entry, its owner by the queue's books (None: browsed), its consumer if any."""
 
     entry: Entry
     owner: object

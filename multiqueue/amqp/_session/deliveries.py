@@ -47,28 +47,30 @@ class Deliveries:
 
     def deliver(self, consumer: SessionConsumer, entries: Sequence[Entry]) -> None:
         number, send, unacked = self._number, self._out.deliver, self.unacked
-        owner = None if consumer.window is None else consumer.consumer
+        acks, mine = consumer.window is not None, consumer.consumer
+        owner = mine if mine.acquires else None
         for entry in entries:
             try:
                 content = content_of(entry.message)
             except (ValueError, TypeError) as error:
-                self._cannot_deliver(consumer, entry, error)
+                self._cannot_deliver(consumer, entry, owner, error)
                 continue
             self.last_tag = tag = self.last_tag + 1
-            if owner is None:
-                self.without_ack += 1
-            else:
+            if acks:
                 unacked[tag] = Held(entry, owner, consumer)
+            else:
+                self.without_ack += 1
             redelivered = entry.redelivered
             if redelivered:
                 self.redelivered += 1
             send(number, consumer, tag, redelivered, content)
 
-    def _cannot_deliver(self, consumer: SessionConsumer, entry: Entry, error: Exception) -> None:
+    def _cannot_deliver(self, consumer: SessionConsumer, entry: Entry, owner: object, error: Exception) -> None:
         text, extra = "message of %s cannot go over a wire, and is rejected: %s", {"queue": entry.queue.name}
         _log.error(text, entry.queue.label, error, extra=extra)
         if consumer.window is not None:
-            entry.queue.reject(entry, consumer.consumer)
+            if owner is not None:
+                entry.queue.reject(entry, owner)
             consumer.settled(1)
 
     def next_tag(self, held: Held | None, *, redelivered: bool = False) -> int:
@@ -90,8 +92,7 @@ class Deliveries:
         taken: dict[int, Held] = {}
         try:
             for tag in tags:
-                held = self.unacked.pop(tag, None)
-                if held is None:
+                if (held := self.unacked.pop(tag, None)) is None:
                     raise _unknown_tag(tag)
                 taken[tag] = held
         finally:
@@ -124,7 +125,8 @@ class Deliveries:
             if how != "accept":
                 self._went_back += len(entries)
             try:
-                getattr(queue, how)(entries, owner)
+                if owner is not None:
+                    getattr(queue, how)(entries, owner)
             except IllegalStep:
                 if not queue.is_deleted:
                     raise
@@ -172,7 +174,8 @@ class Deliveries:
         for (queue, owner, _), entries in _by_owner(taken).items():
             self._went_back += len(entries)
             try:
-                queue.release(entries, owner)
+                if owner is not None:
+                    queue.release(entries, owner)
             except Exception as error:  # noqa: BLE001  # each alone then, which says which
                 if not queue.is_deleted:
                     text = "%r ends: %s; its messages of %s go back one by one"

@@ -45,7 +45,7 @@ class SessionTransaction:
 
     def settle(self, taken: dict[int, Held], how: Settle) -> None:
         step: Callable[..., None] = getattr(self._transaction, how)
-        step(*(Received(self._settler, held.owner, held.entry) for held in taken.values()))
+        step(*(Received(self._settler, held.owner, held.entry) for held in taken.values() if held.owner is not None))
         self._settled.update(taken)
 
     def commit(self) -> Committed:
