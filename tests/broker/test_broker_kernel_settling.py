@@ -26,11 +26,11 @@ def settle(request: pytest.FixtureRequest) -> Settle:
 
 
 @pytest.fixture(autouse=True)
-def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long the naps between slices would be."""
-    naps: list[float] = []
+def naps(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """One for each pause between two slices."""
+    naps: list[None] = []
     monkeypatch.setattr(queue_module, "_SLICE", SLICE)
-    monkeypatch.setattr(queue_module.time, "sleep", naps.append)
+    monkeypatch.setattr(queue_module, "nap", lambda: naps.append(None))
     return naps
 
 
@@ -44,19 +44,19 @@ def held(count: int = COUNT) -> tuple[BrokerQueue, list[Entry]]:
 
 
 def test_others_have_the_queue_between_slices(
-    settle: Settle, naps: list[float], monkeypatch: pytest.MonkeyPatch
+    settle: Settle, naps: list[None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No hold of the lock changes more than a slice, and a thread that waits for the lock has time to take it."""
     queue, entries = held()
     unacked: list[int] = []
-    monkeypatch.setattr(queue_module.time, "sleep", lambda _: unacked.append(queue.statistics().unacked))
+    monkeypatch.setattr(queue_module, "nap", lambda: unacked.append(queue.statistics().unacked))
     assert settle(queue, entries, queue) == COUNT
     assert max(one - other for one, other in pairwise([COUNT, *unacked])) == SLICE
     assert queue.statistics().unacked == 0
     queue.check_invariants()
 
 
-def test_few_are_settled_without_a_pause(settle: Settle, naps: list[float]) -> None:
+def test_few_are_settled_without_a_pause(settle: Settle, naps: list[None]) -> None:
     """A slice or less is one hold, as ever."""
     queue, entries = held(SLICE)
     assert settle(queue, entries, queue) == SLICE

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from broker_parts_support import FEW, Housekeeping, state
+from broker_parts_support import FEW, Housekeeping, reader
+from broker_parts_support import queue as queue_module
 
 from multiqueue.broker import BrokerQueue, Message, Overflow, QueueSettings, VirtualHost
 from multiqueue.store import SqliteStore
@@ -19,7 +20,8 @@ COUNT = 5 * FEW + 7
 def depths(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How long the queue `watched` was at each pause between two slices."""
     seen: list[int] = []
-    monkeypatch.setattr(state.time, "sleep", lambda _: seen.append(len(watched[-1])))  # everybody's `time`
+    for part in (queue_module, reader):  # their own name alone: other threads of the process sleep too
+        monkeypatch.setattr(part, "nap", lambda: seen.append(len(watched[-1])))
     return seen
 
 
