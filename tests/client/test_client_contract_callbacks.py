@@ -269,20 +269,21 @@ def test_cancelling_under_load_loses_nothing(channel: Channel, connection: Conne
     count = 300
     for body in numbered(count):
         channel.publish(body, routing_key=queue)
-    got: list[bytes] = []
-    other = connection.channel()
-    while len(got) < count // 2:
-        seen = Seen(ack)
-        tag = other.basic_consume(queue, seen)
-        seen.wait_for(1)
+    consumers: list[Seen] = []
+
+    def got() -> set[bytes]:  # by all of them: what a callback acknowledged in time may be noted after the close
+        return {message.body for seen in consumers for message in seen.all}
+
+    while len(got()) < count // 2:
+        other = connection.channel()
+        consumers.append(Seen(ack))
+        tag = other.basic_consume(queue, consumers[-1])
+        consumers[-1].wait_for(1)
         other.basic_cancel(tag)
         other.close()
-        got += [message.body for message in seen.all if message.body not in got]
-        other = connection.channel()
-    rest = Seen(ack)
-    other.basic_consume(queue, rest)
-    while len({*got, *(message.body for message in rest.all)}) < count:
-        other.queue_declare(queue, passive=True)
+    consumers.append(Seen(ack))
+    connection.channel().basic_consume(queue, consumers[-1])
+    wait_until_blocked(lambda: len(got()) == count)
 
 
 def test_the_end_of_a_queue_ends_its_consumers(channel: Channel, connection: Connection, queue: str) -> None:
