@@ -67,9 +67,9 @@ def pytest_configure(config: pytest.Config) -> None:
     And keep what Python compiles, even where it is told not to: otherwise each process that a test starts would
     compile the house anew, and each run all tests.
 
-    And have Hypothesis try fewer examples, and explorations fewer schedules, where no slow test runs.
+    And have Hypothesis try fewer examples, and explorations fewer schedules, but in the long runs.
     """
-    is_short = config.getoption("--slow") == "none"
+    is_short = config.getoption("--slow") != "all"
     set_surprises(is_short)
     if find_spec("hypothesis") is not None:  # it has no wheel for free-threaded interpreters
         from hypothesis_support import set_examples

@@ -1,4 +1,4 @@
-"""How many surprises a schedule has: as many as a test names where slow tests run, one in the loop at a desk."""
+"""How many surprises a schedule has: as many as a test names in the long runs, one else."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _most = 1
 
 
 def set_surprises(is_short: bool) -> None:
-    """Set whether this run is the loop at a desk."""
+    """Set whether this run is none of the long ones."""
     global _most
     _most = 1 if is_short else 1000
 

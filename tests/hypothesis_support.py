@@ -1,4 +1,4 @@
-"""How many examples a property is tried on: all where slow tests run, a quarter in the loop at a desk."""
+"""How many examples a property is tried on: all in the long runs, a quarter else."""
 
 from __future__ import annotations
 

@@ -49,6 +49,12 @@ def hold(request: pytest.FixtureRequest) -> Hold:
     return found
 
 
+# Such as declare and delete: a quarter of a minute for one stop.
+of_long_declarations = pytest.mark.parametrize(
+    "hold", [in_every_order, pytest.param(stopped_at_any_line, marks=pytest.mark.slow)], indirect=True
+)
+
+
 def put(host: VirtualHost, key: str, body: object = None) -> int:
     return host.publish(Message(body, routing_key=key)).queues
 
@@ -92,6 +98,7 @@ def test_a_message_that_meets_the_deletion_of_its_queue_is_on_it_or_nowhere(hold
     hold(scenario)
 
 
+@of_long_declarations
 def test_two_threads_that_declare_one_queue_get_one_queue(hold: Hold) -> None:
     """The second caller gets the queue of the first, and its own leaves no trace."""
 
@@ -107,6 +114,7 @@ def test_two_threads_that_declare_one_queue_get_one_queue(hold: Hold) -> None:
     hold(scenario)
 
 
+@of_long_declarations
 def test_a_queue_that_dies_while_it_is_declared_is_declared_anew(hold: Hold) -> None:
     """The last consumer of an auto-delete queue goes while another thread declares it: that thread has a queue."""
 
@@ -126,6 +134,7 @@ def test_a_queue_that_dies_while_it_is_declared_is_declared_anew(hold: Hold) -> 
     hold(scenario)
 
 
+@of_long_declarations
 def test_no_binding_outlives_an_end_that_is_deleted_meanwhile(hold: Hold) -> None:
     """Binding against deleting the queue, and against deleting the exchange: bound and removed, or refused."""
 
@@ -151,6 +160,7 @@ def test_no_binding_outlives_an_end_that_is_deleted_meanwhile(hold: Hold) -> Non
     hold(scenario)
 
 
+@of_long_declarations
 def test_nothing_that_is_declared_while_the_host_closes_is_left(hold: Hold) -> None:
     """The declaration is refused, or its queue is closed with the host."""
 

@@ -391,7 +391,7 @@ def test_the_end_of_a_hold_against_an_empty_pull() -> None:
 
 
 def hold_with_targets(scenario: Callable[[Run], None], most: int = 2) -> Exploration:
-    """As `hold`, with the multi-queue that a target waits on, and at most so many surprises, or fewer at a desk."""
+    """As `hold`, with the multi-queue that a target waits on, and at most so many surprises: one but in long runs."""
     modules = [_queue_module, _credit, _target, _received]
     return explore(scenario, modules=modules, preemptions=surprises(most), max_schedules=200_000)
 

@@ -52,7 +52,7 @@ of_two_threads = pytest.mark.parametrize(
 # Three threads: seconds; pairs of stops would take hours.
 of_three_threads = pytest.mark.parametrize("hold", [in_every_order, when_stopped_once])
 
-# More, or such as wait and give up: minutes already for one stop.
+# More, or such as wait and give up: a quarter of a minute already for one stop, and up to many.
 in_minutes = pytest.param(
     hold_when_stopped_once, id="stopped at any line", marks=[pytest.mark.slow, pytest.mark.timeout(1800)]
 )

@@ -168,7 +168,7 @@ def test_elements_of_one_lane_are_taken_in_put_order(hold: Hold) -> None:
     hold(scenario)
 
 
-@of_three_threads
+@of_many_threads
 def test_a_bounded_lane_never_holds_more_than_its_capacity(hold: Hold) -> None:
     """Two putters and a taker at capacity 1: no thread ever sees two elements, and none is left blocked."""
 
@@ -223,7 +223,7 @@ def test_the_drop_in_queue_hands_over_between_two_pairs(hold: Hold) -> None:
     hold(scenario)
 
 
-@of_three_threads
+@of_many_threads
 def test_get_many_and_get_share_what_is_there(hold: Hold) -> None:
     """A batch and a single take beside a batch of puts: every element is taken once, each in order."""
 
@@ -301,7 +301,7 @@ def test_a_removed_lane_refuses_or_returns_what_is_put(hold: Hold) -> None:
     hold(scenario)
 
 
-@of_three_threads
+@of_many_threads
 def test_removal_ends_the_wait_of_a_putter(hold: Hold) -> None:
     """A putter that waits at a full sub-queue raises `Detached` on removal, unless a take let it in before."""
 
@@ -516,7 +516,7 @@ def test_shutdown_ends_the_waits_of_takers(hold: Hold) -> None:
     hold(scenario)
 
 
-@of_three_threads
+@of_many_threads
 def test_shutdown_ends_the_waits_of_putters(hold: Hold) -> None:
     """A putter that waits at a full sub-queue is let in or raises `ShutDown`; nothing is lost either way."""
 

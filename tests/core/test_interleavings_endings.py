@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from schedules_support import Hold, of_many_threads, of_three_threads, of_two_threads
+from schedules_support import Hold, of_many_threads, of_two_threads
 
 from multiqueue import Detached, LinkedBlockingMultiQueue, Queue, ShutDown, SubQueue
 from multiqueue.testing import Run
@@ -152,7 +152,7 @@ def test_a_selection_of_ones_own_may_be_overtaken(hold: Hold) -> None:
     hold(scenario)
 
 
-@of_three_threads
+@of_many_threads
 def test_the_last_element_of_a_paused_lane_ends_the_waits(hold: Hold) -> None:
     """After a shutdown takers wait for what a disabled sub-queue still holds; who takes it ends their waits."""
 

@@ -155,7 +155,7 @@ def test_the_same_everywhere(tmp_path: Path, cluster: Cluster, connect_url: str)
         ], name  # fmt: skip
 
 
-@pytest.mark.slow(selected=True)
+@pytest.mark.slow
 def test_a_worker_and_the_driver_die(tmp_path: Path, cluster: Cluster) -> None:
     """100 files while tasks fail at random, a worker with its executors is killed, then the driver: each file once."""
     survive(tmp_path, cluster, files=100, batch=10)

@@ -130,7 +130,7 @@ def test_a_small_demo_and_the_same_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.slow(selected=True)
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_small_demo_into_a_table(tmp_path: Path) -> None:
     """With `--table` the rows are in a table that others read, and the demo says so; nothing is asked of a network."""

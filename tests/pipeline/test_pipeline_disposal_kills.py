@@ -91,7 +91,7 @@ class Striker:
 @pytest.mark.parametrize(
     ("after", "every"),
     [
-        pytest.param("move", 20, marks=pytest.mark.slow(selected=True), id="move"),
+        pytest.param("move", 60, marks=pytest.mark.slow(selected=True), id="move"),
         pytest.param("delete", 11, marks=pytest.mark.slow, id="delete"),
         pytest.param("move", 1, marks=pytest.mark.slow, id="move-everywhere"),
         pytest.param("delete", 1, marks=pytest.mark.slow, id="delete-everywhere"),
@@ -142,8 +142,8 @@ def lying(store: Store, bucket: str) -> tuple[set[str], dict[str, str]]:
 @pytest.mark.parametrize(
     ("after", "every"),
     [
-        pytest.param("move", 9, marks=pytest.mark.slow(selected=True), id="move"),
-        pytest.param("delete", 7, marks=pytest.mark.slow(selected=True), id="delete"),
+        pytest.param("move", 27, marks=pytest.mark.slow(selected=True), id="move"),
+        pytest.param("delete", 21, marks=pytest.mark.slow(selected=True), id="delete"),
         pytest.param("move", 1, marks=pytest.mark.slow, id="move-everywhere"),
         pytest.param("delete", 1, marks=pytest.mark.slow, id="delete-everywhere"),
     ],

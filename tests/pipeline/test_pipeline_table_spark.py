@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import os
-import sys
 import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -13,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_support import Recorder, do_without
+from pipeline_support import Recorder, do_without, spark_for_tests
 from s3_support import KEYS, Store
 from table_support import iceberg, read, versions
 from test_pipeline_table_store import options
@@ -38,16 +36,7 @@ _CUSTOMERS = ["a b", "x:y/z=%20", "ü", "it's"]
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        do_without(str(error))
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.sql.shuffle.partitions", "1").config("spark.log.level", "OFF")
-    session = builder.getOrCreate()
-    yield session
-    session.stop()
+    yield from spark_for_tests()
 
 
 def run(base: Path, spark: Any, kind: str, **output: Any) -> Recorder:

@@ -87,8 +87,13 @@ def nothing(spark: Any, item: Item, staged: Path) -> bool:
     return False
 
 
-@pytest.mark.slow(selected=True)
-@pytest.mark.parametrize("is_late", [False, True], ids=["from the start", "late"])
+@pytest.mark.parametrize(
+    "is_late",
+    [
+        pytest.param(False, id="from the start", marks=pytest.mark.slow(selected=True)),
+        pytest.param(True, id="late", marks=pytest.mark.slow),
+    ],
+)
 def test_small_lanes_behind_a_lane_of_very_many_files(tmp_path: Path, is_late: bool) -> None:
     """A lane of one file beside a lane of 20,000 starts within two job lengths of that lane, whether it is there from
     the start or its file comes when the large lane has every slot. (pipeline 23)"""
