@@ -226,7 +226,7 @@ class QueueState:
                     self.leave_to(other, consumer, run[0], after)
                     return entries
             run = self.give(consumer, run, after)
-            entries = entries + run if entries else run
+            entries += run
             most -= len(run)
             if most <= 0 or not run or not consumer.is_willing:
                 break
