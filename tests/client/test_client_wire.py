@@ -312,6 +312,20 @@ def test_the_server_may_stop_the_flow_of_a_channel(listener: Listener) -> None:
     close(connection, server)
 
 
+def test_nothing_follows_the_close_of_a_channel(listener: Listener) -> None:
+    """Not even the answer to what has crossed it: to the server, that is on a channel that is not open."""
+    connection, server = listener.connect()
+    channel = open_channel(connection, server)
+    closing = threading.Thread(target=channel.close)
+    closing.start()
+    server.expect(commands.Channel.Close, 1)
+    server.send(1, commands.Channel.Flow, active=False)
+    server.send(1, commands.Channel.CloseOk)
+    closing.join(PATIENCE)
+    with playing(lambda: server.answer(commands.Connection.Close, commands.Connection.CloseOk)):
+        connection.close()
+
+
 def test_blocked_is_told_and_shown(listener: Listener) -> None:
     """C20: the listener is called on the work pool, and statistics say for how long."""
     told = Seen()

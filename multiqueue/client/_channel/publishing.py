@@ -25,7 +25,7 @@ from ...amqp.wire import NO_PROPERTIES, Ack, encode_properties
 from .._base.errors import ConfirmTimeout, Nacked, PublishTimeout
 from .._dispatch.buffers import ReceiveBuffer
 from .._link.link import Event, Link
-from .lifecycle import Lifecycle, State
+from .lifecycle import ENDING, Lifecycle, State
 
 Dispatch = Callable[[Callable[[Any], object], Any], None]
 
@@ -219,7 +219,8 @@ class Publishing:
         with life.lock:
             self._is_flowing = event.method.active
             self.stopped_at = None if self._is_flowing else time.monotonic()
-            life.send_locked(commands.Channel.FlowOk, active=self._is_flowing)
+            if life.state not in ENDING:
+                life.send_locked(commands.Channel.FlowOk, active=self._is_flowing)
             life.changed.notify_all()
 
     def renew_flow_locked(self) -> None:
