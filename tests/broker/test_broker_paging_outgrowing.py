@@ -10,7 +10,7 @@ import pytest
 from broker_parts_support import MemoryManager
 from paging_outgrown_support import LIMIT, STORES, drain, fill, number_in, pages, rows, small_host
 
-from multiqueue.broker import ConsumerTarget, Message, VirtualHost
+from multiqueue.broker import ConsumerTarget, Message, Overflow, QueueKind, QueueSettings, VirtualHost
 from multiqueue.errors import Empty
 from multiqueue.store import MemoryStore, SqliteStore
 from multiqueue.testing import PATIENCE, FakeClock
@@ -61,6 +61,21 @@ def test_a_priority_queue_keeps_its_levels_when_it_begins_to_page(host: VirtualH
     expected = [number for level in (2, 1, 0) for number in range(60) if number % 3 == level]
     assert [number_in(message) for message in queue.browse()] == expected
     assert drain(host, 60) == expected
+
+
+def test_a_ring_with_levels_keeps_its_limit_though_messages_come_while_it_evicts(host: VirtualHost) -> None:
+    """What came during the walk over the queue is not on it: another walk follows while the limit is exceeded."""
+    settings = QueueSettings(kind=QueueKind.PRIORITY, max_priority=1, overflow=Overflow.RING, max_length=20)
+    queue = host.declare_queue("q", settings=settings)
+    queue.state.limit.page_out()
+    period = queue._pager._period  # type: ignore[union-attr]
+    period._trimming.goes_on = True  # a loader evicts, piece by piece; here this test does
+    fill(host, range(100))
+    pieces = period._trim_levels()
+    next(pieces)
+    fill(host, range(100, 150))
+    assert len(list(pieces)) > 0
+    assert queue.statistics().available == 20
 
 
 def test_a_consumer_keeps_its_message_when_the_queue_begins_to_page(host: VirtualHost) -> None:

@@ -347,14 +347,17 @@ class PagedReader:
             self._trimming.run(self._trim_head() if is_head else self._trim_levels())
 
     def _trim_levels(self) -> Iterator[None]:
-        for batch in self.pages(bodies=True, lowest_first=True):
-            for begin in range(0, len(batch) or 1, FEW):
-                for entry in batch[begin : begin + FEW]:
-                    if not self._queue.state.limit.is_exceeded():
-                        return
-                    self._drop(entry, DeadLetterReason.MAXLEN)
-                yield
-                nap()
+        is_more = True
+        while is_more:  # what comes during a walk is not on it
+            is_more = False
+            for batch in self.pages(bodies=True, lowest_first=True):
+                for begin in range(0, len(batch) or 1, FEW):
+                    for entry in batch[begin : begin + FEW]:
+                        if not self._queue.state.limit.is_exceeded():
+                            return
+                        is_more = self._drop(entry, DeadLetterReason.MAXLEN) or is_more
+                    yield
+                    nap()
 
     def _trim_head(self) -> Iterator[None]:
         """Evict from the head; yields after some that were in memory, and after a load."""
