@@ -470,6 +470,33 @@ def test_recovery_begun_anew_leaves_no_channel_behind() -> None:
     listener.close()
 
 
+def test_an_inbox_that_is_closed_during_recovery_has_no_consumer_after_it() -> None:
+    """Recovery may be about to start it again: its messages would go to nobody. Closing waits, and cancels it then."""
+    listener = Listener()
+    connection, first = listener.connect(recovery_interval=0.01)
+    with playing(first.open_channel):
+        channel = connection.channel()
+    with playing(lambda: (first.consume(), first.consume())):
+        stays, goes = (channel.consume("q", consumer_tag=tag) for tag in ("stays", "goes"))
+    first.socket.close()
+    second = listener.accept()
+    second.handshake()
+    second.open_channel()
+    assert second.expect(commands.Basic.Consume).consumer_tag == "stays"
+    closing = threading.Thread(target=goes.close)
+    closing.start()
+    wait_until_blocked(closing)
+    second.send(1, commands.Basic.ConsumeOk, consumer_tag="stays")
+    assert second.consume() == "goes"
+    assert second.answer(commands.Basic.Cancel, commands.Basic.CancelOk, consumer_tag="goes").consumer_tag == "goes"
+    closing.join(PATIENCE)
+    second.deliver(1, "stays", 1, b"x")
+    assert stays.get(PATIENCE).body == b"x"
+    with playing(second.agree_to_close):
+        connection.close()
+    listener.close()
+
+
 def test_declarations_without_an_answer_cost_only_themselves() -> None:
     """Recovery waits for none of them, and the number of a channel is another one's once the server has closed it."""
     listener = Listener()

@@ -289,14 +289,15 @@ class Consumers:
         self._life.call(commands.Basic.Consume, request._asdict(), link=link)
 
     def cancel_inbox(self, inbox: Inbox) -> None:
-        tag = inbox.request.consumer_tag
-        with self._life.lock:
+        life, tag = self._life, inbox.request.consumer_tag
+        with life.lock:
+            life.wait_for_recovery_locked()  # it may be about to start this one again
             is_here = self._consumers.get(tag) is inbox
-            if is_here and self._life.state is not State.OPEN:
+            if is_here and life.state is not State.OPEN:
                 del self._consumers[tag]  # recovery will not start it again
                 is_here = False
         if is_here:
-            self._life.call(commands.Basic.Cancel, {"consumer_tag": tag})
+            life.call(commands.Basic.Cancel, {"consumer_tag": tag})
 
     def take_locked(self) -> list[Consumer | Inbox]:
         consumers, self._consumers = list(self._consumers.values()), {}

@@ -214,6 +214,10 @@ class Lifecycle:
         if self.link is not None:
             self.link.send(self.number, method, **fields)
 
+    def wait_for_recovery_locked(self) -> None:
+        """Block while a new link is there and the channel is not open on it yet, as long as a call may take at most."""
+        self.changed.wait_for(lambda: self.state is not State.INTERRUPTED or self.link is None, self._call_timeout)
+
     def opened(self, link: Link) -> bool:
         """Open for everybody; False when the channel has ended, or the link was lost, meanwhile."""
         with self.lock:
