@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from amqp_parts_support import deliveries
 from pamqp import commands
 
 from multiqueue import amqp
@@ -147,6 +149,30 @@ def test_a_consumer_that_browses_settles_nothing(
     assert paper.run() == [(7, "Channel.CloseOk", {})]
     figures = broker.queue("b").statistics()
     assert (figures.available, figures.unacked, figures.consumers) == (3, 0, 0)
+
+
+@pytest.mark.parametrize("nth", [1, 3, 6])
+@pytest.mark.parametrize("where", ["content_of", "deliver"])
+def test_a_fault_of_ours_in_a_run_strands_nothing(
+    session: Session, paper: Paper, broker: Broker, monkeypatch: pytest.MonkeyPatch, nth: int, where: str
+) -> None:
+    """Messages of a run in the middle of which memory ends, say, are on their queue when the session has ended."""
+    whose: Any = deliveries if where == "content_of" else paper
+    do, calls = getattr(whose, where), itertools.count(1)
+
+    def fail(*args: Any) -> Any:
+        if next(calls) == nth:
+            raise MemoryError
+        return do(*args)
+
+    monkeypatch.setattr(whose, where, fail)
+    monkeypatch.setattr(Paper, "failed", lambda _, error: list(session.end()), raising=False)
+    for number in range(6):
+        broker.publish(Message(b"%d" % number, routing_key="q"))
+    call(session, commands.Basic.Consume, queue="q", consumer_tag="t", nowait=True)
+    assert len(paper.run()) == nth - 1
+    assert [message.body for message in broker.queue("q").browse()] == [b"%d" % number for number in range(6)]
+    assert broker.queue("q").statistics().unacked == 0
 
 
 def test_an_end_gives_back_and_then_answers(session: Session, paper: Paper, broker: Broker) -> None:

@@ -49,21 +49,27 @@ class Deliveries:
         number, send, unacked = self._number, self._out.deliver, self.unacked
         acks, mine = consumer.window is not None, consumer.consumer
         owner = mine if mine.acquires else None
-        for entry in entries:
-            try:
-                content = content_of(entry.message)
-            except (ValueError, TypeError) as error:
-                self._cannot_deliver(consumer, entry, owner, error)
-                continue
-            self.last_tag = tag = self.last_tag + 1
-            if acks:
-                unacked[tag] = Held(entry, owner, consumer)
-            else:
-                self.without_ack += 1
-            redelivered = entry.redelivered
-            if redelivered:
-                self.redelivered += 1
-            send(number, consumer, tag, redelivered, content)
+        try:
+            for entry in entries:
+                try:
+                    content = content_of(entry.message)
+                except (ValueError, TypeError) as error:
+                    self._cannot_deliver(consumer, entry, owner, error)
+                    continue
+                self.last_tag = tag = self.last_tag + 1
+                if acks:
+                    unacked[tag] = Held(entry, owner, consumer)
+                else:
+                    self.without_ack += 1
+                redelivered = entry.redelivered
+                if redelivered:
+                    self.redelivered += 1
+                send(number, consumer, tag, redelivered, content)
+        except BaseException:  # a fault of ours ends the session, which gives back what has a tag; the others go now
+            tagged = {held.entry for held in unacked.values()}
+            left = [Held(entry, owner, consumer) for entry in entries if acks and entry not in tagged]
+            self._give_back_each(dict(enumerate(left)))
+            raise
 
     def _cannot_deliver(self, consumer: SessionConsumer, entry: Entry, owner: object, error: Exception) -> None:
         text, extra = "message of %s cannot go over a wire, and is rejected: %s", {"queue": entry.queue.name}
