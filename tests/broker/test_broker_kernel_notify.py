@@ -611,19 +611,24 @@ def test_a_put_interrupted_in_a_selector_still_tells_somebody() -> None:
     assert bench.pull_bodies(plain) == ["a"]
 
 
-def test_a_callback_that_is_interrupted_keeps_nobody_else_from_being_told() -> None:
-    """Two browsers and a consumer are to be told; the first call is interrupted; the others still come."""
+@pytest.mark.parametrize("selector", [None, lambda message: True])
+@pytest.mark.parametrize("together", [False, True])
+def test_a_callback_that_is_interrupted_keeps_nobody_else_from_being_told(selector: Any, together: bool) -> None:
+    """A browser and a consumer are to be told; the first call is interrupted; the other still comes, also where the
+    consumer's selector is asked first."""
     bench = Bench()
+    calls_are_interrupted = [False, True, True]  # the last first
 
     def interrupted(consumer: object) -> None:
-        raise KeyboardInterrupt
+        if calls_are_interrupted.pop():
+            raise KeyboardInterrupt
 
     browser = bench.queue.add_consumer(interrupted, browse=True)
     with pytest.raises(KeyboardInterrupt):
         bench.queue.set_notify_work_desired(browser, True)
-    consumer = bench.consumer()
+    consumer = bench.consumer(selector=selector)
     with pytest.raises(KeyboardInterrupt):
-        bench.put("a")
+        bench.queue.put_many([Message("a"), Message("b")]) if together else bench.put("a")
     assert bench.taken_notices() == [consumer]
 
 

@@ -274,10 +274,9 @@ class Enqueuer:
 
     def have_arrived(self, entries: Sequence[Entry], offers: Offers, after: After) -> None:
         """Finish a put, the lock being free; `offers` are those of `QueueState.choose_for`."""
+        after += [partial(self.offer, entry, candidates) for entry, candidates in offers]
         if after:
             self._callbacks.act(after)
-        for entry, candidates in offers:
-            self.offer(entry, candidates)
         if self._alerts is not None:
             for entry in entries:
                 self.watch(self._alerts, entry)

@@ -153,10 +153,10 @@ class BrokerQueue:
                 outcome = state.append(entry, after)
                 if state.consumers.idle and entry.state is EntryState.AVAILABLE:
                     candidates = state.choose(entry, after)
-        if after:  # as `Enqueuer.have_arrived`, written out: a tenth of a put
+        if candidates:  # as `Enqueuer.have_arrived`, written out: a tenth of a put
+            after.append(partial(joining.offer, entry, candidates))
+        if after:
             self._act(after)
-        if candidates:
-            joining.offer(entry, candidates)
         if self._alerts is not None:
             joining.watch(self._alerts, entry)
         return outcome
