@@ -111,6 +111,7 @@ def test_the_flags_of_a_declaration_become_settings() -> None:
             {"x-qpid-capacity": 10, "x-qpid-flow-resume-capacity": 11},
             "invalid arg 'x-qpid-flow-resume-capacity' for {}: 11 is more than x-qpid-capacity, 10",
         ),
+        ({"x-qpid-priorities": 10**7}, "10000000 is out of range; from 1 to 255"),
         ({"x-max-priority": 1, "x-qpid-priorities": 1}, "invalid args for {}: max_priority and"),
     ],
 )

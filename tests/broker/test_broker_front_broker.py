@@ -417,6 +417,24 @@ def test_a_selector_as_text_or_predicate_chooses_messages(broker: Broker) -> Non
         assert bodies(broker.queue("q")) == [5]
 
 
+def test_a_predicate_that_is_false_as_an_object_chooses(broker: Broker) -> None:
+    """Such as a list of wanted amounts, empty yet: it is a selector, and not none."""
+
+    class Wanted(list[int]):
+        def __call__(self, message: Message) -> bool:
+            return message.body in self
+
+    broker.declare_queue("q")
+    put(broker, "q", 1, 2)
+    with broker.subscribe("q", selector=(wanted := Wanted())) as subscription:
+        with pytest.raises(Empty):
+            subscription.get(timeout=0)
+        wanted.append(3)
+        put(broker, "q", 3)
+        assert subscription.get(timeout=PATIENCE).body == 3
+    assert bodies(broker.queue("q")) == [1, 2, 3]
+
+
 def test_a_browser_sees_messages_and_leaves_them(broker: Broker) -> None:
     """A live queue can be watched: its messages are still there for those who consume."""
     broker.declare_queue("q")

@@ -220,7 +220,8 @@ class Verbs(Declarations):
         self.parts.receiving.add(subscription)
         try:
             arguments = consumer_arguments(f"a consumer in vhost '{self._name}'", options.pop("arguments", {}))
-            selector = compile_selector(options.pop("selector", None)) or arguments.selector
+            if (selector := compile_selector(options.pop("selector", None))) is None:
+                selector = arguments.selector
             options.setdefault("priority", arguments.priority)
             for name in [queues] if isinstance(queues, str) else queues:
                 queue, cancelled = self.queue(name, owner=owner), subscription.queue_deleted

@@ -116,7 +116,7 @@ _ARGUMENTS: dict[str, tuple[str, _Convert]] = {
     "x-queue-type": ("", _one_of(_QUEUE_TYPES)),
     "x-queue-kind": ("kind", _kind),
     "x-queue-kind-options": ("kind_options", _of_type(Mapping, "a table")),
-    "x-qpid-priorities": ("priority_levels", _count(least=1)),
+    "x-qpid-priorities": ("priority_levels", _count(least=1, most=255)),
     "qpid.queue_sort_key": ("sort_key", _text),
     "qpid.last_value_queue_key": ("lvq_key", _text),
     "qpid.last_value_queue": ("", _flag),
