@@ -312,8 +312,9 @@ def state_named(text: str) -> ItemState:
 
 
 def _checked_version(connection: sqlite3.Connection, path: Path) -> int:
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    # One statement: a first run may make the tables between two.
+    both = "SELECT user_version, (SELECT count(*) FROM sqlite_schema) FROM pragma_user_version"
+    version, tables = connection.execute(both).fetchone()
     if version not in (_READABLE if tables else (0,)):
         raise StateMismatch(
             f"{str(path)!r} has version {version}, this multiqueue writes version {_VERSION}; "

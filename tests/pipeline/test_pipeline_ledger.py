@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pipeline_parts_support import (
@@ -21,6 +22,7 @@ from pipeline_parts_support import (
     Pace,
     PostgresState,
     State,
+    _ledger_file,
     after,
     before,
     exclusive,
@@ -200,6 +202,30 @@ def test_a_file_of_something_else(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(StateMismatch, match="has version 99, this multiqueue writes version 3"):
         Ledger(path, tmp_path)
+
+
+def test_a_state_whose_tables_are_made_while_one_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first run makes them between any two statements: there is no state yet, or a whole one."""
+    path = tmp_path / "state.sqlite"
+
+    class Interrupted(_ledger_file.Connection):
+        statements = 0
+
+        def execute(self, *arguments: Any) -> sqlite3.Cursor:
+            self.statements += 1
+            if self.statements == 2:
+                monkeypatch.undo()
+                Ledger(path, tmp_path).close()
+            return super().execute(*arguments)
+
+    path.touch()
+    monkeypatch.setattr(_ledger_file, "Connection", Interrupted)
+    with pytest.raises(Unprepared, match="has not run yet"), ledger_view(path):
+        pass
+    monkeypatch.undo()
+    Ledger(path, tmp_path).close()
+    with ledger_view(path) as view:
+        assert view.counts() == []
 
 
 def test_a_state_of_version_1(tmp_path: Path) -> None:
