@@ -87,12 +87,14 @@ def straggling(directory: str) -> Task:
     def fn(task: TaskSender, rows: Iterator[Any]) -> None:
         copied = Path(directory, "copied")
         for number, row in enumerate(rows):
-            if number == 250 and task.partition == 2:
-                if task.attempt > 0:
-                    copied.touch()
-                while not copied.exists():
-                    time.sleep(0.05)
-            task.send(row["id"])
+            if number != 250 or task.partition != 2:
+                task.send(row["id"])
+                continue
+            deliver(task, row["id"])  # both have then sent the same, whichever of them Spark ends
+            if task.attempt > 0:
+                copied.touch()
+            while not copied.exists():
+                time.sleep(0.05)
 
     return fn
 
