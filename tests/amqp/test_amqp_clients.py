@@ -53,8 +53,7 @@ def test_a_program_in_the_process_and_one_outside(broker: Broker, url: str, need
 
 
 def test_an_object_of_this_process_stays_here(broker: Broker, url: str, need_module: Need) -> None:
-    """A message that no wire can carry is dead-lettered, whatever a program has put into it, and the consumer gets the
-    next one."""
+    """The server dead-letters a message whose body or property no wire can carry; the consumer gets the next one."""
     pika = needed(need_module, "pika", "pika")
     broker.declare_queue("letters")
     broker.declare_queue("q", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "letters"})
