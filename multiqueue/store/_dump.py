@@ -18,9 +18,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ._errors import NoStore, StoreError, StoreFailed, StoreFull
+from ._confirmed import MARK_NAME, checked_log
+from ._errors import NoStore, StoreDamaged, StoreError, StoreFailed, StoreFull
 from ._lock_file import DirectoryLock
-from ._log import renew_log
+from ._log import close_leaving_log, renew_log
 from ._protocol import Commit, Define, Operation, Put
 from ._salvage import Message, Salvage, store_file
 from ._schema import FILE_NAME, check_format, connect
@@ -107,17 +108,26 @@ def compact(path: Path) -> tuple[int, int]:
     Raises:
         NoStore: there is none.
         StoreLocked: it is open.
+        StoreDamaged: it lacks what was confirmed.
     """
     file = store_file(path)
     try:
         lock = DirectoryLock(path)
     except OSError as error:
         raise NoStore(f"cannot write into {str(path)!r}: {error.strerror}") from error
+    log = None
     try:
         renew_log(file)
-        with contextlib.closing(connect(file, cache_bytes=_CACHE_BYTES)) as connection:
+        connection = connect(file, cache_bytes=_CACHE_BYTES)
+        try:
+            log = checked_log(connection, file)
+        except StoreDamaged:
+            close_leaving_log(connection, file)
+            raise
+        with contextlib.closing(connection):
             if check_format(connection, file) == 0:
                 raise NoStore(f"there is no store in {str(path)!r}: {FILE_NAME} has no tables yet")
+            (path / MARK_NAME).unlink(missing_ok=True)  # the log ends here
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             before = file.stat().st_size
             connection.execute("VACUUM")
@@ -126,6 +136,8 @@ def compact(path: Path) -> tuple[int, int]:
     except sqlite3.Error as error:
         raise StoreError(f"{str(file)!r} could not be compacted and is as it was: {error}") from error
     finally:
+        if log is not None:
+            log.close()
         lock.release()
 
 

@@ -4,21 +4,20 @@ Promise     On a full disk, or at the quota, messages can still be removed: the 
             copied into the file and cut off, and free pages are given back until the reserve can be had again.
             Until then the store is tight, and takes nothing that makes it grow.
             Few commits write beyond the end of the log's file: zeros are there before they come.
+            What was committed is marked, so that a damaged log is noticed (`_confirmed.py`).
 State       The writer thread's own, but `syncs`, which others read. `is_tight`: the reserve was given up.
-Source      SQLite's "WAL-mode File Format", for the two numbers that are read from the `-shm` file.
 """
 
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import sqlite3
-import struct
 from collections.abc import Sequence
 from pathlib import Path
 
 from ._batch import Submission
+from ._confirmed import LogIndex, Mark
 from ._errors import StoreFull
 from ._protocol import Put
 from ._schema import PAGE_BYTES
@@ -30,7 +29,6 @@ _TIGHT_STEP_PAGES = 256  # and while the disk is full
 _LOG_STEPS = 16  # of so many steps the log is made: 512 KiB each, some ten commits of few messages
 _ZEROS = bytes(64 << 10)  # few and used again: pages of memory that are new cost more than to write them
 _VACUUM_BYTES = 64 << 20  # less free space than this is kept for what comes
-_SHARED_BYTES = 136  # of the `-shm` file: its header
 _NO_LIMIT = 0xFFFFFFFE  # pages, SQLite's own maximum
 
 
@@ -47,6 +45,8 @@ class Room:
         connection: sqlite3.Connection,
         file: Path,
         reserve: SpaceReserve,
+        log: LogIndex,
+        mark: Mark,
         *,
         quota_bytes: int | None,
         log_bytes: int,
@@ -54,6 +54,8 @@ class Room:
         self._connection = connection
         self._file = file
         self._reserve = reserve
+        self._log = log
+        self._mark = mark
         self._quota_bytes = quota_bytes
         self._most_pages = _NO_LIMIT if quota_bytes is None else max(1, quota_bytes // PAGE_BYTES)
         self._log_bytes = log_bytes
@@ -62,14 +64,11 @@ class Room:
         self.is_tight = not reserve.take()
         self.syncs = 0  # of checkpoints
         self.limit()
-        self._shared_file = os.open(f"{file}-shm", os.O_RDONLY | os.O_CLOEXEC)
-        # Mapped, for it is looked at with every commit, and a read would let go of the interpreter's lock.
-        self._shared_memory = mmap.mmap(self._shared_file, _SHARED_BYTES, access=mmap.ACCESS_READ)
 
     def close(self) -> None:
-        """Let go, after SQLite did: closing a file lets go of all locks that the process has on it."""
-        self._shared_memory.close()
-        os.close(self._shared_file)
+        """Let go, after SQLite did."""
+        self._mark.close()
+        self._log.close()
 
     # The quota
 
@@ -146,7 +145,7 @@ class Room:
 
     def shorten_log(self) -> None:
         """Copy a long log into the file. The next commit then begins it anew, unless a reader is in the way."""
-        length, copied = self._log_pages()
+        length, copied = self._log.pages()
         if (length - copied) * PAGE_BYTES > self._log_bytes:
             self.checkpoint("PASSIVE")
         elif length * PAGE_BYTES > 4 * self._log_bytes:
@@ -168,7 +167,7 @@ class Room:
         return True
 
     def _has_zeros(self) -> bool:
-        return os.stat(self._log_file).st_size >= self._log_pages()[0] * PAGE_BYTES + self._log_step_bytes
+        return os.stat(self._log_file).st_size >= self._log.pages()[0] * PAGE_BYTES + self._log_step_bytes
 
     def _write_zeros(self) -> None:
         descriptor = os.open(self._log_file, os.O_WRONLY | os.O_CLOEXEC)
@@ -186,11 +185,17 @@ class Room:
 
     def has_news_in_log(self) -> bool:
         """Whether the log has something that the file has not."""
-        length, copied = self._log_pages()
+        length, copied = self._log.pages()
         return copied < length
+
+    def confirm(self) -> None:
+        """What was committed until now is about to be confirmed."""
+        self._mark.note(self._log)
 
     def checkpoint(self, mode: str) -> None:
         """Copy the log into the file. Where the disk has no room for that, give up the reserve and try once more."""
+        if mode != "PASSIVE":
+            self._mark.clear()
         for _ in range(2):
             try:
                 self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
@@ -202,12 +207,6 @@ class Room:
             else:
                 self.syncs += 2  # the log, then the file
                 return
-
-    def _log_pages(self) -> tuple[int, int]:
-        """How many pages the log has, and how many of them are in the file as well."""
-        (length,) = struct.unpack_from("=I", self._shared_memory, 16)
-        (copied,) = struct.unpack_from("=I", self._shared_memory, 96)
-        return length, copied
 
     def _set_most_pages(self, pages: int) -> None:
         self._connection.execute(f"PRAGMA max_page_count = {pages}").fetchone()

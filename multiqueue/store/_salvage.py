@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from ._confirmed import LogIndex, damage_of_log, read_log
 from ._errors import NoStore, StoreDamaged
 from ._plan import check
 from ._protocol import Definition
@@ -74,17 +75,24 @@ class Salvage:
             self.connection = connect(self.file, read_only=True, even_if_short=True, cache_bytes=_CACHE_BYTES)
         except DAMAGE as error:
             raise self._unreadable(error, missing) from error
+        self._log: LogIndex | None = None
         try:
+            self._log = read_log(self.connection, self.file)
             self.connection.execute("BEGIN")
             self.version = check_format(self.connection, self.file)
         except DAMAGE as error:
-            self.connection.close()
+            self.close()
             raise self._unreadable(error, missing) from error
         except StoreDamaged:
-            self.connection.close()
+            self.close()
             raise
+        lost = damage_of_log(self.file, self._log)
+        if lost:
+            self._note(lost)
         if self.version == 0:
-            self.connection.close()
+            self.close()
+            if lost:
+                raise StoreDamaged(f"{lost}; not even the tables are left")
             raise NoStore(f"there is no store in {str(path)!r}: {FILE_NAME} has no tables yet")
 
     def _note(self, damage: str) -> None:
@@ -135,6 +143,8 @@ class Salvage:
 
     def close(self) -> None:
         self.connection.close()
+        if self._log is not None:
+            self._log.close()
 
     def __enter__(self) -> Self:
         return self

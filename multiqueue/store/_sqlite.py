@@ -1,10 +1,12 @@
 """A store in a directory: one SQLite file, one thread that writes it, one process that has it open.
 
 Promise     The table in docs/design/store.md. Opening is all that a store needs after a crash.
-State       The directory: `messages.sqlite` with SQLite's `-wal` and `-shm`, `lock`, `reserve`. They belong together.
+State       The directory: `messages.sqlite` with SQLite's `-wal` and `-shm`, `confirmed`, `lock`, `reserve`. They
+            belong together.
             In memory: `GroupCommit` has what waits, `SqliteWriter` what the writer knows, `SqliteReader` connections.
-Membership  Opening: lock, the log made certain, tables, `clean` off, ids reserved, count; what fails on the way lets go
-            of all that went before. Closing: commit, `clean` on, log into the file, connections, reserve, lock.
+Membership  Opening: lock, the log made certain and compared with its mark, tables, `clean` off, ids reserved, count;
+            what fails on the way lets go of all that went before. Closing: commit, `clean` on, log into the file,
+            connections, reserve, lock.
             A program that ends without closing closes its stores; one that is killed has crashed.
 """
 
@@ -20,6 +22,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
+from ._confirmed import MARK_NAME, LogIndex, Mark, checked_log
 from ._errors import NoStore, StoreDamaged, StoreFailed, StoreLocked
 from ._front import StoreFront
 from ._group_commit import GroupCommit
@@ -138,12 +141,20 @@ class SqliteStore(StoreFront):
                 renew_log(self._file)
                 connection = connect(self._file, cache_bytes=CACHE_BYTES, statements=MOST_STATEMENTS)
                 opening.callback(close_leaving_log, connection, self._file)
+                log = checked_log(connection, self._file)  # before anything is written: it would hide what is lost
+                if log is not None:
+                    opening.callback(log.close)
+                prepare(connection, self._file, _SYNCHRONOUS[self._durability])
+                if log is None:
+                    log = LogIndex(self._file)
+                    opening.callback(log.close)
+                mark = Mark(path, syncs=durability is Durability.SYNC)
+                opening.callback(mark.close)
                 first_id, self._floor = self._begin(connection)
                 self._reader = SqliteReader(self._file, first_id)
                 opening.callback(self._reader.close)
                 self._opening_levels, messages, size = self._reader.census()
-                room = Room(connection, self._file, reserve, quota_bytes=quota_bytes, log_bytes=log_bytes)
-                opening.callback(room.close)
+                room = Room(connection, self._file, reserve, log, mark, quota_bytes=quota_bytes, log_bytes=log_bytes)
                 self._writer = SqliteWriter(
                     connection,
                     self._file,
@@ -166,8 +177,7 @@ class SqliteStore(StoreFront):
         atexit.register(self.close)
 
     def _begin(self, connection: sqlite3.Connection) -> tuple[int, int]:
-        """Make the file ready, and note that it is open. Returns the first id to give and the redeliver floor."""
-        prepare(connection, self._file, _SYNCHRONOUS[self._durability])
+        """Note that the store is open. Returns the first id to give and the redeliver floor."""
         meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
         if not are_numbers([tuple(meta.get(key) for key in META)], *range(len(META))):
             raise StoreDamaged(
@@ -257,6 +267,7 @@ def _closing(
                 closing.callback(shutil.rmtree, remove, ignore_errors=True)
             closing.callback(reserve.drop)
             if was_clean:
+                closing.callback((file.parent / MARK_NAME).unlink, missing_ok=True)
                 closing.callback(connection.close)
             else:
                 closing.callback(close_leaving_log, connection, file)

@@ -79,6 +79,7 @@ class SqliteWriter:
                 self._room.regain()
             if self._room.is_tight or not self._commit_together(submissions, next_id):
                 self._commit_apart([part for one in submissions for part in one.parts()], next_id)
+            self._room.confirm()
         except (sqlite3.Error, OSError) as error:
             raise self._failure(error) from error
         self._last_commit = time.monotonic()

@@ -7,7 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from multiqueue.store import Level, MemoryStore, MessageStore, Put, SqliteStore
+from click.testing import CliRunner, Result
+
+from multiqueue.store import Level, MemoryStore, MessageStore, Put, SqliteStore, StoreError
+from multiqueue.store.cli import store as command
 
 KINDS = ("memory", "sync", "relaxed", "scratch")
 Opener = Callable[[], MessageStore]
@@ -47,6 +50,14 @@ def ids(store: MessageStore, queue: int, *, level: int = 0, page: int = 100) -> 
     while headers := store.page(queue, found[-1] if found else 0, page, level=level):
         found += [header.id for header in headers]
     return found
+
+
+def run(*arguments: object, text: str | None = None) -> Result:
+    """What `multiqueue store ARGUMENTS` does; an error of ours comes as the command line would report it."""
+    result = CliRunner().invoke(command, [str(one) for one in arguments], input=text)
+    if result.exception is not None and not isinstance(result.exception, SystemExit | StoreError):
+        raise result.exception
+    return result
 
 
 @dataclass

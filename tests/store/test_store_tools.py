@@ -12,20 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from store_parts_support import _dump, first_behind
-from store_support import ids, put, stored
+from store_support import ids, put, run, stored
 
 from multiqueue.store import Define, Delete, DropQueue, MessageStore, SqliteStore, StoreDamaged, StoreError
-from multiqueue.store.cli import store as command
-
-
-def run(*arguments: object, text: str | None = None) -> Result:
-    """What `multiqueue store ARGUMENTS` does; an error of ours comes as the command line would report it."""
-    result = CliRunner().invoke(command, [str(one) for one in arguments], input=text)
-    if result.exception is not None and not isinstance(result.exception, SystemExit | StoreError):
-        raise result.exception
-    return result
 
 
 def filled(directory: Path, messages: int = 300) -> dict[int, bytes]:
