@@ -20,6 +20,7 @@ from multiqueue.amqp._server.handshake import check_limit as check_limit
 from multiqueue.amqp._server.io_thread import IoThread as IoThread
 from multiqueue.amqp._server.io_thread import Piecework as Piecework
 from multiqueue.amqp._server.settings import RANGES as RANGES
+from multiqueue.amqp._server.settings import memory_of_machine as memory_of_machine
 from multiqueue.amqp._server.strangers import LINES as LINES
 from multiqueue.amqp._server.strangers import PERIOD as PERIOD
 from multiqueue.amqp._server.strangers import Newcomer as Newcomer

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from amqp_parts_support import RANGES, LimitsSection, access, config, fetch_status, load_config
+from amqp_parts_support import RANGES, LimitsSection, access, config, fetch_status, load_config, memory_of_machine
 from amqp_raw_support import RawClient
 from amqp_tls_support import TlsClient, trusting
 from click.testing import CliRunner
@@ -421,3 +421,33 @@ def test_files_for_tls_start_at_the_configuration(tmp_path: Path, key: str | Non
     files = str(tmp_path / "server.pem"), None if key is None else str(tmp_path / key)
     assert load_config(config).tls_files == files
     assert load_config(None).tls_files is None
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits", "expected"),
+    [
+        ("0::/\n", {"memory.max": "1000000"}, 1_000_000),
+        ("0::/system.slice/mq.service\n", {"system.slice/memory.max": "3000000", "memory.max": "max"}, 3_000_000),
+        (
+            "0::/a/b\n",
+            {"a/b/memory.max": "max", "a/memory.max": "2000000", "memory.max": "5000000"},
+            2_000_000,
+        ),
+        ("4:cpu,memory:/docker/1\n0::/x\n", {"memory/memory.limit_in_bytes": "4000000"}, 4_000_000),
+        ("4:memory:/\n", {"memory/memory.limit_in_bytes": str(2**63 - 4096)}, None),
+        ("0::/\n", {"memory.max": "max"}, None),
+        ("0::/\n", {}, None),
+        ("nonsense\n", {"memory.max": "1000"}, None),
+        ("", {"memory.max": "1000"}, None),
+    ],
+)
+def test_the_limit_of_a_container_counts(
+    tmp_path: Path, groups: str, limits: dict[str, str], expected: int | None
+) -> None:
+    """A process in a container or a service has the memory that its control groups leave it, else the machine's."""
+    (tmp_path / "own").write_text(groups)
+    for name, limit in limits.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{limit}\n")
+    machine = memory_of_machine(tmp_path / "none", tmp_path / "none")
+    assert memory_of_machine(tmp_path, tmp_path / "own") == (machine if expected is None else expected)

@@ -178,11 +178,40 @@ def listening_socket(host: str, port: int, option: str = "--port") -> socket.soc
     return listener
 
 
-def memory_of_machine() -> int:
-    """Bytes of memory of this machine; 0 where the system does not say."""
+def memory_of_machine(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+    """Bytes of memory that this process may use: the machine's, or less if a container or a service limits it.
+
+    0 where the system does not say. `own` names the control groups of this process, `cgroups` has their limits.
+    """
     try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
+        most = 0
+    try:
+        groups = [line.split(":", 2) for line in own.read_text().splitlines() if line.count(":") >= 2]
+    except (OSError, UnicodeDecodeError):
+        return most
+    for _, controllers, path in groups:
+        if not controllers:  # version 2
+            top, name = cgroups, "memory.max"
+        elif "memory" in controllers.split(","):
+            top, name = cgroups / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        inside = top / path.strip("/")
+        for directory in (inside, *inside.parents):  # a group has what all above it have, at most
+            limit = _number_in(directory / name)
+            if limit and (not most or limit < most):
+                most = limit
+            if directory == top:
+                break
+    return most
+
+
+def _number_in(file: Path) -> int:
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):  # "max" is no limit
         return 0
 
 
