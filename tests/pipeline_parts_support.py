@@ -79,6 +79,7 @@ from multiqueue.pipeline._put_out import note_columns as note_columns
 from multiqueue.pipeline._put_out import require_alike as require_alike
 from multiqueue.pipeline._queues import Queues as Queues
 from multiqueue.pipeline._rate import rate_told as rate_told
+from multiqueue.pipeline._read import Inputs as Inputs
 from multiqueue.pipeline._read import met as met
 from multiqueue.pipeline._read import named_files as named_files
 from multiqueue.pipeline._read import unchanged as unchanged

@@ -88,8 +88,8 @@ class Fitting:
         check_documents(reading)
         lane = reading.lane
         is_known = lane.schema != INFER or self._known.of(lane.name) is not None
-        is_asked = lane.on_new_columns in (ADD, SET_ASIDE)
-        return [_Part(reading.item.places, {} if is_known and not is_asked else _inferred(reading))]
+        is_enough = is_known and not _looks_at_keys(reading)
+        return [_Part(reading.item.places, {} if is_enough else _inferred(reading))]
 
     def _declared_in(self, reading: Reading, ddl: str | None) -> Columns:
         if ddl is None:
@@ -108,13 +108,13 @@ class Fitting:
             _require_allowed(reading, parts, known)
             return known
         hints = self._declared_in(reading, lane.schema_hints)
-        remembered = self._known.of(lane.name)
-        if remembered is not None:
-            known = hinted(remembered, hints)
-            _require_allowed(reading, parts, known)
-            if lane.on_new_columns != ADD or not any(new_parts(known, part.columns) for part in parts):
-                return known
+        known = _sufficing(reading, parts, self._known.of(lane.name), hints)
+        if known is not None:
+            return known
         with self._known.learning(lane.name) as remembered:
+            known = _sufficing(reading, parts, remembered, hints)  # another item may have learnt during the wait
+            if known is not None:
+                return known
             if remembered is None:
                 found = functools.reduce(common, (_typed(reading, part) for part in parts))
                 if not found or not _has_rows(reading, parts, found):
@@ -171,6 +171,22 @@ class Fitting:
         )
 
 
+def _sufficing(
+    reading: Reading, parts: Sequence[_Part], remembered: Columns | None, hints: Columns
+) -> Columns | None:
+    """The lane's columns as they are remembered; None where these files have to add to them.
+
+    Raises:
+        JobError: the files have columns that they may not have.
+    """
+    if remembered is None:
+        return None
+    known = hinted(remembered, hints)
+    _require_allowed(reading, parts, known)
+    is_more = reading.lane.on_new_columns == ADD and any(new_parts(known, part.columns) for part in parts)
+    return None if is_more else known
+
+
 def _require_allowed(reading: Reading, parts: Sequence[_Part], known: Columns) -> None:
     """Return if each part has a column that is known, and others only where they may be.
 
@@ -181,7 +197,7 @@ def _require_allowed(reading: Reading, parts: Sequence[_Part], known: Columns) -
     names = {name.lower(): name for name in known}
     is_json = lane.format in ("json", "jsonl")
     for part in parts:
-        if not part.columns:  # of JSON, not looked at
+        if not part.columns or (is_json and not _looks_at_keys(reading)):
             continue
         if names.keys().isdisjoint(map(str.lower, part.columns)):
             raise JobError(
@@ -199,6 +215,11 @@ def _require_allowed(reading: Reading, parts: Sequence[_Part], known: Columns) -
                 f"{_shown(reading, part)} has the key {odd[0]!r}, and the lane's column is "
                 f"{names[odd[0].lower()]!r}: of JSON these are two; name a rescued_column, or a schema"
             )
+
+
+def _looks_at_keys(reading: Reading) -> bool:
+    """Whether the keys of JSON decide what becomes of a file of a lane whose columns are known."""
+    return reading.lane.on_new_columns in (ADD, SET_ASIDE)
 
 
 def _shown(reading: Reading, part: _Part) -> str:

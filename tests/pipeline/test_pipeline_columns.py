@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pipeline_parts_support import Inputs, KnownColumns, Storage
 from pipeline_support import Recorder, spark_for_tests
 from test_pipeline_input import Files, Reader
 
@@ -215,3 +217,51 @@ def test_a_table_gets_the_columns_of_its_lanes(spark: Any, tmp_path: Path, kind:
         "eu": "a int, b string",
         "us": "b string, a int, c int",
     }
+
+
+class Overtaken(KnownColumns):
+    """Columns of lanes; another item learns some while the first one that wants to waits."""
+
+    def __init__(self, overtake: Callable[[], object]) -> None:
+        super().__init__({}, lambda learned: learned.recorded.set_result(None))
+        self._overtake: list[Callable[[], object]] = [overtake]
+
+    @contextlib.contextmanager
+    def learning(self, lane: str) -> Iterator[Any]:
+        while self._overtake:
+            self._overtake.pop()()
+        with super().learning(lane) as columns:
+            yield columns
+
+
+@pytest.mark.slow(selected=True)
+@pytest.mark.parametrize("format", ["csv", "jsonl", "parquet"])
+def test_files_that_begin_together_are_as_files_one_after_another(spark: Any, tmp_path: Path, format: str) -> None:
+    """A lane's first files may begin together: `on_new_columns` decides about the second as if it came later.
+
+    (pipeline 26)
+    """
+
+    def content(**values: Any) -> Any:
+        if format == "parquet":
+            return {name: [value] for name, value in values.items()}
+        if format == "jsonl":
+            return json.dumps(values)
+        return ",".join(values) + "\n" + ",".join(map(str, values.values())) + "\n"
+
+    def read(policy: str) -> Lane:
+        first = Lane(spark, tmp_path, "spark", format, policy)
+        first.reader.staged = tmp_path / "staged of the first"
+        lane = Lane(spark, tmp_path, "spark", format, policy)
+        if policy == "rescue":
+            first.lane["rescued_column"] = lane.lane["rescued_column"] = "_rescued_data"
+        known = Overtaken(lambda: first({"1": content(a=1, b="x")}))
+        first.reader.work.inputs = lane.reader.work.inputs = Inputs(Storage(), known)
+        return lane
+
+    two = {"2": content(a=2, c="y")}
+    assert "has columns that lane 'lane' has not: 'c'" in read("set aside").error(two)
+    assert read("ignore")(two) == [{"a": 2}]
+    assert read("rescue")(two) == [{"a": 2, "_rescued_data": {"_file_path": "2", "c": "y"}}]
+    assert read("add")(two) == [{"a": 2, "c": "y"}]
+    assert "has none of the columns of lane 'lane'" in read("add").error({"2": content(z=1)})
