@@ -104,9 +104,9 @@ class Fitting:
         """The lane's columns, with those that these files add; None where nothing can be learnt."""
         lane = reading.lane
         if lane.schema != INFER:
-            known = self._declared_in(reading, lane.schema)
-            _require_allowed(reading, parts, known)
-            return known
+            declared = self._declared_in(reading, lane.schema)
+            _require_allowed(reading, parts, declared)
+            return declared
         hints = self._declared_in(reading, lane.schema_hints)
         known = _sufficing(reading, parts, self._known.of(lane.name), hints)
         if known is not None:
@@ -171,9 +171,7 @@ class Fitting:
         )
 
 
-def _sufficing(
-    reading: Reading, parts: Sequence[_Part], remembered: Columns | None, hints: Columns
-) -> Columns | None:
+def _sufficing(reading: Reading, parts: Sequence[_Part], remembered: Columns | None, hints: Columns) -> Columns | None:
     """The lane's columns as they are remembered; None where these files have to add to them.
 
     Raises:

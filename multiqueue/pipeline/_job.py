@@ -56,6 +56,18 @@ def asks_for_files(query: str) -> bool:
     return re.search("input_file|_metadata", query, re.IGNORECASE) is not None
 
 
+def file_functions(frame: DataFrame) -> bool:
+    """Whether Spark's functions `input_file_name`, `input_file_block_start` or `_length` are in the frame's plan.
+
+    They are empty, without an error, for rows that no reader of Spark's has just read.
+    """
+    to_jvm = getattr(frame, "_jdf", None)
+    if to_jvm is not None:
+        return ".expressions.InputFile" in to_jvm.queryExecution().analyzed().toJSON()
+    plan: bytes = frame._plan.to_proto(frame.sparkSession.client).SerializeToString()  # Spark Connect
+    return re.search(rb"input_file_(name|block_start|block_length)", plan, re.IGNORECASE) is not None
+
+
 def query_over(spark: SparkSession, query: str, frames: Mapping[str, DataFrame]) -> DataFrame:
     """The query's result, with each frame a table of its name."""
     numbered = {f"frame{place}": frame for place, frame in enumerate(frames.values())}

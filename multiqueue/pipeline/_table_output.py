@@ -216,7 +216,7 @@ class TableSink:
     def _reader(self, spark: SparkSession, table: Table) -> Reader:
         """How files of the table are read: by Spark, or by Python where Spark does not reach them."""
         place_of = table.files.place
-        if self.output.ways.reaches(spark, table.files.root):
+        if self.is_read_by_spark(spark):
             return lambda columns, files: spark.read.schema(_struct(columns)).parquet(
                 *(spark_path(place_of(one.path)) for one in files)
             )
@@ -233,6 +233,9 @@ class TableSink:
         read = self._reader(spark, table)
         frame = _rows(read, columns, files)
         return (frame if lanes is None else frame.where(frame["lane"].isin(list(lanes)))).drop("item")
+
+    def is_read_by_spark(self, spark: SparkSession) -> bool:
+        return self.output.ways.reaches(spark, self.output.tables[self.name].files.root)
 
 
 def _written_as(name: str, fit: Fit) -> str:

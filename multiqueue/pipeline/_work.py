@@ -14,8 +14,9 @@ from typing import Any, Protocol
 
 from ._config import PipelineConfig, spark_options
 from ._corrupt import corrupt_record, explained, split, write_records
+from ._errors import JobError
 from ._items import ALLOW, ERROR, INFER, Item, Lane, Step
-from ._job import INPUT, Job, asks_for_files, check_queries, job_of, ship_modules
+from ._job import INPUT, Job, asks_for_files, check_queries, file_functions, job_of, ship_modules
 from ._json_input import check_expected
 from ._output import Output
 from ._pace import MOST_FILES
@@ -34,6 +35,10 @@ _LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 # Spark makes a task of so many small files: it counts 4 MB for opening one, and 128 MB are a task.
 _FILES_OF_TASK = 32
 _LITTLE_BYTES = 32 << 20
+
+# Why Spark does not know which file a row is of.
+_BY_PYTHON = 'Python reads the files; Spark\'s own readers tell it, with io = "spark", where Spark reaches them'
+_KEPT = 'Spark keeps the rows to look for corrupt records; corrupt = "error" without a rescued column needs no look'
 
 DataFrame = Any
 SparkSession = Any
@@ -76,6 +81,9 @@ class Sink:
         require_alike(directories, self.format, self.places.output)
         return read_output(spark, root, directories, self.format, self.options, schema)
 
+    def is_read_by_spark(self, spark: SparkSession) -> bool:
+        return True
+
 
 class AnySink(Protocol):
     """How results are written: as directories of files (`Sink`), or into tables (`TableSink`)."""
@@ -92,6 +100,9 @@ class AnySink(Protocol):
         Raises:
             JobError: nothing was.
         """
+
+    def is_read_by_spark(self, spark: SparkSession) -> bool:
+        """Whether `read` is by Spark's own readers, and not by Python."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +137,16 @@ class SparkWork:
         task = self.sections["" if item.part is None else item.lane]
         if task.step is not None:
             frames = {name: self._output_of(name, spark, item, task.step, task.sink) for name in task.step.after}
-            return self._put_out(spark, item, task, frames, staged)
+            why = "" if task.sink.is_read_by_spark(spark) else _BY_PYTHON
+            return self._put_out(spark, item, task, frames, staged, no_files=why)
         lane = self.lanes[item.lane]
         if item.messages and lane.format != "message":
             item = named_files(item, self.inputs.storage)
         if lane.format in ("message", "paths"):
             frame = read_messages(spark, item) if lane.format == "message" else read_paths(spark, item)
             self.schemas.require(spark, frame, lane.expect, f"lanes.{lane.section}.expect", exactly=False)
-            has_output = self._put_out(spark, item, task, {INPUT: frame}, staged)
+            why = f"the format {lane.format!r} reads no file"
+            has_output = self._put_out(spark, item, task, {INPUT: frame}, staged, no_files=why)
         else:
             reading = self.inputs.reading(spark, lane, item)
             if not task.sees_files:
@@ -156,11 +169,12 @@ class SparkWork:
             if reading.sets_aside and reading.lane.corrupt == ALLOW:
                 frame = frame.drop(CORRUPT, FILE)
             if not reading.sets_aside or reading.lane.corrupt == ALLOW:
-                return self._put_out(reading.spark, reading.item, task, {INPUT: frame}, staged)
+                why = "" if reading.way == BY_SPARK else _BY_PYTHON
+                return self._put_out(reading.spark, reading.item, task, {INPUT: frame}, staged, no_files=why)
             with split(reading, frame) as (good, records):
                 if records and reading.lane.corrupt == ERROR:
                     raise corrupt_record(reading, records[0])
-                has_output = self._put_out(reading.spark, reading.item, task, {INPUT: good}, staged)
+                has_output = self._put_out(reading.spark, reading.item, task, {INPUT: good}, staged, no_files=_KEPT)
                 if records:
                     write_records(reading, records, beside(staged))
                 return has_output
@@ -190,12 +204,24 @@ class SparkWork:
         return frame.coalesce(self.cores)
 
     def _put_out(
-        self, spark: SparkSession, item: Item, task: Task, frames: Mapping[str, DataFrame], staged: Path
+        self,
+        spark: SparkSession,
+        item: Item,
+        task: Task,
+        frames: Mapping[str, DataFrame],
+        staged: Path,
+        *,
+        no_files: str = "",
     ) -> bool:
-        """Run the job and write what it returns; whether it returned something."""
+        """Run the job and write what it returns; whether it returned something.
+
+        `no_files` is why Spark does not know which file a row is of, where that is so.
+        """
         result = task.job(spark, frames, item)
         if result is None:
             return False
+        if no_files and file_functions(result):
+            raise JobError(f"input_file_name() and its like are empty in this job: {no_files}")
         self.schemas.require(spark, result, task.sink.expect, task.sink.place, exactly=True)
         task.sink.write(result, item, staged)
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import dataclasses
 import gzip
 import json
 import os
@@ -89,8 +90,6 @@ class Reader:
             settings["options"] = {"header": "true"}
         self.work.add(Lane("lane", self.base, (), section="lane", format=format, io=self.io, **settings))
         item = Item("i", "lane", tuple(write(self.base, files)), self.base)
-        import dataclasses
-
         self.work(self.spark, dataclasses.replace(item, files=met(item, Storage())), self.staged)
         return rows_in(self.staged)
 
@@ -741,6 +740,35 @@ def test_a_query_asks_which_file_a_row_is_of(spark: Any, tmp_path: Path) -> None
     """A query that asks for the names of files gets them, of small files too. (pipeline 30)"""
     rows = run_over_small_files(spark, tmp_path, "SELECT Input_File_Name() AS file FROM input")
     assert {Path(row["file"]).name for row in rows} == {f"{number:03}.csv" for number in range(100)}
+
+
+@pytest.mark.slow(selected=True)
+def test_a_job_that_asks_which_file_a_row_is_of_is_told_or_refused(spark: Any, tmp_path: Path) -> None:
+    """`input_file_name()` is the file, or the item is set aside with the reason, in a query and in Python alike.
+
+    (pipeline 21)
+    """
+    from pyspark.sql import functions
+
+    where = "SELECT a FROM input WHERE input_file_block_start() >= 0"
+    ways = {"python": {}, "spark": {"corrupt": "set aside"}}
+    for io, lane in ways.items():
+        for query in ("SELECT input_file_name () AS f FROM input", where, "SELECT 'input_file_name' AS f FROM input"):
+            read = Reader(spark, tmp_path, query, io=io)
+            if "'" in query:
+                assert read({"a.csv": "a\n1\n"}, **lane) == [{"f": "input_file_name"}]
+            else:
+                assert "input_file_name() and its like are empty in this job" in read.error({"a.csv": "a\n1\n"}, **lane)
+    for io in ("python", "spark"):
+        read = Reader(spark, tmp_path, io=io)
+        task = read.work.sections[""]
+        job = lambda spark, frames, item: frames["input"].withColumn("f", functions.input_file_name())  # noqa: E731
+        read.work.sections = {"": dataclasses.replace(task, job=job)}
+        if io == "python":
+            assert "Python reads the files" in read.error({"a.csv": "a\n1\n"})
+        else:
+            (row,) = read({"a.csv": "a\n1\n"})
+            assert row["f"].endswith("/a.csv")
 
 
 def test_which_files_the_driver_reads(tmp_path: Path) -> None:
