@@ -103,6 +103,7 @@ class HttpServer:
             access_log=False,
             lifespan="off",
             server_header=False,
+            proxy_headers=False,
             http=PatientProtocol,
             **options,
         )

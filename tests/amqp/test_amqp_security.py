@@ -59,10 +59,10 @@ def test_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_password_is_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the right one was seen, any is right or wrong at once; before, each wrong one is hashed once."""
+    """The right one and each wrong one, of names that are known and of others; then it is right or wrong at once."""
     access = Access([User("a", hash_password("secret")), User("b", hash_password("other")), User("certified")])
     assert access.look("a", b"secret") is True  # it was hashed here
-    assert access.look("a", b"other") is False
+    assert access.look("a", b"other") is None  # as for a name that is not known
     monkeypatch.setattr(_access, "_right", {})
     assert access.look("a", b"secret") is None
     assert access.look("a", b"wrong") is None
@@ -71,11 +71,13 @@ def test_a_password_is_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert access.look("a", b"secret") is None
     assert access.verify("a", b"secret")
     assert access.look("a", b"secret") is True
-    assert access.look("a", b"never seen") is False
     assert access.look("b", b"wrong") is None  # of another
-    assert (access.look("nobody", b"secret"), access.look("certified", b"")) == (False, False)
+    for name in ("nobody", "certified"):
+        assert access.look(name, b"wrong") is None
+        assert not access.verify(name, b"wrong")
+        assert access.look(name, b"wrong") is False
     access.put(User("a", hash_password("new")))
-    assert (access.look("a", b"secret"), access.look("a", b"new")) == (False, True)
+    assert (access.look("a", b"secret"), access.look("a", b"new")) == (None, True)
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

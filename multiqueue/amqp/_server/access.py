@@ -1,7 +1,8 @@
 """Users that may come in, and what they may touch.
 
-Promise     A password is kept as a scrypt hash, and compared in constant time. For `verify` a name that is not known
-            costs as much as a wrong password. What is not permitted is refused with RabbitMQ's words.
+Promise     A password is kept as a scrypt hash, and compared in constant time. A name that is not known goes the way of
+            a wrong password: it is hashed in its turn, and remembered. What is not permitted is refused with RabbitMQ's
+            words.
 Kept        Users that were made or changed while the server ran are in `users.json` in the data directory. A change
             that was answered is in the file, whole, after any crash. A file that cannot be read is an error.
 State       `_lock`, a leaf, guards the passwords that were found right and wrong: docs/decisions/0881. The users are
@@ -243,27 +244,27 @@ class Access:
     def look(self, name: str, password: bytes) -> bool | None:
         """Whether the password is the user's, where that is known; None where it has to be hashed. Microseconds.
 
-        A caller that tells it to a stranger says no after a fixed time, or a name that is not known gives itself
-        away: there is nothing to be hashed for it.
+        A wrong password has to be hashed once even where the right one is known: else names that are not known, which
+        have no right one, would wait for turns that a known name does not need.
         """
-        user = self._users.get(name)
-        if user is None or user.password_hash is None:
-            return False
-        digest = _digest(user.password_hash, password)
+        kept = self._kept(name)
+        digest = _digest(kept, password)
         with _lock:
-            right, is_wrong = _right.get(user.password_hash), digest in _wrong
-        if right is not None:
-            return hmac.compare_digest(digest, right)
+            right, is_wrong = _right.get(kept), digest in _wrong
+        if right is not None and hmac.compare_digest(digest, right):
+            return True
         return False if is_wrong else None
+
+    def _kept(self, name: str) -> str:
+        """The hash of a user's password. Of a name without one, what stands for it where answers are remembered."""
+        user = self._users.get(name)
+        return f"nobody${name}" if user is None or user.password_hash is None else user.password_hash
 
     def verify(self, name: str, password: bytes) -> bool:
         """Whether the password is the user's. Takes some 50 ms, known name or not; `look` knows it afterwards."""
-        user = self._users.get(name)
-        if user is None or user.password_hash is None:
-            _matches(password, _nobodys_hash())
-            return False
-        hashed = user.password_hash
-        is_right = _matches(password, hashed)
+        hashed = self._kept(name)
+        is_nobody = hashed.startswith("nobody$")
+        is_right = _matches(password, _nobodys_hash() if is_nobody else hashed) and not is_nobody
         digest = _digest(hashed, password)
         if is_right:
             _remember(_right, hashed, digest)

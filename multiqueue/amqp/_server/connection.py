@@ -37,7 +37,7 @@ from .frame_io import FrameReader, FrameWriter, ReadGate
 from .handshake import ConnectionMachine, ConnectionState, check_limit, claim, common_name
 from .io_thread import IoThread, Piecework
 from .settings import ServerSettings
-from .strangers import Logins, Newcomer, Newcomers, QuietLog, network_of
+from .strangers import Logins, Newcomer, Newcomers, QuietLog
 
 _log = logging.getLogger("multiqueue.amqp")
 _numbers = itertools.count(1)
@@ -403,7 +403,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             return
         self.gate.pause(_LOGIN, softly=True)
         told = partial(self.post, self._verified, user)
-        self._login = self.server.logins.verify(network_of(self._peer[0]), user, password, told)
+        self._login = self.server.logins.verify(self._peer[0], user, password, told)
         if self._login is None:
             self._refuse(f"user '{user}': too many wait for an answer")
 

@@ -3,9 +3,10 @@
 Places      There are `most` of them at the most, and half as many from one address. A new one is let in; when there
             are too many, another is cut: one that was refused already, else the one that came first. So a peer that
             logs in at once gets through, however many others from its address only sit there.
-Hashes      Every user at every address has its turn on one thread, so a crowd that guesses the password of one delays
-            the login of another by one hash. Of one user at one address 16 wait, of all 256; more are refused. A login
-            whose peer has left is dropped. No call waits: `told` is called on the thread that hashes.
+Hashes      Every address has its turn on one thread, so a crowd that guesses passwords delays a login from elsewhere by
+            one hash. Of one name at one address 8 wait, of one address 32, of all 256; more are refused. Names that are
+            not known are hashed too, and count the same. A login whose peer has left is dropped. No call waits: `told`
+            is called on the thread that hashes.
 Lines       Strangers cost the log `LINES` lines of each kind in `PERIOD` seconds, and one that counts the rest. Kinds
             are format strings, so there are few. The server calls `flush` now and then.
 State       The lock of each class guards its fields; any thread may call. That of `Logins` is held while its executor's
@@ -18,6 +19,7 @@ import ipaddress
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -29,10 +31,9 @@ from .access import Access
 _log = logging.getLogger("multiqueue.amqp")
 LINES: Final = 10  # of a kind, in a period
 PERIOD: Final = 10.0  # seconds
-_OF_ONE: Final = 16  # logins; at 50 ms each, all of them have an answer within a second
+_OF_NAME: Final = 8  # logins that wait
+_OF_ADDRESS: Final = 32  # at 50 ms each, all of them have an answer within two seconds
 _OF_ALL: Final = 256
-
-Key = tuple[str, str]  # network and user
 
 
 class Newcomer:
@@ -160,6 +161,14 @@ class QuietLog:
             self._log.warning(message, *period.last, extra={"connection": period.last[0]})
 
 
+class _Waiting:
+    """The logins of one address that are not done: their names, and the lane that hashes one after the other."""
+
+    def __init__(self, lane: Lane) -> None:
+        self.lane = lane
+        self.names: Counter[str] = Counter()
+
+
 class Logins:
     """The logins of a server whose passwords have to be hashed."""
 
@@ -167,23 +176,28 @@ class Logins:
         self._access = access
         self._executor = MultiQueueExecutor(1, thread_name_prefix="multiqueue-amqp-logins")
         self._lock = threading.Lock()
-        self._lanes: dict[Key, tuple[Lane, list[object]]] = {}  # and one item for each login that is not done
+        self._waiting: dict[str, _Waiting] = {}  # by address; none is empty
         self._count = 0
         self._made = 0
         self._is_closed = False
 
-    def verify(self, network: str, user: str, password: bytes, told: Callable[[bool], object]) -> Future[None] | None:
+    def verify(self, address: str, user: str, password: bytes, told: Callable[[bool], object]) -> Future[None] | None:
         """Have `told(is_right)` called when the password is hashed; None when too many wait. `cancel` drops it."""
-        key = network, user
+        network = network_of(address)
         with self._lock:
             if self._is_closed or self._count >= _OF_ALL:
                 return None
-            lane, mine = self._lanes.get(key) or self._new_lane_locked(key)
-            if len(mine) > _OF_ONE:  # one runs
+            mine = self._waiting.get(network)
+            if mine is None:
+                self._made += 1
+                lane = self._executor.lane((network, self._made), max_in_flight=1)
+                mine = self._waiting[network] = _Waiting(lane)
+            if mine.names[user] > _OF_NAME or mine.names.total() > _OF_ADDRESS:  # one runs
                 return None
-            mine.append(future := lane.submit(self._verify, user, password, told))
+            future = mine.lane.submit(self._verify, user, password, told)
+            mine.names[user] += 1
             self._count += 1
-        future.add_done_callback(lambda done: self._done(key, lane, mine, done))
+        future.add_done_callback(lambda _: self._done(network, user, mine))
         return future
 
     def close(self) -> None:
@@ -201,17 +215,12 @@ class Logins:
             _log.exception("a password cannot be verified")
         told(is_right)
 
-    def _new_lane_locked(self, key: Key) -> tuple[Lane, list[object]]:
-        self._made += 1
-        made: tuple[Lane, list[object]] = self._executor.lane((key, self._made), max_in_flight=1), []
-        self._lanes[key] = made
-        return made
-
-    def _done(self, key: Key, lane: Lane, mine: list[object], future: Future[None]) -> None:
+    def _done(self, network: str, user: str, mine: _Waiting) -> None:
         with self._lock:
-            mine.remove(future)
             self._count -= 1
-            if mine:
+            mine.names[user] -= 1
+            mine.names += Counter()  # names without a login go
+            if mine.names:
                 return
-            del self._lanes[key]
-        lane.shutdown(wait=False)
+            del self._waiting[network]
+        mine.lane.shutdown(wait=False)
