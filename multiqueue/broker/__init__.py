@@ -55,6 +55,7 @@ from ._queue.entry_list import (
     unregister_queue_kind,
 )
 from ._queue.queue import BrokerQueue
+from ._queue.watch import QueueWatch
 from ._routing.arguments import ConsumerArguments, consumer_arguments
 from ._routing.exchange import Binding, Exchange, ExchangeStatistics
 from ._routing.topology import DeclaredQueue
@@ -109,6 +110,7 @@ __all__ = [
     "QueueKind",
     "QueueSettings",
     "QueueStatistics",
+    "QueueWatch",
     "Received",
     "ResourceLocked",
     "Run",

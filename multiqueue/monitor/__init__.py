@@ -9,8 +9,8 @@ from ._errors import MonitorError as MonitorError
 from ._lanes import Lanes as Lanes
 from ._own_metrics import Figures as Figures
 from ._pipeline import PipelineWindows as PipelineWindows
+from ._sampler import Sampler as Sampler
 from ._samples import Sample as Sample
-from ._samples import Sampler as Sampler
 from ._server import HttpServer as HttpServer
 from ._server import serve_http as serve_http
 from ._server import serve_lanes as serve_lanes

@@ -23,7 +23,8 @@ from ..amqp import Access, User
 from ._access import Caller
 from ._asking import Answer, Ask, Table, as_json
 from ._errors import Refused, bad_request
-from ._samples import INTERVAL, Pair, Sampler
+from ._sampler import INTERVAL, Sampler
+from ._samples import Pair
 
 _STREAMS: Final = 128
 _LOOKS: Final = 8

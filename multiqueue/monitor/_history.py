@@ -2,7 +2,8 @@
 and their `_incr`.
 
 Promise     A track has a row for each sample in which its figures changed, so one that rests costs nothing; its rows
-            are bounded, and all rows of a history together by `_CELLS`.
+            are bounded, and all rows of a history together by `_CELLS`. Of a gap, in which nobody took samples, no
+            sample is told.
 State       A `History` belongs to one sampler, which takes its lock for samples around each call.
 """
 
@@ -10,7 +11,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Hashable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import Any, Final
 
 from ._node import FIGURES as NODE_FIGURES
@@ -19,10 +21,27 @@ _MOST: Final = 600  # rows of a track: ten minutes of changes at the shortest in
 _LEAST: Final = 60
 _CELLS: Final = 5_000_000  # figures of all tracks together: 40 MB
 _MOST_SAMPLES: Final = 600  # of one answer
+_MOST_GAPS: Final = 100
 
 Figures = tuple[int, ...]  # in the order of the history's names
 _LENGTHS: Final = ("messages", "messages_ready", "messages_unacknowledged")
 _DATA: Final = ("recv_oct", "send_oct")
+
+
+class Gaps:
+    """The times in which no samples were taken, in seconds since 1970, the latest last."""
+
+    def __init__(self) -> None:
+        self._gaps: deque[tuple[float, float]] = deque(maxlen=_MOST_GAPS)
+
+    def look_at(self, last: float, now: float, longest: float) -> None:
+        """Two samples came one after the other: further apart than this, there is a gap between them."""
+        if now - last > longest:
+            self._gaps.append((last, now))
+
+    def have(self, at: float) -> bool:
+        """Whether this time is within a gap."""
+        return any(begin < at < end for begin, end in self._gaps)
 
 
 class Track:
@@ -50,31 +69,42 @@ class Track:
             del self._times[:over]
             del self._rows[: over * len(figures)]
 
-    def samples(self, place: int, now: float, age: int, step: int) -> list[dict[str, int]]:
-        """The figure each `step` seconds from `now` back for `age` seconds, the newest first, as RabbitMQ writes it."""
+    def samples(
+        self, place: int, now: float, age: int, step: int, is_unknown: Callable[[float], bool] = lambda at: False
+    ) -> list[dict[str, int]]:
+        """The figure each `step` seconds from `now` back for `age` seconds, the newest first, as RabbitMQ writes it;
+        but those of times that are unknown.
+        """
         found, width = [], len(self._last)
         for back in range(0, min(age, step * _MOST_SAMPLES) + 1, step):
             row = bisect_right(self._times, now - back) - 1
             if row < 0:
                 break
-            found.append({"sample": self._rows[row * width + place], "timestamp": int((now - back) * 1000)})
+            if not is_unknown(now - back):
+                found.append({"sample": self._rows[row * width + place], "timestamp": int((now - back) * 1000)})
         return found
 
 
 class History:
     """The tracks of many objects of a kind by their keys. `names` are RabbitMQ's of the figures that are noted."""
 
-    def __init__(self, names: Iterable[str]) -> None:
+    def __init__(self, names: Iterable[str], gaps: Gaps) -> None:
         self.names: tuple[str, ...] = tuple(names)
+        self._gaps = gaps
         self._tracks: dict[Hashable, Track] = {}
 
-    def note(self, at: float, figures: Iterable[tuple[Hashable, Figures]], count: int) -> None:
-        """Note the figures of one sample, of `count` objects; those of objects that are gone are forgotten."""
-        most = max(_LEAST, min(_MOST, _CELLS // len(self.names) // max(1, count)))
-        before, self._tracks = self._tracks, {}
+    def note(self, at: float, figures: Iterable[tuple[Hashable, Figures]], known: Collection[Hashable]) -> None:
+        """Note the figures that may have changed by this sample; objects that are no more `known` are forgotten."""
+        tracks = self._tracks
+        most = max(_LEAST, min(_MOST, _CELLS // len(self.names) // max(1, len(known))))
         for key, row in figures:
-            track = self._tracks[key] = before.get(key) or Track()
+            track = tracks.get(key)
+            if track is None:
+                track = tracks[key] = Track()
             track.add(at, row, most)
+        if len(tracks) > len(known):
+            for key in [key for key in tracks if key not in known]:
+                del tracks[key]
 
     def get(self, key: Hashable) -> Track | None:
         """The track of one object."""
@@ -91,7 +121,7 @@ class History:
             inside = view if f"{name}_details" in view else view.get("message_stats", view)
             details = inside.get(f"{name}_details")
             if wanted is not None and details is not None:
-                _put(details, track.samples(place, now, *wanted))
+                _put(details, track.samples(place, now, *wanted, self._gaps.have))
 
 
 AGES: Final = ("lengths", "msg_rates", "data_rates", "node_stats")

@@ -16,7 +16,8 @@ from prometheus_client.registry import Collector
 
 from ..amqp import Server, open_files_limit
 from ..broker import QueueStatistics
-from ._samples import QueueSample, Sample, Sampler
+from ._sampler import Sampler
+from ._samples import QueueSample, Sample
 from ._views import API_VERSION, NODE, channel_name
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

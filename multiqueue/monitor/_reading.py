@@ -17,7 +17,8 @@ from ._asking import Answer, Ask, Table
 from ._errors import Refused, not_found
 from ._listing import columns, listing, page_of_many
 from ._node import threads_limit
-from ._samples import Pair, QueueSample, Sampler
+from ._sampler import Sampler
+from ._samples import Pair, QueueSample
 from ._views import (
     NODE,
     View,
@@ -26,6 +27,7 @@ from ._views import (
     channel_view,
     connection_view,
     consumer_view,
+    consumers_of,
     exchange_view,
     host_view,
     node_view,
@@ -246,12 +248,26 @@ class Reading:
         """`/api/queues`, `/api/queues/VHOST`."""
         hosts = self._hosts(ask)
         pair = self._sampler.look()
-        keys = sorted(key for key in pair.latest.queues if key[0] in hosts)
-        found = [pair.latest.queues[key] for key in keys]
+        found = [each for host in hosts for each in self._samples_now(pair, host)]
+        found.sort(key=lambda each: each.key)
         orders = queue_orders(pair)
         return page_of_many(
             found, ask.query, lambda each: each.declared.name, lambda each: self._queue_view(pair, each, ask), orders
         )
+
+    def _samples_now(self, pair: Pair, host: str) -> list[QueueSample]:
+        """The queues that a virtual host has at this moment; those that the latest sample does not have are read."""
+        try:
+            declared = self._broker.virtual_host(host).declared_queues()
+        except BrokerError:
+            return []  # it has just been deleted
+        known, found = pair.latest.queues, []
+        for each in declared:
+            sample = known.get((host, each.name))
+            if sample is None or sample.declared.queue is not each.queue:
+                sample = QueueSample(host, each, each.queue.statistics())
+            found.append(sample)
+        return found
 
     def _queue_view(self, pair: Pair, sample: QueueSample, ask: Ask) -> View:
         view = queue_view(pair, sample)
@@ -262,14 +278,14 @@ class Reading:
         """`/api/queues/VHOST/NAME`, with its consumers."""
         host = self._host(ask)
         pair = self._sampler.look()
-        sample = pair.latest.queues.get((host.name, ask["queue"]))
+        key = host.name, ask["queue"]
+        sample = pair.latest.queues.get(key)
         if sample is None or sample.declared.queue.is_deleted:
-            pair = self._sampler.refresh()
-            sample = pair.latest.queues.get((host.name, ask["queue"]))
+            sample = next((each for each in self._samples_now(pair, host.name) if each.key == key), None)
         if sample is None:
             raise not_found()
         view = self._queue_view(pair, sample, ask)
-        view["consumer_details"] = queue_consumers_view(sample, pair.latest.connections.values())
+        view["consumer_details"] = queue_consumers_view(sample, consumers_of(self._connections(pair).values()))
         view["incoming"] = []
         view["deliveries"] = []
         return columns(view, ask.query)
@@ -350,7 +366,7 @@ class Reading:
         pair = self._sampler.look()
         found = [
             self._connection_view(pair, each, ask)
-            for each in pair.latest.connections.values()
+            for each in self._connections(pair).values()
             if self._sees(ask, each.user) and host in (None, each.virtual_host)
         ]
         return listing(found, ask.query, ("name",))
@@ -376,7 +392,7 @@ class Reading:
         pair = self._sampler.look()
         found = [
             channel_view(pair, connection, channel)
-            for connection in pair.latest.connections.values()
+            for connection in self._connections(pair).values()
             if self._sees(ask, connection.user) and host in (None, connection.virtual_host)
             for channel in connection.channels
         ]
@@ -385,7 +401,7 @@ class Reading:
     def channel(self, ask: Ask) -> Any:
         """`/api/channels/NAME`, with its consumers."""
         pair = self._sampler.look()
-        for connection in pair.latest.connections.values():
+        for connection in self._connections(pair).values():
             for channel in connection.channels:
                 if channel_name(connection, channel) == ask["name"] and self._sees(ask, connection.user):
                     view = channel_view(pair, connection, channel)
@@ -398,12 +414,12 @@ class Reading:
         """`/api/consumers`, `/api/consumers/VHOST`: those of connections, and those inside this process."""
         names = self._hosts(ask)
         pair = self._sampler.look()
-        connections = pair.latest.connections.values()
+        consumers = consumers_of(self._connections(pair).values())
         found = [
             view
-            for each in pair.latest.queues.values()
-            if each.virtual_host in names and each.figures.consumers
-            for view in queue_consumers_view(each, connections)
+            for host in names
+            for each in self._samples_now(pair, host)
+            for view in queue_consumers_view(each, consumers)
         ]
         return listing(found, ask.query, ("consumer_tag",))
 
@@ -469,12 +485,18 @@ class Reading:
                 return each
         raise not_found()
 
-    def _connection(self, ask: Ask) -> tuple[Pair, Any]:
+    def _connection(self, ask: Ask) -> tuple[Pair, ConnectionFigures]:
         pair = self._sampler.look()
-        found = pair.latest.connections.get(ask["name"])
+        found = self._connections(pair).get(ask["name"])
         if found is None or not self._sees(ask, found.user):
             raise not_found()
         return pair, found
+
+    def _connections(self, pair: Pair) -> dict[str, ConnectionFigures]:
+        """The connections that are open at this moment, by name, with their channels and consumers."""
+        if self._server is None:
+            return {}
+        return {each.name: each for each in self._server.connection_figures(pair.latest.connections)}
 
     def _sees(self, ask: Ask, user: str) -> bool:
         return ask.caller.sees_all or ask.caller.user.name == user

@@ -36,7 +36,7 @@ from ._metrics import BrokerCollector, Metrics
 from ._own_metrics import Figures
 from ._patience import PatientProtocol
 from ._reading import Reading, whoami
-from ._samples import Sampler
+from ._sampler import Sampler
 from ._views import NODE, View
 from ._writing import Writing
 
@@ -126,6 +126,7 @@ class HttpServer:
         Raises:
             MonitorError: it cannot, and says why.
         """
+        self._sampler.start()
         self._thread.start()
         is_told = self._started.wait(_PATIENCE)
         if self._failed is not None or not is_told:

@@ -19,7 +19,7 @@ from urllib.parse import quote
 from ..amqp import RABBITMQ_HASH, ChannelFigures, ConnectionFigures, ConsumerFigures, Permissions, User
 from ..broker import Binding, Exchange, QueueConsumer, QueueKind, QueueStatistics
 from ._node import CHURN, COUNTERS, GAUGES
-from ._samples import DELIVERIES, Delivering, Pair, QueueSample, Totals, deliveries
+from ._samples import DELIVERIES, Delivering, Pair, QueueKey, QueueSample, Totals, deliveries
 
 View = dict[str, Any]
 
@@ -150,22 +150,22 @@ def _capacity(consumers: int, willing: int) -> float:
     return willing / consumers if consumers else 0
 
 
-def queue_consumers_view(sample: QueueSample, connections: Iterable[ConnectionFigures]) -> list[View]:
-    """The consumers of the queue: over connections, and inside this process."""
-    name, host = sample.declared.name, sample.virtual_host
-    found = [
-        consumer_view(connection, channel, consumer)
-        for connection in connections
-        if connection.virtual_host == host
-        for channel in connection.channels
-        for consumer in channel.consumers
-        if consumer.queue == name
-    ]
-    inside = max(0, sample.figures.consumers - len(found))
-    if inside:
-        mine = [each for each in sample.declared.queue.consumers() if not _is_of_the_server(each)]
-        found += [_inner_consumer_view(host, name, each) for each in mine]
+def consumers_of(connections: Iterable[ConnectionFigures]) -> dict[QueueKey, list[View]]:
+    """The consumers of connections, by their queues."""
+    found: dict[QueueKey, list[View]] = {}
+    for connection in connections:
+        for channel in connection.channels:
+            for consumer in channel.consumers:
+                key = connection.virtual_host, consumer.queue
+                found.setdefault(key, []).append(consumer_view(connection, channel, consumer))
     return found
+
+
+def queue_consumers_view(sample: QueueSample, consumers: Mapping[QueueKey, list[View]]) -> list[View]:
+    """The consumers of the queue: those of connections, as `consumers_of` has them, and those inside this process."""
+    mine = [each for each in sample.declared.queue.consumers() if not _is_of_the_server(each)]
+    inner = [_inner_consumer_view(sample.virtual_host, sample.declared.name, each) for each in mine]
+    return consumers.get(sample.key, []) + inner
 
 
 def _is_of_the_server(consumer: QueueConsumer) -> bool:

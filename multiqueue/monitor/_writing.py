@@ -21,7 +21,7 @@ from ._definitions import Import, export_definitions, export_host, password_hash
 from ._errors import Refused, bad_request, not_authorised, not_found
 from ._messages import LARGEST_COUNT, get_messages, message_of, peek_messages
 from ._reading import between, default_name
-from ._samples import Sampler
+from ._sampler import Sampler
 from ._views import binding_view, properties_key
 
 _log = logging.getLogger("multiqueue.monitor")

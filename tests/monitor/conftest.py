@@ -32,9 +32,9 @@ def _a_refusal_comes_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def many_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """A change is sampled, and told to streams, in a twentieth of a second."""
-    from monitor_parts_support import _events, _samples
+    from monitor_parts_support import _events, _sampler
 
-    monkeypatch.setattr(_samples, "INTERVAL", 0.05)
+    monkeypatch.setattr(_sampler, "INTERVAL", 0.05)
     monkeypatch.setattr(_events, "_TURN", 0.01)
 
 

@@ -1,14 +1,31 @@
-"""Samples: taken while somebody looks, and at no other time."""
+"""Samples: taken all the time, and of what has changed."""
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import Any
 
 import pytest
-from monitor_parts_support import History, Track, _samples, take_sample
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.strategies import booleans, integers, sampled_from
+from hypothesis_support import examples
+from monitor_parts_support import Census, Gaps, History, Track, _sampler
+from monitor_support import Client
 
-from multiqueue.broker import Broker, Message
-from multiqueue.monitor import Sampler
+from multiqueue.broker import (
+    Broker,
+    BrokerQueue,
+    Entry,
+    Message,
+    NotFound,
+    Overflow,
+    QueueConsumer,
+    QueueSettings,
+    QueueStatistics,
+)
+from multiqueue.monitor import Sample, Sampler
 from multiqueue.testing import FakeClock
 
 
@@ -19,10 +36,8 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def sampler(broker: Broker, clock: FakeClock) -> Sampler:
-    """A sampler whose thread never gets its turn, for the clock stands: samples are taken by those who look."""
-    sampler = Sampler(broker, clock=clock)
-    sampler._thread = None
-    return sampler
+    """A sampler that was not started: samples are taken by those who look."""
+    return Sampler(broker, clock=clock, wall_clock=clock)
 
 
 def test_two_looks_at_one_moment_read_the_broker_once(sampler: Sampler) -> None:
@@ -30,6 +45,14 @@ def test_two_looks_at_one_moment_read_the_broker_once(sampler: Sampler) -> None:
     first = sampler.look().latest
     assert sampler.look().latest is first
     sampler.close()
+
+
+def test_the_first_look_in_a_second_is_of_now(sampler: Sampler, broker: Broker, clock: FakeClock) -> None:
+    """One who looks now and then sees what is there, not what was there a second ago. (monitor 3)"""
+    sampler.refresh()
+    clock.advance(0.9)
+    broker.declare_queue("orders")
+    assert ("/", "orders") in sampler.look().latest.queues
 
 
 def test_a_rate_is_what_came_between_two_samples(sampler: Sampler, broker: Broker, clock: FakeClock) -> None:
@@ -64,18 +87,202 @@ def test_after_a_long_pause_there_is_no_rate_of_then(sampler: Sampler, broker: B
     sampler.close()
 
 
+def test_a_look_just_after_a_sample_tells_no_wild_rate(sampler: Sampler, broker: Broker, clock: FakeClock) -> None:
+    """One message within 10 ms of a sample is not shown as 100 per second: the rate is since the sample before."""
+    broker.declare_queue("orders")
+    sampler.look()
+    clock.advance(1.0)
+    sampler.refresh()
+    broker.publish(Message(b"", routing_key="orders"))
+    clock.advance(0.01)
+    pair = sampler.refresh()
+    assert pair.seconds == pytest.approx(1.01)
+    assert pair.rate(pair.latest.total.published, pair.previous.total.published) == pytest.approx(1 / 1.01)
+
+
+def test_samples_are_taken_without_a_looker(many_samples: None, broker: Broker) -> None:
+    """The first who ever looks sees the rate of the last second, and what was before. (monitor 3)"""
+    broker.declare_queue("orders")
+    with broker.listen_http() as http:
+        sampler = http._sampler
+        taken: list[Sample] = []
+        take = sampler._census.take
+        enough = threading.Event()
+
+        def noted(at: float) -> Sample:
+            taken.append(take(at))
+            if len(taken) > 3:
+                enough.set()
+            return taken[-1]
+
+        sampler._census.take = noted  # type: ignore[method-assign]
+        broker.publish(Message(b"", routing_key="orders"))
+        assert enough.wait(30)
+        (queue,) = Client(http.url).get("/api/queues?lengths_age=60&lengths_incr=1")
+    assert queue["messages"] == 1
+    assert taken[0].at < taken[1].at < taken[2].at < taken[3].at
+
+
+def test_a_fault_ends_no_sampling(many_samples: None, broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    """A sample that fails is told once by the log, and the next one is taken all the same."""
+    sampler = Sampler(broker)
+    take, failed, well = sampler._census.take, [0], threading.Event()
+
+    def failing(at: float) -> Sample:
+        if failed[0] < 3:
+            failed[0] += 1
+            raise RuntimeError("out of order")
+        well.set()
+        return take(at)
+
+    sampler._census.take = failing  # type: ignore[method-assign]
+    sampler.start()
+    assert well.wait(30)
+    sampler.close()
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
+        "no sample could be taken of the broker; the next is tried in 0.05 s"
+    ]
+
+
+@pytest.mark.parametrize("changes", [0, 1, 50])
+def test_a_sample_reads_what_has_changed_and_nothing_else(broker: Broker, changes: int) -> None:
+    """Of 1,000 queues a sample takes the locks of those alone that have changed since the last one. (monitor 3)"""
+    for number in range(1000):
+        broker.declare_queue(f"q{number}")
+    census = Census(broker)
+    assert len(census.take(0.0).changed) == 1000
+    for number in range(changes):
+        broker.publish(Message(b"", routing_key=f"q{number}"))
+    asked: list[str] = []
+    original = BrokerQueue.statistics
+
+    def counted(queue: BrokerQueue) -> QueueStatistics:
+        asked.append(queue.name)
+        return original(queue)
+
+    BrokerQueue.statistics = counted  # type: ignore[method-assign]
+    try:
+        sample = census.take(1.0)
+    finally:
+        BrokerQueue.statistics = original  # type: ignore[method-assign]
+    assert asked == [each.declared.name for each in sample.changed] == [f"q{number}" for number in range(changes)]
+    assert sample.total.ready == changes == sum(each.figures.depth for each in sample.queues.values())
+
+
+def test_ten_thousand_queues_cost_less_than_a_hundredth_of_a_processor(broker: Broker) -> None:
+    """A sample each second of 10,000 queues that rest takes less than 10 ms of processor time. (monitor 3)"""
+    for number in range(10_000):
+        broker.declare_queue(f"q{number}")
+    sampler = Sampler(broker)
+    sampler.refresh()
+    costs = []
+    for _ in range(7):
+        began = time.thread_time()
+        sampler.refresh()
+        costs.append(time.thread_time() - began)
+    assert sorted(costs)[3] < 0.01
+
+
+class Anything(RuleBasedStateMachine):
+    """What can happen to queues and their consumers; the watched figures are always those that the queues have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.broker = Broker()
+        self.census = Census(self.broker)
+        self.consumers: list[QueueConsumer] = []
+        self.taken: list[tuple[BrokerQueue, Entry, QueueConsumer | str]] = []
+
+    @initialize()
+    def begin(self) -> None:
+        for name in "abc":
+            self.declare(name)
+
+    def queue(self, name: str) -> BrokerQueue | None:
+        try:
+            return self.broker.queue(name)
+        except NotFound:
+            return None
+
+    @rule(name=sampled_from("abcd"))
+    def declare(self, name: str) -> None:
+        settings = QueueSettings(max_length=3, overflow=Overflow.REJECT)
+        self.broker.declare_queue(name, settings=settings)
+
+    @rule(name=sampled_from("abcd"))
+    def delete(self, name: str) -> None:
+        if (queue := self.queue(name)) is not None:
+            queue.delete()
+
+    @rule(name=sampled_from("abc"), count=integers(1, 4))
+    def put(self, name: str, count: int) -> None:
+        if (queue := self.queue(name)) is not None:
+            for _ in range(count):
+                queue.put(Message(b"x"))
+
+    @rule(name=sampled_from("abc"), auto_accept=booleans())
+    def take(self, name: str, auto_accept: bool) -> None:
+        queue = self.queue(name)
+        entry = None if queue is None else queue.get("me", auto_accept=auto_accept)
+        if queue is not None and entry is not None and not auto_accept:
+            self.taken.append((queue, entry, "me"))
+
+    @rule(how=sampled_from(["accept", "release", "reject"]))
+    def settle(self, how: str) -> None:
+        for queue, entry, owner in self.taken:
+            if not queue.is_deleted:
+                getattr(queue, how)(entry, owner)
+        self.taken.clear()
+
+    @rule(name=sampled_from("abc"), wants=booleans())
+    def consume(self, name: str, wants: bool) -> None:
+        if (queue := self.queue(name)) is not None:
+            consumer = queue.add_consumer(lambda consumer: None)
+            queue.set_notify_work_desired(consumer, wants)
+            self.consumers.append(consumer)
+
+    @rule()
+    def leave(self) -> None:
+        if self.consumers:
+            consumer = self.consumers.pop()
+            consumer.queue.remove_consumer(consumer)
+
+    @rule(name=sampled_from("abc"))
+    def purge(self, name: str) -> None:
+        if (queue := self.queue(name)) is not None:
+            queue.purge()
+
+    @rule()
+    def look(self) -> None:
+        """The census is taken at any time, not after each step alone."""
+        sample = self.census.take(0.0)
+        (host,) = self.broker.virtual_hosts()
+        found = {each.key: each.figures for each in sample.queues.values()}
+        assert found == {("/", each.name): each.queue.statistics() for each in host.declared_queues()}
+        assert sample.total.unacked == sum(each.unacked for each in found.values())
+
+    def teardown(self) -> None:
+        self.look()
+        self.broker.close()
+
+
+TestTheWatchOverlooksNothing = Anything.TestCase
+TestTheWatchOverlooksNothing.settings = settings(max_examples=examples(100), stateful_step_count=30)
+
+
 def test_a_busy_machine_makes_samples_no_rarer(
     sampler: Sampler, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sample that waited long for its turn has cost little, and the next one comes as soon as ever. (monitor 3)"""
+    take = sampler._census.take
 
-    def waiting(broker: Broker | None, server: Any, at: float, data: Any) -> _samples.Sample:
+    def waiting(at: float) -> Sample:
         clock.advance(3.0)
-        return take_sample(broker, server, at, data)
+        return take(at)
 
-    monkeypatch.setattr(_samples, "take_sample", waiting)
+    monkeypatch.setattr(sampler._census, "take", waiting)
     sampler.look()
-    assert sampler._interval == _samples.INTERVAL
+    assert sampler._interval == _sampler.INTERVAL
     sampler.close()
 
 
@@ -100,16 +307,23 @@ def test_a_sample_counts_every_message_once(broker: Broker) -> None:
             host.publish(Message(b"tea", routing_key="orders"))
     received = broker.get("orders")
     assert received is not None
-    total = take_sample(broker, None, 0.0).total
+    census = Census(broker)
+    total = census.take(0.0).total
     assert (total.ready, total.unacked, total.published, total.delivered, total.acked) == (5, 1, 6, 1, 0)
     received.accept()
-    assert take_sample(broker, None, 0.0).total.acked == 1
+    assert census.take(0.0).total.acked == 1
+    broker.delete_queue("orders")
+    broker.delete_virtual_host("other")
+    total = census.take(0.0).total
+    assert (total.ready, total.unacked, total.published, total.delivered, total.acked) == (0, 0, 3, 1, 1)
+    assert census.take(0.0).queues == {}
 
 
 def test_closing_ends_the_thread_and_twice_is_harmless(broker: Broker) -> None:
-    """A sampler that runs in real time ends when told, whether or not somebody looks."""
+    """A sampler that runs in real time ends when told."""
     sampler = Sampler(broker)
-    sampler.look()
+    sampler.start()
+    sampler.start()
     thread = sampler._thread
     assert thread is not None
     sampler.close()
@@ -133,6 +347,20 @@ def test_what_was_is_told_at_the_times_that_are_asked_for() -> None:
     assert len(track.samples(1, 1e6, age=10**8, step=1)) == 601  # both ends of 600 steps
 
 
+def test_a_time_without_samples_is_a_gap(sampler: Sampler, broker: Broker, clock: FakeClock) -> None:
+    """A level is not drawn through an hour in which the machine slept: those samples are left out. (monitor 3)"""
+    broker.declare_queue("orders")
+    broker.publish(Message(b"", routing_key="orders"))
+    for wait in (0.0, 1.0, 1.0, 20.0, 1.0):
+        clock.advance(wait)
+        sampler.refresh()
+    view: dict[str, Any] = {"messages_details": {}}
+    sampler.add_samples(view, {"lengths_age": "60", "lengths_incr": "1"}, "queue", ("/", "orders"))
+    newest = view["messages_details"]["samples"][0]["timestamp"]
+    ages = [round((newest - each["timestamp"]) / 1000) for each in view["messages_details"]["samples"]]
+    assert ages == [0, 1, 21, 22, 23]
+
+
 def test_a_track_has_so_many_rows_and_rests_for_nothing() -> None:
     """The oldest rows go first, and figures that stay as they are add none."""
     track = Track()
@@ -144,11 +372,11 @@ def test_a_track_has_so_many_rows_and_rests_for_nothing() -> None:
 
 def test_histories_forget_what_is_gone_and_share_their_rows() -> None:
     """With 100,000 queues each has 60 rows at most, not 600."""
-    history = History(["ack"])
+    history = History(["ack"], Gaps())
     for at in range(100):
-        history.note(float(at), [("stays", (at,))], 100_000)
-    history.note(100.0, [("stays", (0,)), ("goes", (1,))], 2)
-    history.note(101.0, [("stays", (0,))], 1)
+        history.note(float(at), [("stays", (at,))], range(100_000))
+    history.note(100.0, [("stays", (0,)), ("goes", (1,))], ("stays", "goes"))
+    history.note(101.0, [], ("stays",))
     stays = history.get("stays")
     assert stays is not None
     assert len(stays) <= 61

@@ -606,8 +606,12 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     # -- figures
 
-    def figures(self) -> ConnectionFigures:
-        """A connection that is open in figures. Any thread."""
+    def figures(self, known: ConnectionFigures | None = None) -> ConnectionFigures:
+        """A connection that is open in figures: those that are known, if its channels and consumers are. Any thread."""
+        if known is not None:
+            has = [(each.number, len(each.consumers)) for each in list(self.sessions.values())]
+            if has == [(each.number, len(each.consumers)) for each in known.channels]:
+                return known
         return ConnectionFigures(
             name=self.name,
             user=self.user.name,

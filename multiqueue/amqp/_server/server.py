@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -133,9 +133,12 @@ class Server:
             future.cancel()
         return [reading[future] for future in behind]
 
-    def connection_figures(self) -> list[ConnectionFigures]:
-        """Every connection whose virtual host is open, in figures; each at a moment of its own."""
-        return [each.figures() for each in self.connections() if each.is_open]
+    def connection_figures(self, known: Mapping[str, ConnectionFigures] | None = None) -> list[ConnectionFigures]:
+        """Every connection whose virtual host is open, in figures; each at a moment of its own.
+
+        Of those that have the channels and consumers of `known`, by names, that is returned as it is.
+        """
+        return [each.figures((known or {}).get(each.name)) for each in self.connections() if each.is_open]
 
     def past(self) -> ServerPast:
         """Counts of connections and channels that came and went. Those that are open are created, too."""

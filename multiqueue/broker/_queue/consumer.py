@@ -239,9 +239,10 @@ class QueueConsumerManager:
     not_interested: ConsumerList = field(default_factory=OrderedDict)
     # Invariant: how many are INTERESTED or NON_ACQUIRING, that is, may have to be told of a new entry.
     idle: int = 0
+    count: int = 0  # Invariant: of all consumers.
 
     def __len__(self) -> int:
-        return sum(len(lists.all) for lists in self.levels)
+        return self.count
 
     def __iter__(self) -> Iterator[QueueConsumer]:
         """All consumers, the highest priority first, those of one priority in order of arrival."""
@@ -256,6 +257,7 @@ class QueueConsumerManager:
             insort(self.levels, lists, key=lambda each: -each.priority)
         consumer.lists = lists
         lists.all[consumer] = None
+        self.count += 1
         self.move(consumer, Interest.ADD)
 
     def remove(self, consumer: QueueConsumer) -> bool:
@@ -265,6 +267,7 @@ class QueueConsumerManager:
         lists = consumer.lists
         assert lists is not None
         del lists.all[consumer]
+        self.count -= 1
         consumer.lists = None
         if not lists.all:
             self.levels.remove(lists)
@@ -305,7 +308,7 @@ class QueueConsumerManager:
 
     def check_invariants(self) -> None:
         everyone = list(self)
-        assert len(everyone) == len(set(everyone))
+        assert self.count == len(everyone) == len(set(everyone))
         priorities = [lists.priority for lists in self.levels]
         assert priorities == sorted(set(priorities), reverse=True)
         assert all(lists.all for lists in self.levels), "an empty priority was kept"
