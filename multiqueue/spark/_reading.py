@@ -4,9 +4,13 @@ Promise     The elements are those of `collect()` or `toArrow()`, partition afte
             most two partitions are computed ahead of the reader, for Arrow two by one job: a job costs as much as some
             ten thousand rows. Closing the iterator stops the rest.
             On Spark Connect the server computes everything and keeps what has not been fetched.
-Assumes     For Arrow: `to_arrow_schema`, `Dataset.toArrowBatchRdd` of the JVM and `to_table_as_iterator` of the Connect
-            client, which PySpark's own methods use and which are not public. Where the last two are missing, batches
-            are packed by Python workers, by public means and more slowly. Tests hold the ways against `toArrow`.
+Layout      Each batch is decoded by a schema that its writer gave: the JVM's, the server's or the Python worker's. Only
+            then is it cast to the schema of `toArrow`. The two differ: Python keeps variants and geometries small where
+            the session's setting makes the JVM write them with offsets of 64 bits.
+Assumes     For Arrow: `to_arrow_schema`, `Dataset.toArrowBatchRdd` and `ArrowConverters.createEmptyArrowBatch` of the
+            JVM, `to_table_as_iterator` of the Connect client, which Spark's own methods use and which are not public.
+            Where the JVM's or the client's are missing, batches are packed by Python workers, by public means and more
+            slowly. Tests hold the ways against `toArrow`, for every type and every setting of Arrow.
             The JVM's maps of settings and of local properties are PySpark's own as well.
 """
 
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
 E = TypeVar("E")
 
 LARGE_TYPES = "spark.sql.execution.arrow.useLargeVarTypes"
+CONVERTERS = "org.apache.spark.sql.execution.arrow.ArrowConverters$"
 PREFETCH = True  # the next partition is computed while one is read
 AT_ONCE = 2  # partitions that one job computes for Arrow; they are in the JVM until they are read
 
@@ -37,19 +42,22 @@ def rows(frame: DataFrame) -> Iterator[Row]:
 def record_batches(frame: DataFrame) -> Iterator[pa.RecordBatch]:
     """The rows in batches, of the schema that `toArrow` has. Runs in a thread whose local properties it may set."""
     schema = _schema(frame)
-    fetched = _by_client(frame) if is_connect(frame.sparkSession) else _by_jvm(frame, schema)
-    return _by_workers(frame) if fetched is None else (_cast(batch, schema) for batch in fetched)
+    fetched = _by_client(frame) if is_connect(frame.sparkSession) else _by_jvm(frame)
+    return (_cast(batch, schema) for batch in (_by_workers(frame) if fetched is None else fetched))
 
 
 def _schema(frame: Any) -> pa.Schema:
-    """That of `toArrow`, found without running a query where PySpark has a way."""
+    """That of `toArrow`, which is not always that of the batches. Runs no query where PySpark has a way."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    large = not is_connect(frame.sparkSession) and frame.sparkSession.conf.get(LARGE_TYPES, "false") == "true"
+    spark = frame.sparkSession
+    large = not is_connect(spark) and spark.conf.get(LARGE_TYPES, "false") == "true"
     try:
-        return to_arrow_schema(frame.schema, timezone="UTC", prefers_large_types=large)
+        return to_arrow_schema(
+            frame.schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC", prefers_large_types=large
+        )
     except TypeError:  # before pyspark 4.1 it is asked otherwise
-        return frame.limit(0).toArrow().schema
+        return spark.createDataFrame([], frame.schema).toArrow().schema
 
 
 def _by_client(frame: Any) -> Iterator[pa.RecordBatch] | None:
@@ -66,7 +74,7 @@ def _by_client(frame: Any) -> Iterator[pa.RecordBatch] | None:
     return fetch()
 
 
-def _by_jvm(frame: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch] | None:
+def _by_jvm(frame: Any) -> Iterator[pa.RecordBatch] | None:
     """Batches written by the JVM, partition after partition; None if this Spark has no such way."""
     import pyarrow as pa
     from py4j.protocol import Py4JError, Py4JJavaError
@@ -74,19 +82,32 @@ def _by_jvm(frame: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch] | None:
 
     class Messages(FramedSerializer):
         def loads(self, obj: bytes) -> pa.RecordBatch:
-            return pa.ipc.read_record_batch(pa.py_buffer(obj), schema)
+            return pa.ipc.read_record_batch(pa.py_buffer(obj), layout)
 
     context = frame.sparkSession.sparkContext
     # A DataFrame's own actions tell its tasks the session's settings like this; a job of its RDD's does not. From map
     # to map within the JVM: read by `conf.getAll` and set one by one they are a hundred calls.
     context._jsc.sc().getLocalProperties().putAll(frame.sparkSession.conf._jconf.getAllAsJava())
     try:
+        layout = _layout(frame)
         partitions = frame._jdf.toArrowBatchRdd().toJavaRDD()
     except Py4JJavaError:  # the query's own failure
         raise
     except Py4JError:  # no such method
         return None
     return _with_own_errors(_by_jobs(context, partitions, Messages()))
+
+
+def _layout(frame: Any) -> pa.Schema:
+    """The schema that the JVM writes batches by, read from the stream that it writes for a result without rows.
+
+    The zone and the names of a struct's fields do not change a layout, so they may be those of `toArrow`.
+    """
+    import pyarrow as pa
+
+    converters = getattr(getattr(frame.sparkSession.sparkContext._jvm, CONVERTERS), "MODULE$")
+    large = frame._jdf.sparkSession().sessionState().conf().arrowUseLargeVarTypes()
+    return pa.ipc.open_stream(converters.createEmptyArrowBatch(frame._jdf.schema(), "UTC", True, large)).schema
 
 
 def _by_jobs(context: Any, rdd: Any, messages: Any) -> Iterator[Any]:
@@ -150,12 +171,16 @@ def _by_workers(frame: DataFrame) -> Iterator[pa.RecordBatch]:
                 writer.write_batch(batch)
             yield pa.RecordBatch.from_pydict({"batch": [sink.getvalue().to_pybytes()]})
 
-    schema = _schema(frame)
     for row in frame.mapInArrow(pack, "batch binary").toLocalIterator(prefetchPartitions=PREFETCH):
         with pa.ipc.open_stream(row.batch) as reader:
-            for batch in reader:
-                yield _cast(batch, schema)
+            yield from reader
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    return batch if batch.schema == schema else batch.cast(schema)
+    import pyarrow as pa
+
+    if batch.schema.equals(schema, check_metadata=True):
+        return batch
+    if batch.schema.equals(schema):
+        return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+    return batch.cast(schema)

@@ -282,6 +282,23 @@ def a_fan_in_gives_every_row_once(spark: SparkSession) -> None:
 
 
 @check
+def batches_are_decoded_as_they_were_written(spark: SparkSession) -> None:
+    """With large types set, of which Python's own schema has fewer than Spark writes, the values are the rows'."""
+    name = "spark.sql.execution.arrow.useLargeVarTypes"
+    spark.conf.set(name, "true")
+    try:
+        texts = [f"{number:03}" for number in range(5)]
+        variant = "parse_json(concat('\"', text, '\"')) as variant"
+        frame = spark.createDataFrame([(text,) for text in texts], "text string").selectExpr("text", variant)
+        with fan_in({"a": frame}, batches="arrow") as fan:
+            rows = [row for _, batch in fan for row in batch.to_pylist()]
+    finally:
+        spark.conf.unset(name)
+    assert [row["text"] for row in rows] == texts
+    assert [row["variant"]["value"][1:] for row in rows] == [text.encode() for text in texts]
+
+
+@check
 def a_fan_in_names_the_source_that_fails(spark: SparkSession) -> None:
     """A source's failure comes with its name, from PySpark's own error; the others can be read on."""
     frames: dict[str, DataFrame] = {"good": spark.range(10), "bad": spark.sql("select raise_error('oh no') as id")}

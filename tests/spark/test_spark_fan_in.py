@@ -237,7 +237,7 @@ def test_batches_are_those_of_to_arrow(
     if way == "quick":
         monkeypatch.setattr(_reading, "_by_workers", None)  # this Spark has the quick way
     else:
-        monkeypatch.setattr(_reading, "_by_jvm", lambda frame, schema: None)
+        monkeypatch.setattr(_reading, "_by_jvm", lambda frame: None)
     frame = spark.sql(query)
     expected = frame.toArrow()
     with fan_in({"a": frame}, batches="arrow") as fan:
