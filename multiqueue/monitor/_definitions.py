@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from ..amqp import RABBITMQ_HASH, Access, Permissions, User, check_hash
@@ -181,9 +182,8 @@ class Import:
             Refused: something is there already and differs. What came before it stays.
         """
         for user in self._users:
-            known = self._access.user(user.name)
-            kept = {} if known is None else known.permissions
-            self._access.put(User(user.name, user.password_hash, kept, user.loopback_only, user.tags))
+            known = self._access.user(user.name) or user
+            self._access.put(replace(known, password_hash=user.password_hash, tags=user.tags))
         for name in self._new_hosts:
             self._broker.add_virtual_host(name)
         for name, host, allowed in self._permissions:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -298,13 +299,7 @@ class Writing:
             raise bad_request("password is no text")
         hashed = hash_password(password) if password else password_hash_of({"name": name, **body})
         known = self._access.user(name)
-        user = User(
-            name,
-            hashed,
-            {} if known is None else known.permissions,
-            False if known is None else known.loopback_only,
-            tags_of(body["tags"]),
-        )
+        user = replace(known or User(name), password_hash=hashed, tags=tags_of(body["tags"]))
         self._keep(lambda: self._access.put(user))
         return self._changed(known is None)
 

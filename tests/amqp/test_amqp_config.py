@@ -75,7 +75,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
         configure = ""
         write = "^orders"
         read = ".*"
-        [users.anna.permissions."*"]
+        [users.anna.everywhere]
         """
     )
     config = load_config(path)
@@ -116,7 +116,12 @@ def test_a_whole_file(tmp_path: Path) -> None:
             'virtual_hosts = ["one"]\n[users.a.permissions.one]\n[users.a.permissions.noe]',
             ":3: users.a.permissions.noe: there is no such virtual host; name it in virtual_hosts",
         ),
-        ("[users.a]\nrole = 1", "unknown key; known are loopback_only, password_hash, permissions"),
+        (
+            '[users.a.permissions."*"]',
+            'users.a.permissions."*": there is no such virtual host; name it in virtual_hosts, or write'
+            " [users.a.everywhere] for all of them",
+        ),
+        ("[users.a]\nrole = 1", "unknown key; known are everywhere, loopback_only, password_hash, permissions"),
         ("virtual_hosts = 1", "virtual_hosts: must be an array, not 1"),
         ('virtual_hosts = [""]', "virtual_hosts.0: must not be empty"),
         ("listen = true", "listen: must be a table, not True"),

@@ -305,7 +305,7 @@ def test_mutual_tls(broker: Broker, certificates: Path) -> None:
     """With a client CA, a certificate is needed, and logs its common name in; a stranger's name does not."""
     paths = certificates / "localhost.pem", certificates / "localhost.key"
     tls = server_tls(*paths, client_ca=certificates / "ca.pem")
-    with amqp.serve(broker, tls=tls, users=[User("anna", permissions={"*": Permissions()})]) as server:
+    with amqp.serve(broker, tls=tls, users=[User("anna", everywhere=Permissions())]) as server:
         external: dict[str, Any] = {"mechanism": "EXTERNAL", "response": b"", "host": "/"}
         with TlsClient(server.url, trusting(certificates, "anna"), **external) as client:
             client.handshake()

@@ -153,7 +153,7 @@ class Hashing:
         self.begun = threading.Event()
         self.gate = threading.Event()
         self.verified: list[tuple[str, bytes]] = []
-        self.users = [User(name, hash_password("secret"), {"*": amqp.Permissions()}) for name in ("anna", "bert")]
+        self.users = [User(name, hash_password("secret"), everywhere=amqp.Permissions()) for name in ("anna", "bert")]
 
 
 @pytest.fixture

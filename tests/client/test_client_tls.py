@@ -87,7 +87,7 @@ def test_a_certificate_that_is_not_trusted_is_refused(broker: Broker, home: Path
 def test_a_certificate_can_log_in(broker: Broker, home: Path) -> None:
     """login="external": the server knows who we are by it."""
     tls = server_tls(home / "localhost.pem", home / "localhost.key", client_ca=home / "ca.pem")
-    server = broker.listen(tls=tls, users=[User("anna", permissions={"*": Permissions()})])
+    server = broker.listen(tls=tls, users=[User("anna", everywhere=Permissions())])
     with connect(url_of(server.port), tls=trusting(home, "anna"), login="external") as connection:
         assert connection.channel().queue_declare(exclusive=True).message_count == 0
     with pytest.raises(ConnectionFailed, match="ACCESS_REFUSED"):

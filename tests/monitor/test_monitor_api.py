@@ -8,13 +8,14 @@ import json
 import socket
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pika
 import pytest
 from amqp_parts_support import UsersFile
 from monitor_support import Client
 
-from multiqueue.amqp import FixedUser, ServerError, User
+from multiqueue.amqp import FixedUser, Permissions, Server, ServerError, User
 from multiqueue.broker import Broker, Message
 from multiqueue.monitor import MonitorError, serve_http
 
@@ -313,7 +314,7 @@ def test_users_of_the_configuration_are_not_changed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", "[]", "null", '{"version": 2, "users": []}', '{"version": 1, "users": [{}]}', "\0"]
+    "text", ["", "{}", "[]", "null", '{"version": 3, "users": []}', '{"version": 1, "users": [{}]}', "\0"]
 )
 def test_a_file_of_users_that_is_damaged_is_named(tmp_path: Path, text: str) -> None:
     """A damaged file never means that no user, or every user, is let in."""
@@ -331,6 +332,49 @@ def test_a_file_of_users_that_cannot_be_written_changes_nothing(tmp_path: Path) 
         assert client("PUT", "/api/users/u", {"password": "x", "tags": ""}).status == 500
         assert client("GET", "/api/users/u").status == 404
         assert UsersFile(tmp_path).load() is None
+
+
+@pytest.mark.parametrize(
+    "name", ["*", "all", "none", "-", "default", "undefined", "amq.default", "None", "%2F", "..", "~"]
+)
+def test_rights_in_a_virtual_host_are_rights_in_it_alone(client: Client, server: Server, name: str) -> None:
+    """No name of a virtual host means another one, or all of them: not over HTTP, not over AMQP, not in a file."""
+    host = quote(name, safe="")
+    assert client("PUT", f"/api/vhosts/{host}").status == 201
+    assert client("PUT", "/api/users/waiter", {"password": "secret", "tags": "management"}).status == 201
+    assert (
+        client("PUT", f"/api/permissions/{host}/waiter", dict.fromkeys(("configure", "write", "read"), ".*")).status
+        == 201
+    )
+    waiter = client.as_user("waiter:secret")
+    assert [each["name"] for each in waiter.get("/api/vhosts")] == [name]
+    assert waiter("PUT", f"/api/queues/{host}/q").status == 201
+    assert waiter("PUT", "/api/queues/%2F/q").status == 401
+    url = server.url.replace("guest:guest", "waiter:secret")
+    pika.BlockingConnection(pika.URLParameters(url.replace("%2F", host))).close()
+    with pytest.raises(pika.exceptions.ProbableAccessDeniedError):
+        pika.BlockingConnection(pika.URLParameters(url))
+    assert client("DELETE", f"/api/vhosts/{host}").status == 204
+    assert waiter("PUT", "/api/queues/%2F/q").status == 401
+
+
+def test_what_stood_for_all_virtual_hosts_still_does(tmp_path: Path) -> None:
+    """A file of users of the first version says `*` for every virtual host; its users keep what they had."""
+    allowed = {"configure": "", "write": "", "read": "^q$"}
+    user = {"name": "waiter", "password_hash": None, "permissions": {"*": allowed}, "loopback_only": False, "tags": []}
+    (tmp_path / "users.json").write_text(json.dumps({"version": 1, "users": [user]}))
+    (waiter,) = UsersFile(tmp_path).load() or []
+    assert (waiter.permissions, waiter.permissions_in("any")) == ({}, Permissions(**allowed))
+    UsersFile(tmp_path).save([waiter])
+    assert UsersFile(tmp_path).load() == [waiter]
+
+
+def test_an_import_widens_no_user(client: Client, server: Server) -> None:
+    """Definitions that name a user who may come in from this machine alone do not let others in as that user."""
+    assert client("POST", "/api/definitions", client.get("/api/definitions")).status == 204
+    guest = server.access.user("guest")
+    assert guest is not None
+    assert guest.loopback_only
 
 
 # -- definitions

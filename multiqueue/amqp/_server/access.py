@@ -35,7 +35,7 @@ _SALT: Final = 4
 _BYTES: Final = 64  # of what scrypt derives
 _REMEMBERED: Final = 4096  # right ones, and as many wrong ones
 _KEY: Final = os.urandom(32)
-_FILE_VERSION: Final = 1  # of `users.json`
+_FILE_VERSION: Final = 2  # of `users.json`; in 1 the virtual host `*` stood for all
 _lock = threading.Lock()
 _right: dict[str, bytes] = {}  # by hash, the digest of its password
 _wrong: dict[bytes, bytes] = {}  # digests, as keys
@@ -135,8 +135,9 @@ class Permissions:
 
 @dataclass(frozen=True)
 class User:
-    """A user: a password's hash (None: no password lets anybody in), and permissions by virtual host, `*` for all.
+    """A user: a password's hash (None: no password lets anybody in), and permissions by virtual host.
 
+    `everywhere` are the permissions in each virtual host that `permissions` does not name, None for none.
     `tags` say what the user may see and do over HTTP: `administrator`, `monitoring`, `policymaker`, `management`.
     """
 
@@ -145,6 +146,7 @@ class User:
     permissions: Mapping[str, Permissions] = field(default_factory=dict)
     loopback_only: bool = False
     tags: frozenset[str] = frozenset()
+    everywhere: Permissions | None = None
 
     @classmethod
     def with_password(
@@ -157,12 +159,12 @@ class User:
         tags: Iterable[str] = (),
     ) -> User:
         """A user with this password; without permissions, with all of them in every virtual host."""
-        allowed = {"*": Permissions()} if permissions is None else permissions
-        return cls(name, hash_password(password), allowed, loopback_only, frozenset(tags))
+        everywhere = Permissions() if permissions is None else None
+        return cls(name, hash_password(password), permissions or {}, loopback_only, frozenset(tags), everywhere)
 
     def permissions_in(self, host: str) -> Permissions | None:
         """The rights of the user in a virtual host; None where it has no business."""
-        return self.permissions.get(host) or self.permissions.get("*")
+        return self.permissions.get(host, self.everywhere)
 
 
 @cache
@@ -321,8 +323,10 @@ class UsersFile:
             raise ServerError(f"cannot read users in {self.path}: {error}") from error
         try:
             found = json.loads(text)
-            if (version := found["version"]) != _FILE_VERSION:
-                raise ServerError(f"{self.path} has version {version}; this program reads version {_FILE_VERSION}")
+            if (version := found["version"]) not in (1, _FILE_VERSION):
+                raise ServerError(f"{self.path} has version {version}; this program reads up to {_FILE_VERSION}")
+            for each in found["users"] if version == 1 else ():
+                each["everywhere"] = each["permissions"].pop("*", None)
             return [_user(each) for each in found["users"]]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ServerError(f"{self.path} is no file of users: {error}; restore it, or remove it") from error
@@ -346,12 +350,12 @@ class UsersFile:
 
 
 def _view(user: User) -> dict[str, Any]:
-    permissions = {host: asdict(each) for host, each in user.permissions.items()}
-    return {**vars(user), "tags": sorted(user.tags), "permissions": permissions}
+    return {**asdict(user), "tags": sorted(user.tags)}
 
 
 def _user(found: dict[str, Any]) -> User:
     hashed = None if found["password_hash"] is None else check_hash(found["password_hash"])
     permissions = {str(host): Permissions(**each) for host, each in found["permissions"].items()}
+    everywhere = None if found["everywhere"] is None else Permissions(**found["everywhere"])
     tags = frozenset(map(str, found["tags"]))
-    return User(str(found["name"]), hashed, permissions, bool(found["loopback_only"]), tags)
+    return User(str(found["name"]), hashed, permissions, bool(found["loopback_only"]), tags, everywhere)

@@ -81,7 +81,7 @@ class LimitsSection(_Section):
 
 
 class PermissionsSection(_Section):
-    """`[users.NAME.permissions."VHOST"]`: regular expressions for names of queues and exchanges."""
+    """`[users.NAME.permissions."VHOST"]`, `[users.NAME.everywhere]`: regular expressions for queues and exchanges."""
 
     configure: str = ".*"
     write: str = ".*"
@@ -89,11 +89,14 @@ class PermissionsSection(_Section):
 
     @model_validator(mode="after")
     def _are_expressions(self) -> PermissionsSection:
-        Permissions(self.configure, self.write, self.read)
+        self.permissions()
         left_out = [name for name in type(self).model_fields if name not in self.model_fields_set]
         if left_out and self.model_fields_set:
             raise ValueError(f"{' and '.join(left_out)}: missing; name all three, or none to permit everything")
         return self
+
+    def permissions(self) -> Permissions:
+        return Permissions(self.configure, self.write, self.read)
 
 
 class UserSection(_Section):
@@ -103,6 +106,7 @@ class UserSection(_Section):
     loopback_only: bool = False
     tags: list[Literal["administrator", "monitoring", "policymaker", "management"]] = Field(default_factory=list)
     permissions: dict[Text, PermissionsSection] = Field(default_factory=dict)
+    everywhere: PermissionsSection | None = None
 
     @field_validator("password_hash")
     @classmethod
@@ -110,8 +114,9 @@ class UserSection(_Section):
         return None if value is None else check_hash(value)
 
     def user(self, name: str) -> User:
-        permissions = {host: Permissions(**each.model_dump()) for host, each in self.permissions.items()}
-        return User(name, self.password_hash, permissions, self.loopback_only, frozenset(self.tags))
+        permissions = {host: each.permissions() for host, each in self.permissions.items()}
+        everywhere = None if self.everywhere is None else self.everywhere.permissions()
+        return User(name, self.password_hash, permissions, self.loopback_only, frozenset(self.tags), everywhere)
 
 
 class ConfigFile(_Section):
@@ -186,8 +191,11 @@ def load_config(path: Path | None) -> BrokerConfig:
 
 def _missing_hosts(file: ConfigFile) -> Iterator[tuple[tuple[str, ...], str]]:
     """Permissions in a virtual host that the file does not make: most likely a slip of the pen."""
-    known = {"*", "/", *file.virtual_hosts}
+    known = {"/", *file.virtual_hosts}
     for name, user in (file.users or {}).items():
         for host in user.permissions:
             if host not in known:
-                yield ("users", name, "permissions", host), "there is no such virtual host; name it in virtual_hosts"
+                what = "there is no such virtual host; name it in virtual_hosts"
+                if host == "*":
+                    what += f", or write [users.{name}.everywhere] for all of them"
+                yield ("users", name, "permissions", host), what
