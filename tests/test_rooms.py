@@ -23,14 +23,15 @@ HOUSE = Path(multiqueue.__file__).parent
 
 MAY_KNOW: dict[str, set[str]] = {
     "errors": set(),
+    "_carried": set(),
     "_extras": set(),
     "_toml": {"_toml_lines"},
     "_toml_lines": set(),
     "_words": set(),
     "core": {"errors"},
     "store": {"errors", "_words"},
-    "broker": {"core", "store", "errors", "_logs"},
-    "amqp": {"broker", "core", "errors", "_extras", "_toml", "_logs", "_words"},
+    "broker": {"core", "store", "errors", "_carried", "_logs"},
+    "amqp": {"broker", "core", "errors", "_carried", "_extras", "_toml", "_logs", "_words"},
     "client": {"core", "amqp", "errors", "_logs", "_words"},
     "spark": {"core", "client", "errors", "_logs"},
     "pipeline": {"spark", "broker", "client", "store", "core", "errors", "_extras", "_toml", "_words"},

@@ -57,7 +57,23 @@ def test_an_object_of_this_process_stays_here(broker: Broker, url: str, need_mod
     pika = needed(need_module, "pika", "pika")
     broker.declare_queue("letters")
     broker.declare_queue("q", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "letters"})
-    wrong: list[dict[str, Any]] = [{"body": object()}, {"message_id": 42}, {"timestamp": "now"}, {"headers": {5: "x"}}]
+    deep: list[Any] = []
+    for _ in range(900):
+        deep = [deep]
+    wrong: list[dict[str, Any]] = [
+        {"body": object()},
+        {"body": "\ud800"},
+        {"message_id": 42},
+        {"message_id": "x" * 300},
+        {"type": "\ud800"},
+        {"priority": 3000},
+        {"timestamp": "now"},
+        {"timestamp": -5},
+        {"timestamp": math.inf},
+        {"headers": {5: "x"}},
+        {"headers": {"n": 2**64}},
+        {"headers": {"d": deep}},
+    ]
     for each in wrong:
         broker.publish(Message(**{"body": b"", "routing_key": "q", **each}))
     broker.publish(Message("text", routing_key="q", expiration=math.inf))

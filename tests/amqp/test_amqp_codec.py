@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -31,6 +33,7 @@ from pamqp import body as pamqp_body
 from pamqp import commands, frame, header
 
 from multiqueue import amqp
+from multiqueue.broker import PreconditionFailed, VirtualHost
 
 channels = st.integers(0, 65535)
 tags = st.integers(0, 2**63 - 1)
@@ -300,3 +303,55 @@ def test_nesting_is_bounded() -> None:
         table = {"a": table}
     with pytest.raises(ValueError, match="deeper"):
         amqp.encode_table(table)
+
+
+VALUES = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(),
+        st.text(st.characters()),
+        st.binary(),
+        st.decimals(),
+        st.datetimes(),
+        st.sampled_from([{1}, object(), 1j, 2**63, -(2**63), "\ud800", Decimal("1E+9"), datetime.min, datetime.max]),
+    ),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(), max_size=3) | st.integers(), inner),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=examples(200))
+@given(st.dictionaries(st.text(max_size=3), VALUES))
+def test_what_the_broker_keeps_as_arguments_is_what_the_wire_can_carry(table: dict[str, object]) -> None:
+    """A declaration in the process takes a table, or refuses it, as the encoder would."""
+    host = VirtualHost()
+    try:
+        amqp.encode_table(table)
+    except (ValueError, TypeError):
+        with pytest.raises(PreconditionFailed, match="invalid args for exchange 'x'"):
+            host.declare_exchange("x", arguments=table)
+    else:
+        host.declare_exchange("x", arguments=table)
+    host.close()
+
+
+@pytest.mark.parametrize("depth", [32, 33, 900])
+@pytest.mark.parametrize("deeper", [lambda value: {"a": value}, lambda value: [value]], ids=["tables", "lists"])
+def test_tables_are_as_deep_in_the_process_as_on_the_wire(depth: int, deeper: Callable[[object], object]) -> None:
+    """32 tables and lists within each other, and no more: for the encoder, the decoder and a declaration."""
+    value: object = 1
+    for _ in range(depth - 1):
+        value = deeper(value)
+    table = {"a": value}
+    host = VirtualHost()
+    if depth == 32:
+        assert decode_table(amqp.encode_table(table), 0)[0] == table
+        host.declare_exchange("x", arguments=table)
+    else:
+        with pytest.raises(ValueError, match="nested deeper than 32"):
+            amqp.encode_table(table)
+        with pytest.raises(PreconditionFailed, match="nested deeper than 32"):
+            host.declare_exchange("x", arguments=table)
+    host.close()

@@ -26,6 +26,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
+from ..._carried import short_string
 from .._session.effects import Operation
 from .._wire.errors import ChannelFault, ConnectionFault, FixedUser, ServerError
 
@@ -139,6 +140,9 @@ class User:
 
     `everywhere` are the permissions in each virtual host that `permissions` does not name, None for none.
     `tags` say what the user may see and do over HTTP: `administrator`, `monitoring`, `policymaker`, `management`.
+
+    Raises:
+        ValueError: a name that no login can carry.
     """
 
     name: str
@@ -147,6 +151,11 @@ class User:
     loopback_only: bool = False
     tags: frozenset[str] = frozenset()
     everywhere: Permissions | None = None
+
+    def __post_init__(self) -> None:
+        for each in (self.name, *self.tags):
+            if not short_string(each) or "\0" in each:
+                raise ValueError(f"{each!r} is no name of a user, and no tag: it is empty, or has a NUL")
 
     @classmethod
     def with_password(

@@ -16,9 +16,8 @@ from decimal import Decimal
 from struct import Struct
 from typing import Final
 
+from ..._carried import DEEPEST, check_value, decimal_parts, long_string, seconds, short_string, whole_number
 from .errors import MalformedFrame
-
-MAX_DEPTH: Final = 32  # tables within tables; RabbitMQ's own headers need three
 
 _LONG: Final = Struct(">I")
 _LONGLONG: Final = Struct(">Q")
@@ -105,7 +104,7 @@ def decode_short_string(data: bytes, at: int) -> tuple[str, int]:
         raise MalformedFrame(f"a short string does not decode: {error}") from None
 
 
-def decode_table(data: bytes, at: int, depth: int = MAX_DEPTH) -> tuple[dict[str, object], int]:
+def decode_table(data: bytes, at: int, depth: int = DEEPEST) -> tuple[dict[str, object], int]:
     """A field table, and where it ends. Raises MalformedFrame: it does not decode, or is nested deeper than `depth`."""
     try:
         return _decode_table(data, at, depth)
@@ -161,10 +160,8 @@ def _decode_value(data: bytes, at: int, depth: int) -> Decoded:
 
 
 def encode_short_string(text: str) -> bytes:
-    """Length and UTF-8. Raises ValueError: more than 255 bytes."""
-    raw = text.encode()
-    if len(raw) > 255:
-        raise ValueError(f"{text[:40]!r}... has {len(raw)} bytes; a short string holds 255")
+    """Length and UTF-8. Raises as `short_string`."""
+    raw = short_string(text)
     return bytes((len(raw),)) + raw
 
 
@@ -176,15 +173,18 @@ _Came = tuple[object, bytes]
 """A value as it came over a wire: decoded, and its bytes, the type first."""
 
 
-def encode_table(table: Mapping[str, object], came: bytes = _EMPTY_TABLE, depth: int = MAX_DEPTH) -> bytes:
+def encode_table(table: Mapping[str, object], came: bytes = _EMPTY_TABLE, depth: int = DEEPEST) -> bytes:
     """A field table with its length; a value that is still the one in the table `came` keeps its bytes.
 
     Raises:
         ValueError: a value that no field type holds, or a table that is nested deeper than `depth`.
     """
     if depth <= 0:
-        raise ValueError(f"tables are nested deeper than {MAX_DEPTH}")
-    known = _pairs(came) if len(came) > len(_EMPTY_TABLE) else {}
+        raise ValueError(f"tables and lists are nested deeper than {DEEPEST}")
+    known: dict[str, _Came] = {}
+    if len(came) > len(_EMPTY_TABLE):
+        check_value(table, depth)  # what is compared with what came is bounded, too
+        known = _pairs(came)
     pieces: list[bytes] = []
     for name, value in table.items():
         pieces.append(encode_short_string(name))
@@ -199,7 +199,7 @@ def _pairs(table: bytes) -> dict[str, _Came]:
     while at < len(table):
         name, at = decode_short_string(table, at)
         start = at
-        value, at = _decode_value(table, at, MAX_DEPTH)
+        value, at = _decode_value(table, at, DEEPEST)
         found[name] = value, table[start:at]
     return found
 
@@ -207,14 +207,14 @@ def _pairs(table: bytes) -> dict[str, _Came]:
 def _encode_list(values: list[object] | tuple[object, ...], depth: int, came: bytes) -> bytes:
     """A list; an element that is among those of a list that came has its bytes from there, wherever it stands now."""
     if depth <= 1:
-        raise ValueError(f"lists are nested deeper than {MAX_DEPTH}")
+        raise ValueError(f"tables and lists are nested deeper than {DEEPEST}")
     known: dict[str, bytes] = {}
     at = 4
     while at < len(came):
         start = at
-        value, at = _decode_value(came, at, MAX_DEPTH)
+        value, at = _decode_value(came, at, DEEPEST)
         known[repr(value)] = came[start:at]
-    raw = b"".join(known.get(repr(each)) or _encode_value(each, depth - 1) for each in values)
+    raw = b"".join((known and known.get(repr(each))) or _encode_value(each, depth - 1) for each in values)
     return b"A" + _LONG.pack(len(raw)) + raw
 
 
@@ -226,7 +226,7 @@ def _encode_value(value: object, depth: int, came: _Came | None = None) -> bytes
             return came[1]
         before = came[1]
     if isinstance(value, str):
-        raw = value.encode()
+        raw = long_string(value)
         return b"S" + _LONG.pack(len(raw)) + raw
     if isinstance(value, bool):
         return b"t\x01" if value else b"t\x00"
@@ -243,24 +243,13 @@ def _encode_value(value: object, depth: int, came: _Came | None = None) -> bytes
     if isinstance(value, list | tuple):
         return _encode_list(value, depth, before[1:] if before[:1] == b"A" else _EMPTY_TABLE)
     if isinstance(value, datetime):
-        return b"T" + _LONGLONG.pack(max(int(value.timestamp()), 0))
+        return b"T" + _LONGLONG.pack(seconds(value))
     if isinstance(value, Decimal):
-        return _encode_decimal(value)
+        return b"D" + _DECIMAL.pack(*decimal_parts(value))
     raise ValueError(f"no field type holds a {type(value).__name__}: {value!r}")
 
 
 def _encode_integer(value: int) -> bytes:
     if -(2**31) <= value < 2**31 and type(value) is not Long:
         return struct.pack(">ci", b"I", value)
-    if -(2**63) <= value < 2**63:
-        return struct.pack(">cq", b"l", value)
-    raise ValueError(f"{value} does not fit in 64 bits")
-
-
-def _encode_decimal(value: Decimal) -> bytes:
-    sign, digits, exponent = value.as_tuple()
-    if isinstance(exponent, int) and not sign:
-        whole = int(value.scaleb(max(-exponent, 0)))
-        if whole < 2**32 and -exponent <= 255:
-            return b"D" + _DECIMAL.pack(max(-exponent, 0), whole)
-    raise ValueError(f"decimal {value} ({len(digits)} digits) does not fit; 0 to 4294967295 with 255 places at most")
+    return struct.pack(">cq", b"l", whole_number(value))

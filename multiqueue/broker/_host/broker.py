@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from multiqueue._carried import short_string
 from multiqueue.core import notebook_table
 from multiqueue.store import Durability
 
@@ -123,9 +124,12 @@ class Broker(Verbs):
 
         Raises:
             BrokerClosed: this broker was closed.
+            ValueError: the name is empty, has more than 255 bytes, or is no Unicode text.
             StoreLocked, StoreDamaged, ValueError: its store cannot be opened; only with a data directory.
         """
         self.check_open()
+        if not short_string(name):
+            raise ValueError("the name of a virtual host is empty")
         with self._opening_lock:
             host = self._hosts.get(name) or self._open(name)
         if self.is_closed:

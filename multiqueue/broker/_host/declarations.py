@@ -13,6 +13,8 @@ import os
 from collections.abc import Callable
 from typing import NoReturn
 
+from multiqueue._carried import short_string
+
 from .._base.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked
 from .._base.settings import QueueSettings
 from .._queue.queue import BrokerQueue
@@ -23,6 +25,7 @@ from .._routing.arguments import (
     assert_same,
     assert_same_arguments,
     assert_same_settings,
+    checked_arguments,
     frozen,
     queue_settings,
 )
@@ -31,7 +34,6 @@ from .._routing.topology import DeclaredQueue, Topology
 from .life import Life
 
 RESERVED_PREFIX = "amq."
-MAX_NAME_BYTES = 255  # what a short string of AMQP holds
 
 # RabbitMQ's, for what its tracing shows. Programs look for it; a publish to it is refused.
 TRACE_EXCHANGE = "amq.rabbitmq.trace"
@@ -88,8 +90,8 @@ class Declarations:
         self._refuse_default(name)
         if passive:
             return self._exchange(name)
-        arguments = dict(arguments or {})
         what = self._label("exchange", name)
+        arguments = checked_arguments(what, arguments)
         if type not in EXCHANGE_TYPES:
             known = ", ".join(EXCHANGE_TYPES)
             raise PreconditionFailed(f"unknown exchange type '{type}' for {what}; one of {known}")
@@ -159,9 +161,9 @@ class Declarations:
         else:
             # 128 random bits, written as RabbitMQ writes them: no other queue has the name.
             name = "amq.gen-" + base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
-        arguments = dict(arguments or {})
+        what = self._label("queue", name)
+        arguments = checked_arguments(what, arguments)
         if settings is None:
-            what = self._label("queue", name)
             settings = queue_settings(what, arguments, durable=durable, exclusive=exclusive, auto_delete=auto_delete)
         elif arguments or durable or exclusive or auto_delete:
             raise ValueError("settings say all about a queue; leave flags and arguments out")
@@ -256,7 +258,8 @@ class Declarations:
     def _bind(self, end: Callable[[], Destination], exchange: str, key: str, arguments: Table | None) -> None:
         self._life.check()
         self._refuse_default(exchange)
-        arguments = dict(arguments or {})
+        _check_text(f"routing key of a binding from exchange '{exchange}'", key)
+        arguments = checked_arguments(f"a binding from exchange '{exchange}'", arguments)
         while True:  # until both ends are still there at the moment of binding, or one is missed by name
             destination, source = end(), self._exchange(exchange)
             condition = binding_condition(source, arguments)
@@ -290,7 +293,8 @@ class Declarations:
         if source is None or end is None:
             return False
         destination = end.queue if isinstance(end, DeclaredQueue) else end
-        identity = (source, destination, key, frozen(arguments or {}))
+        arguments = checked_arguments(f"a binding from exchange '{exchange}'", arguments)
+        identity = (source, destination, key, frozen(arguments))
         if not self._topology.is_bound(source, identity):
             return False
         if isinstance(end, DeclaredQueue):
@@ -327,14 +331,20 @@ class Declarations:
 
 
 def _check_new_name(kind: str, name: str) -> None:
+    _check_text(f"{kind} name", name)
     _refuse_reserved(kind, name)
-    size = len(name.encode())
-    if size > MAX_NAME_BYTES:
-        raise PreconditionFailed(f"{kind} name of {size} bytes; {MAX_NAME_BYTES} are the most")
+
+
+def _check_text(what: str, text: str) -> None:
+    """Nothing, for a name or routing key that AMQP can carry. Raises PreconditionFailed; TypeError: it is no string."""
+    try:
+        short_string(text)
+    except ValueError as error:
+        raise PreconditionFailed(f"{what}: {error}") from None
+    except TypeError as error:
+        raise TypeError(f"{what}: {error}") from None
 
 
 def _refuse_reserved(kind: str, name: str) -> None:
-    if not isinstance(name, str):
-        raise TypeError(f"a {kind} name is a string, not {name!r}")
     if name.startswith(RESERVED_PREFIX):
         raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from datetime import datetime
-from decimal import Decimal
-from types import NoneType
 from typing import TypeAlias, TypeVar
+
+from multiqueue._carried import check_value
 
 from .._base.errors import PreconditionFailed
 from .._base.settings import KIND_OF_SETTING, AlertThresholds, MessageGroups, Overflow, QueueKind, QueueSettings
@@ -231,18 +230,24 @@ def alternate_exchange(exchange: str, arguments: Table) -> str | None:
 
 # Equivalence: what a second declaration must have in common with the first
 
-_SCALARS = (str, bytes, bool, int, float, Decimal, datetime, NoneType)
+
+def checked_arguments(what: str, arguments: Table | None) -> Table:
+    """The arguments, of which the caller keeps the copy. Raises PreconditionFailed: no AMQP table can carry them."""
+    try:
+        found = {} if arguments is None else dict(arguments)
+        check_value(found)
+    except (ValueError, TypeError) as error:
+        raise PreconditionFailed(f"invalid args for {what}: {error}") from None
+    return found
 
 
 def frozen(value: object) -> Hashable:
-    """A hashable stand-in, equal for equal values of one type: True is not 1. Raises if no AMQP table can hold it."""
+    """A hashable stand-in for what an argument can be, equal for equal values of one type: True is not 1."""
     if isinstance(value, Mapping):
         return "table", frozenset((key, frozen(each)) for key, each in value.items())
     if isinstance(value, list | tuple):
         return "list", tuple(frozen(each) for each in value)
-    if isinstance(value, _SCALARS):
-        return type(value), value
-    raise PreconditionFailed(f"an argument cannot be a {type(value).__name__}: {value!r}")
+    return type(value), value
 
 
 def assert_same(what: str, name: str, received: object, current: object) -> None:
