@@ -17,7 +17,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from ..amqp import RABBITMQ_HASH, ChannelFigures, ConnectionFigures, ConsumerFigures, Permissions, User
-from ..broker import Binding, Exchange, QueueConsumer, QueueKind, QueueStatistics
+from ..broker import Binding, Exchange, QueueConsumer, QueueStatistics
 from ._node import CHURN, COUNTERS, GAUGES
 from ._samples import DELIVERIES, Delivering, Pair, QueueKey, QueueSample, Totals, deliveries
 
@@ -25,7 +25,6 @@ View = dict[str, Any]
 
 API_VERSION: Final = "3.10.8"  # of RabbitMQ, whose API this is: clients compare it
 _TYPES: Final = ("direct", "fanout", "headers", "topic")
-_ADDITION: Final[dict[object, str]] = {QueueKind.STANDARD: "classic"}
 NODE: Final = f"multiqueue@{socket.gethostname().partition('.')[0]}"
 
 
@@ -101,7 +100,7 @@ def queue_view(pair: Pair, sample: QueueSample) -> View:
         "name": declared.name,
         "vhost": sample.virtual_host,
         "node": NODE,
-        "type": _ADDITION.get(settings.kind, "classic"),
+        "type": declared.arguments.get("x-queue-type", "classic"),
         "state": "flow" if now.is_throttled else "running",
         "durable": settings.durable,
         "auto_delete": settings.auto_delete,

@@ -535,7 +535,15 @@ def test_alerts_come_once_per_gap() -> None:
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"max_length": -1}, "max_length is -1; the least is 0"),
+        ({"max_length": -1}, "max_length: -1 is out of range; from 0 upwards"),
+        ({"max_length": "5"}, "max_length: '5' is of type str; a whole number is needed"),
+        ({"max_length": True}, "max_length: True is of type bool; a whole number is needed"),
+        ({"message_ttl": float("nan")}, "message_ttl: nan is out of range; from 0 to 315360000"),
+        ({"durable": "yes"}, "durable: 'yes' is of type str; bool is needed"),
+        ({"overflow": "ring"}, "overflow: 'ring' is of type str; Overflow is needed"),
+        ({"dead_letter_exchange": "x" * 256}, "dead_letter_exchange: 'x+'... has 256 bytes; 255 are the most"),
+        ({"kind": "own", "kind_options": {"a": {1}}}, "kind_options: a set stands in no table: {1}"),
+        ({"kind": QueueKind.PRIORITY, "max_priority": 3000}, "max_priority: 3000 is out of range; from 0 to 255"),
         ({"max_priority": 5}, "max_priority belongs to a priority queue, not to a standard one"),
         ({"kind": QueueKind.SORTED}, "needs sort_key"),
         ({"kind": QueueKind.LAST_VALUE}, "needs lvq_key"),
@@ -547,7 +555,7 @@ def test_alerts_come_once_per_gap() -> None:
 )
 def test_settings_that_contradict_themselves_are_refused(settings: dict[str, Any], problem: str) -> None:
     """A wrong setting is an error where it is written, and says what would be right."""
-    with pytest.raises(ValueError, match=problem):
+    with pytest.raises((ValueError, TypeError), match=problem):
         QueueSettings(**settings)
 
 

@@ -263,3 +263,80 @@ def test_a_single_active_consumer_is_not_exclusive(channel: WireChannel, name: N
     with pytest.raises(ChannelClosed) as closed:
         channel.consume(queue, exclusive=True)
     assert closed.value.code == 403
+
+
+# -- what does not fit
+
+QUORUM = {"x-queue-type": "quorum"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "flags", "named"),
+    [
+        ({"x-max-age": "1h"}, {}, "x-max-age"),
+        ({"x-max-age": "1h", **QUORUM}, {"durable": True}, "x-max-age"),
+        ({"x-stream-max-segment-size-bytes": 300}, {}, "x-stream-max-segment-size-bytes"),
+        ({"x-initial-cluster-size": 3}, {}, "x-initial-cluster-size"),
+        ({"x-dead-letter-strategy": "at-least-once"}, {}, "x-dead-letter-strategy"),
+        ({"x-dead-letter-strategy": "nonsense", **QUORUM}, {"durable": True}, "x-dead-letter-strategy"),
+        ({"x-queue-mode": "nonsense"}, {}, "x-queue-mode"),
+        ({"x-queue-mode": "lazy", **QUORUM}, {"durable": True}, "x-queue-mode"),
+        ({"x-queue-version": 9}, {}, "x-queue-version"),
+        ({"x-queue-version": "2"}, {}, "x-queue-version"),
+        ({"x-max-in-memory-length": 3}, {}, "x-max-in-memory-length"),
+        ({"x-quorum-initial-group-size": 3}, {}, "x-quorum-initial-group-size"),
+        ({"x-queue-leader-locator": "nonsense", **QUORUM}, {"durable": True}, "x-queue-leader-locator"),
+        ({"x-queue-type": "nonsense"}, {}, "x-queue-type"),
+        ({"x-queue-type": 4}, {}, "x-queue-type"),
+        ({"x-max-priority": 5, **QUORUM}, {"durable": True}, "x-max-priority"),
+        (QUORUM, {}, "non-durable"),
+        (QUORUM, {"durable": True, "exclusive": True}, "exclusive-owner"),
+        (QUORUM, {"durable": True, "auto_delete": True}, "auto-delete"),
+    ],
+)
+def test_what_a_type_of_queue_cannot_have_is_refused(
+    channel: WireChannel, name: Name, arguments: dict[str, Any], flags: dict[str, bool], named: str
+) -> None:
+    """An argument of another type of queue, a value that it does not take, a flag: 406, and there is no such queue."""
+    queue = name("q")
+    with pytest.raises(ChannelClosed) as closed:
+        channel.call(commands.Queue.Declare(queue=queue, arguments=arguments, **flags))
+    assert (closed.value.code, closed.value.name) == (406, "PRECONDITION_FAILED")
+    assert f"'{named}' for queue '{queue}' in vhost '/'" in closed.value.text
+    assert not channel.exists(queue)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"x-queue-mode": "lazy"},
+        {"x-queue-version": 2},
+        {"x-queue-type": "classic"},
+        QUORUM,
+        {"x-delivery-limit": -1, **QUORUM},
+        {
+            "x-overflow": "reject-publish",
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-strategy": "at-least-once",
+            **QUORUM,
+        },
+        {"x-queue-leader-locator": "balanced", "x-quorum-initial-group-size": 3, "x-max-in-memory-length": 9, **QUORUM},
+        {"x-message-ttl": HOUR, "x-expires": HOUR, "x-single-active-consumer": True, **QUORUM},
+        {"x-program-of-its-own": {"a": [1]}},
+    ],
+)
+def test_what_a_type_of_queue_can_have_is_taken(channel: WireChannel, name: Name, arguments: dict[str, Any]) -> None:
+    """Durable queues of both types, with all that belongs to them; a name that neither broker knows is kept."""
+    queue = channel.declare(name("q"), durable=True, arguments=arguments)
+    channel.fill(queue, b"1", b"2")
+    channel.count_becomes(queue, 2)
+    channel.call(commands.Queue.Delete(queue=queue))
+
+
+def test_a_consumer_asks_a_queue_for_no_offset(channel: WireChannel, name: Name) -> None:
+    """x-stream-offset is for streams: 406, not a consumer that gets everything."""
+    queue = channel.declare(name("q"), exclusive=True)
+    with pytest.raises(ChannelClosed) as closed:
+        channel.call(commands.Basic.Consume(queue=queue, arguments={"x-stream-offset": "last"}))
+    assert closed.value.code == 406
+    assert "invalid arg 'x-stream-offset'" in closed.value.text

@@ -2,9 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any, Final
+
+from multiqueue._carried import check_value, short_string
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A setting's least and greatest number, None for none; `whole` for numbers of things, else seconds."""
+
+    whole: bool
+    least: int
+    most: int | None = None
+
+    def __call__(self, value: Any) -> Any:
+        """The value, a number in the range. Raises TypeError: another type. ValueError: beyond it."""
+        if isinstance(value, bool) or not isinstance(value, int if self.whole else int | float):
+            needed = "a whole number" if self.whole else "a number of seconds"
+            raise TypeError(f"{value!r} is of type {type(value).__name__}; {needed} is needed")
+        if not self.least <= value or (self.most is not None and value > self.most):
+            upwards = "upwards" if self.most is None else f"to {self.most}"
+            raise ValueError(f"{value} is out of range; from {self.least} {upwards}")
+        return value
+
+
+LONGEST: Final = 315_360_000  # seconds, ten years: what RabbitMQ takes at most
+RANGES: Final[Mapping[str, Range]] = {
+    "max_priority": Range(True, 0, 255),
+    "priority_levels": Range(True, 1, 255),
+    "max_length": Range(True, 0),
+    "max_length_bytes": Range(True, 0),
+    "message_ttl": Range(False, 0, LONGEST),
+    "minimum_message_ttl": Range(False, 0, LONGEST),
+    "expires": Range(False, 0, LONGEST),
+    "max_delivery_attempts": Range(True, 1),
+    "max_active_consumers": Range(True, 1),
+}
+_NAMES: Final = ("dead_letter_exchange", "dead_letter_routing_key", "sort_key", "lvq_key", "group_key")
 
 
 class QueueKind(Enum):
@@ -61,6 +98,7 @@ class QueueSettings:
 
     Raises:
         ValueError: a value out of range, or a setting that the kind does not know.
+        TypeError: a value of another type.
     """
 
     kind: QueueKind | str = QueueKind.STANDARD
@@ -98,10 +136,7 @@ class QueueSettings:
     def __post_init__(self) -> None:
         if isinstance(self.kind, str) and self.kind in _KIND_VALUES:
             object.__setattr__(self, "kind", QueueKind(self.kind))
-        for name, least in _LEAST.items():
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"{name} is {value!r}; the least is {least}, None is no limit")
+        self._check_values()
         if self.single_active_consumer and self.max_active_consumers not in (None, 1):
             raise ValueError(
                 f"single_active_consumer is max_active_consumers=1, not {self.max_active_consumers}; set one"
@@ -113,6 +148,23 @@ class QueueSettings:
             raise ValueError(f"group_key {self.group_key!r} without groups: choose STANDARD or SHARED")
         if not 0 < self.flow_resume_ratio <= 1:
             raise ValueError(f"flow_resume_ratio is a share of the limit in (0, 1], not {self.flow_resume_ratio!r}")
+
+    def _check_values(self) -> None:
+        checks: dict[str, Callable[[Any], object]] = {
+            **RANGES,
+            **dict.fromkeys(_NAMES, short_string),
+            "kind_options": check_value,
+        }
+        for name, check in checks.items():
+            value = getattr(self, name)
+            try:
+                if value is not None:
+                    check(value)
+            except (ValueError, TypeError) as error:
+                raise type(error)(f"{name}: {error}") from None
+        for name, kind in _TYPES.items():
+            if not isinstance(value := getattr(self, name), kind):
+                raise TypeError(f"{name}: {value!r} is of type {type(value).__name__}; {_called(kind)} is needed")
 
     def _check_kind(self) -> None:
         for name, kind in KIND_OF_SETTING.items():
@@ -138,18 +190,23 @@ class QueueSettings:
         return 1 if self.single_active_consumer else self.max_active_consumers
 
 
-_KIND_VALUES = frozenset(kind.value for kind in QueueKind)
-_LEAST: dict[str, float] = {
-    "max_priority": 0,
-    "priority_levels": 1,
-    "max_length": 0,
-    "max_length_bytes": 0,
-    "message_ttl": 0,
-    "minimum_message_ttl": 0,
-    "expires": 0,
-    "max_delivery_attempts": 1,
-    "max_active_consumers": 1,
+_FLAGS = ("durable", "exclusive", "auto_delete", "single_active_consumer", "browse_only", "expired_to_dead_letter")
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "kind": (QueueKind, str),
+    "overflow": Overflow,
+    "groups": MessageGroups,
+    "flow_resume_ratio": (float, int),
+    "alerts": (AlertThresholds, type(None)),
+    **dict.fromkeys(_FLAGS, bool),
 }
+
+
+def _called(kind: type | tuple[type, ...]) -> str:
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    return " or ".join("None" if each is type(None) else each.__name__ for each in kinds)
+
+
+_KIND_VALUES = frozenset(kind.value for kind in QueueKind)
 
 # A queue is of one kind; these settings belong to one each.
 KIND_OF_SETTING: dict[str, QueueKind] = {

@@ -129,7 +129,7 @@ class Broker(Verbs):
         """
         self.check_open()
         if not short_string(name):
-            raise ValueError("the name of a virtual host is empty")
+            raise ValueError("the name of a virtual host is empty; choose another name")
         with self._opening_lock:
             host = self._hosts.get(name) or self._open(name)
         if self.is_closed:

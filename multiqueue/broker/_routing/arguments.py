@@ -8,12 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from multiqueue._carried import check_value
+from multiqueue._carried import check_value, short_string
 
 from .._base.errors import PreconditionFailed
-from .._base.settings import KIND_OF_SETTING, AlertThresholds, MessageGroups, Overflow, QueueKind, QueueSettings
+from .._base.settings import (
+    KIND_OF_SETTING,
+    LONGEST,
+    RANGES,
+    AlertThresholds,
+    MessageGroups,
+    Overflow,
+    QueueKind,
+    QueueSettings,
+    Range,
+)
 from .._queue.entry_list import known_queue_kinds
 from .._selector.selector import SELECTOR_ARGUMENT, Selector
 
@@ -21,57 +31,44 @@ ALTERNATE_EXCHANGE = "alternate-exchange"
 DEFAULT_LVQ_KEY = "qpid.LVQ_key"
 
 Table: TypeAlias = Mapping[str, object]  # of arguments, by name
-_Convert: TypeAlias = Callable[[object], object]
+_Convert: TypeAlias = Callable[[Any], Any]
 _T = TypeVar("_T")
 
 
-class _Unfit(Exception):
-    """A value that does not fit, and why."""
+_WHOLE = Range(True, 0)
 
 
-def _count(least: int = 0, most: int | None = None) -> Callable[[object], int]:
-    def convert(value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise _Unfit(f"{value!r} is of type {type(value).__name__}; a whole number is needed")
-        if value < least or (most is not None and value > most):
-            raise _Unfit(f"{value} is out of range; from {least} {f'to {most}' if most else 'upwards'}")
-        return value
-
-    return convert
-
-
-_LONGEST_MS = 315_360_000_000  # ten years: what RabbitMQ takes at most
-
-
-def _seconds(least: int = 0) -> Callable[[object], float]:
-    milliseconds = _count(least, _LONGEST_MS)
+def _seconds(least: int = 0) -> _Convert:
+    milliseconds = Range(True, least, 1000 * LONGEST)
     return lambda value: milliseconds(value) / 1000
 
 
 def _of_type(kind: type[_T], needed: str) -> Callable[[object], _T]:
     def convert(value: object) -> _T:
         if not isinstance(value, kind):
-            raise _Unfit(f"{value!r} is of type {type(value).__name__}; {needed} is needed")
+            raise TypeError(f"{value!r} is of type {type(value).__name__}; {needed} is needed")
         return value
 
     return convert
 
 
-_text: Callable[[object], str] = _of_type(str, "a string")
+def _name(value: Any) -> Any:
+    short_string(value)
+    return value
 
 
 def _flag(value: object) -> bool:
     """A boolean, or what Qpid's clients send for one."""
     meaning = {"1": True, "true": True, "0": False, "false": False}.get(str(value).lower())
     if meaning is None:
-        raise _Unfit(f"{value!r} is neither true nor false")
+        raise ValueError(f"{value!r} is neither true nor false")
     return meaning
 
 
 def _one_of(choices: Mapping[str, _T]) -> Callable[[object], _T]:
     def convert(value: object) -> _T:
         if not isinstance(value, str) or value not in choices:
-            raise _Unfit(f"{value!r} is not known; one of {', '.join(choices)}")
+            raise ValueError(f"{value!r} is not known; one of {', '.join(choices)}")
         return choices[value]
 
     return convert
@@ -80,7 +77,7 @@ def _one_of(choices: Mapping[str, _T]) -> Callable[[object], _T]:
 def _kind(value: object) -> QueueKind | str:
     known = known_queue_kinds()
     if not isinstance(value, str) or value not in known:
-        raise _Unfit(f"{value!r} is not registered; known are {', '.join(known)}")
+        raise ValueError(f"{value!r} is not registered; known are {', '.join(known)}")
     return value
 
 
@@ -95,45 +92,76 @@ _POLICIES = {
     "reject": Overflow.REJECT,
     "producer_flow_control": Overflow.FLOW_CONTROL,
 }
-# Both names mean the one kind of broker queue there is: it keeps order like a classic queue and counts
-# deliveries like a quorum queue.
-_QUEUE_TYPES = {"classic": None, "quorum": None}
-
-# The setting that an argument gives ("alerts." for one of the thresholds, "" for none), and its value from the
-# argument's.
-_ARGUMENTS: dict[str, tuple[str, _Convert]] = {
-    "x-message-ttl": ("message_ttl", _seconds()),
-    "x-expires": ("expires", _seconds(least=1)),
-    "x-max-length": ("max_length", _count()),
-    "x-max-length-bytes": ("max_length_bytes", _count()),
-    "x-overflow": ("overflow", _one_of(_OVERFLOW)),
-    "x-dead-letter-exchange": ("dead_letter_exchange", _text),
-    "x-dead-letter-routing-key": ("dead_letter_routing_key", _text),
-    "x-max-priority": ("max_priority", _count(most=255)),
-    "x-single-active-consumer": ("single_active_consumer", _of_type(bool, "true or false")),
-    "x-delivery-limit": ("max_delivery_attempts", lambda value: _count()(value) + 1),  # n returns are n + 1 deliveries,
-    "x-queue-type": ("", _one_of(_QUEUE_TYPES)),
-    "x-queue-kind": ("kind", _kind),
-    "x-queue-kind-options": ("kind_options", _of_type(Mapping, "a table")),
-    "x-qpid-priorities": ("priority_levels", _count(least=1, most=255)),
-    "qpid.queue_sort_key": ("sort_key", _text),
-    "qpid.last_value_queue_key": ("lvq_key", _text),
-    "qpid.last_value_queue": ("", _flag),
-    "qpid.policy_type": ("overflow", _one_of(_POLICIES)),
-    "qpid.max_count": ("max_length", _count()),
-    "qpid.max_size": ("max_length_bytes", _count()),
-    "x-qpid-capacity": ("max_length_bytes", _count(least=1)),
-    "x-qpid-flow-resume-capacity": ("", _count(least=1)),
-    "x-qpid-maximum-delivery-count": ("max_delivery_attempts", _count(least=1)),
-    "qpid.group_header_key": ("group_key", _text),
-    "qpid.shared_msg_group": ("", _flag),
-    "qpid.ensure_nondestructive_consumers": ("browse_only", _flag),
-    "qpid.alert_count": ("alerts.depth", _count()),
-    "qpid.alert_size": ("alerts.depth_bytes", _count()),
-    "qpid.alert_repeat_gap": ("alerts.repeat_gap", _seconds()),
-    "x-qpid-maximum-message-size": ("alerts.message_bytes", _count()),
-    "x-qpid-maximum-message-age": ("alerts.age", _seconds()),
+# Both types are the one kind of broker queue there is: it keeps order like a classic queue and counts deliveries like a
+# quorum queue. What RabbitMQ refuses for a type is refused here.
+QUEUE_TYPE = "x-queue-type"
+_QUEUE_TYPES = {"classic": "classic", "quorum": "quorum"}
+_UNFIT_FOR_QUORUM = {
+    "exclusive": (True, "exclusive-owner"),
+    "auto_delete": (True, "auto-delete"),
+    "durable": (False, "non-durable"),
 }
+_ANY, _CLASSIC, _QUORUM, _STREAM = ("classic", "quorum"), ("classic",), ("quorum",), ()
+
+
+class _Argument(NamedTuple):
+    """The setting that an argument gives ("alerts." for one of the thresholds, "" for none), its value from the
+    argument's, and the types of queue that have it."""
+
+    setting: str
+    convert: _Convert
+    types: tuple[str, ...] = _ANY
+
+
+_ARGUMENTS: dict[str, _Argument] = {
+    "x-message-ttl": _Argument("message_ttl", _seconds()),
+    "x-expires": _Argument("expires", _seconds(least=1)),
+    "x-max-length": _Argument("max_length", RANGES["max_length"]),
+    "x-max-length-bytes": _Argument("max_length_bytes", RANGES["max_length_bytes"]),
+    "x-overflow": _Argument("overflow", _one_of(_OVERFLOW)),
+    "x-dead-letter-exchange": _Argument("dead_letter_exchange", _name),
+    "x-dead-letter-routing-key": _Argument("dead_letter_routing_key", _name),
+    "x-dead-letter-strategy": _Argument("", _one_of({"at-most-once": 0, "at-least-once": 1}), _QUORUM),
+    "x-max-priority": _Argument("max_priority", RANGES["max_priority"], _CLASSIC),
+    "x-single-active-consumer": _Argument("single_active_consumer", _of_type(bool, "true or false")),
+    # n returns are n + 1 deliveries; -1 is no limit.
+    "x-delivery-limit": _Argument("max_delivery_attempts", lambda value: Range(True, -1)(value) + 1 or None),
+    QUEUE_TYPE: _Argument("", _one_of(_QUEUE_TYPES)),
+    "x-queue-mode": _Argument("", _one_of({"default": 0, "lazy": 1}), _CLASSIC),
+    "x-queue-version": _Argument("", Range(True, 1, 2), _CLASSIC),
+    "x-queue-leader-locator": _Argument(
+        "", _one_of(dict.fromkeys(("client-local", "balanced", "random", "least-leaders")))
+    ),
+    "x-quorum-initial-group-size": _Argument("", Range(True, 1), _QUORUM),
+    "x-max-in-memory-length": _Argument("", _WHOLE, _QUORUM),
+    "x-max-in-memory-bytes": _Argument("", _WHOLE, _QUORUM),
+    "x-max-age": _Argument("", _name, _STREAM),
+    "x-stream-max-segment-size-bytes": _Argument("", _WHOLE, _STREAM),
+    "x-stream-filter-size-bytes": _Argument("", _WHOLE, _STREAM),
+    "x-initial-cluster-size": _Argument("", _WHOLE, _STREAM),
+    "x-queue-kind": _Argument("kind", _kind),
+    "x-queue-kind-options": _Argument("kind_options", _of_type(Mapping, "a table")),
+    "x-qpid-priorities": _Argument("priority_levels", RANGES["priority_levels"], _CLASSIC),
+    "qpid.queue_sort_key": _Argument("sort_key", _name),
+    "qpid.last_value_queue_key": _Argument("lvq_key", _name),
+    "qpid.last_value_queue": _Argument("", _flag),
+    "qpid.policy_type": _Argument("overflow", _one_of(_POLICIES)),
+    "qpid.max_count": _Argument("max_length", RANGES["max_length"]),
+    "qpid.max_size": _Argument("max_length_bytes", RANGES["max_length_bytes"]),
+    "x-qpid-capacity": _Argument("max_length_bytes", Range(True, 1)),
+    "x-qpid-flow-resume-capacity": _Argument("", Range(True, 1)),
+    "x-qpid-maximum-delivery-count": _Argument("max_delivery_attempts", RANGES["max_delivery_attempts"]),
+    "qpid.group_header_key": _Argument("group_key", _name),
+    "qpid.shared_msg_group": _Argument("", _flag),
+    "qpid.ensure_nondestructive_consumers": _Argument("browse_only", _flag),
+    "qpid.alert_count": _Argument("alerts.depth", _WHOLE),
+    "qpid.alert_size": _Argument("alerts.depth_bytes", _WHOLE),
+    "qpid.alert_repeat_gap": _Argument("alerts.repeat_gap", _seconds()),
+    "x-qpid-maximum-message-size": _Argument("alerts.message_bytes", _WHOLE),
+    "x-qpid-maximum-message-age": _Argument("alerts.age", _seconds()),
+}
+# A consumer's arguments for streams, which this broker has not.
+_OF_STREAMS = ("x-stream-offset", "x-stream-filter")
 
 
 def queue_settings(
@@ -146,9 +174,17 @@ def queue_settings(
     """
     found: dict[str, object] = {"durable": durable, "exclusive": exclusive, "auto_delete": auto_delete}
     given_by: dict[str, str] = {}
-    for name, (setting, convert) in _ARGUMENTS.items():
+    type = _given(queue, arguments, QUEUE_TYPE, _one_of(_QUEUE_TYPES)) or "classic"
+    for flag, (unfit, called) in _UNFIT_FOR_QUORUM.items() if type == "quorum" else ():
+        if found[flag] is unfit:
+            raise PreconditionFailed(f"invalid property '{called}' for {queue}")
+    for name, (setting, convert, types) in _ARGUMENTS.items():
+        if name not in arguments:
+            continue
+        if type not in types:
+            raise _not_of_type(name, queue, type)
         value = _given(queue, arguments, name, convert)
-        if not setting or name not in arguments:
+        if not setting:
             continue
         if setting in given_by:
             raise PreconditionFailed(f"args '{given_by[setting]}' and '{name}' for {queue} set the same thing")
@@ -163,12 +199,17 @@ def queue_settings(
         raise PreconditionFailed(f"invalid args for {queue}: {error}") from error
 
 
+def _not_of_type(name: str, queue: str, type: str) -> PreconditionFailed:
+    """In RabbitMQ's words, which its users search for."""
+    return PreconditionFailed(f"invalid arg '{name}' for {queue} of queue type rabbit_{type}_queue")
+
+
 def _given(where: str, arguments: Table, name: str, convert: Callable[[object], _T]) -> _T | None:
     """The value of an argument, None where it is not there. Raises PreconditionFailed: it does not fit."""
     try:
         return convert(arguments[name]) if name in arguments else None
-    except _Unfit as unfit:
-        raise PreconditionFailed(f"invalid arg '{name}' for {where}: {unfit}") from None
+    except (ValueError, TypeError) as error:
+        raise PreconditionFailed(f"invalid arg '{name}' for {where}: {error}") from None
 
 
 def _derive(queue: str, arguments: Table, found: dict[str, object]) -> None:
@@ -214,18 +255,21 @@ def consumer_arguments(queue: str, arguments: Table) -> ConsumerArguments:
         PreconditionFailed: a value does not fit.
         SelectorError: the selector does not parse.
     """
-    priority = _given(queue, arguments, "x-priority", _count(least=-(2**31)))
+    for name in _OF_STREAMS:
+        if name in arguments:
+            raise _not_of_type(name, queue, "classic")
+    priority = _given(queue, arguments, "x-priority", Range(True, -(2**31)))
     return ConsumerArguments(priority or 0, selector_argument(queue, arguments))
 
 
 def selector_argument(where: str, arguments: Table) -> Selector | None:
     """The selector in a binding's or a consumer's arguments; blank is none."""
-    text = _given(where, arguments, SELECTOR_ARGUMENT, _text) or ""
+    text = _given(where, arguments, SELECTOR_ARGUMENT, _of_type(str, "a string")) or ""
     return Selector(text) if text.strip() else None
 
 
 def alternate_exchange(exchange: str, arguments: Table) -> str | None:
-    return _given(exchange, arguments, ALTERNATE_EXCHANGE, _text)
+    return _given(exchange, arguments, ALTERNATE_EXCHANGE, _name)
 
 
 # Equivalence: what a second declaration must have in common with the first
