@@ -106,7 +106,15 @@ def _listen_http(
     listen = section or HttpSection()
     host, port = listen.host if host is None else host, listen.port if port is None else port
     try:
-        http = started.listen_http(host, port, amqp=server, data=directory, tls=config.tls_files)
+        http = started.listen_http(
+            host,
+            port,
+            amqp=server,
+            data=directory,
+            tls=config.tls_files,
+            hosts=listen.hosts,
+            proxies=listen.proxies,
+        )
     except ImportError as error:
         raise ServerError(needs("`--http`", error.name or str(error))) from error
     click.echo(f"HTTP on {http.url}")

@@ -2,7 +2,8 @@
 
 Promise     Every answer is JSON, text of a known kind or empty; no error of ours shows its traceback to a client.
             A browser on another site can neither read an answer (no CORS header is ever sent) nor cause a change: a
-            request that says it comes from elsewhere is refused before it is looked at.
+            request that says it comes from elsewhere, or is for a name that is none of the server's, is refused before
+            it is looked at, and a GET changes nothing.
 Who runs    The event loop parses and answers; handlers run on the pool's threads, so none may hold the loop.
 """
 
@@ -26,6 +27,7 @@ from ._asking import LARGEST_BODY, Answer, Ask, MethodNotAllowed, Table, as_json
 from ._errors import Refused, not_found
 from ._events import Events, looks_of
 from ._metrics import CONTENT_TYPE, Metrics
+from ._origin import Hosts, is_from_elsewhere, names_this_machine
 from ._page import page_files
 
 _log = logging.getLogger("multiqueue.monitor")
@@ -45,7 +47,10 @@ _BODY_TIME: Final = 60.0  # seconds in which a request's body comes
 class Application:
     """The windows of one broker, to be served by any ASGI server."""
 
-    def __init__(self, table: Table, authenticator: Authenticator, metrics: Metrics, events: Events) -> None:
+    def __init__(
+        self, table: Table, authenticator: Authenticator, metrics: Metrics, events: Events, hosts: Hosts
+    ) -> None:
+        self._hosts = hosts
         self._table = table
         self._authenticator = authenticator
         self._metrics = metrics
@@ -78,6 +83,7 @@ class Application:
         self._authenticator.close()
 
     async def _answer(self, request: Request) -> Response:
+        self._hosts.check(request.headers.get("host"))
         path = _raw_path(request.scope)
         if path == "/metrics" or path.startswith("/metrics/"):
             return await self._exposition(request, path)
@@ -85,7 +91,7 @@ class Application:
             return self._file(request.method, path)
         if request.method == "OPTIONS":
             return Response(status_code=200, headers=dict(_HEADERS))
-        if request.method not in ("GET", "HEAD") and _is_from_elsewhere(request.headers):
+        if request.method not in ("GET", "HEAD") and is_from_elsewhere(request.headers):
             raise Refused(403, "forbidden", "a request of another site's page is refused")
         address = request.client.host if request.client is not None else ""
         caller = await self._authenticator.caller(request.headers.get("authorization"), address)
@@ -120,7 +126,7 @@ class Application:
     async def _exposition(self, request: Request, path: str) -> Response:
         """Metrics. From this machine they need no password, as at RabbitMQ's port for them; from elsewhere they do."""
         address = request.client.host if request.client is not None else ""
-        if not (is_loopback(address) and _names_this_machine(request.headers.get("host", ""))):
+        if not (is_loopback(address) and names_this_machine(request.headers.get("host", ""))):
             caller = await self._authenticator.caller(request.headers.get("authorization"), address)
             caller.check_monitor()
         if request.method not in ("GET", "HEAD"):
@@ -137,24 +143,9 @@ class Application:
         return self._threads
 
 
-def _names_this_machine(host: str) -> bool:
-    """Whether a `Host` header names loopback. A page whose name was made to lead here cannot say so."""
-    name = host.rpartition(":")[0] if host.count(":") == 1 or host.startswith("[") else host
-    name = name.strip("[]").lower()
-    return name == "localhost" or is_loopback(name)
-
-
 def _raw_path(scope: Scope) -> str:
     raw = scope.get("raw_path")
     return str(scope["path"]) if raw is None else raw.decode("ascii", "replace").partition("?")[0]
-
-
-def _is_from_elsewhere(headers: Mapping[str, str]) -> bool:
-    """Whether a browser says that another site's page made this request. Programs say nothing of the kind."""
-    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        return True
-    origin = headers.get("origin")
-    return origin is not None and origin.partition("://")[2] != headers.get("host", "")
 
 
 async def _body(request: Request) -> bytes:

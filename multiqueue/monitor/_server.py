@@ -33,6 +33,7 @@ from ._events import Events
 from ._lane_reading import LaneReading
 from ._lanes import Lanes
 from ._metrics import BrokerCollector, Metrics
+from ._origin import Hosts
 from ._own_metrics import Figures
 from ._patience import PatientProtocol
 from ._reading import Reading, whoami
@@ -82,28 +83,43 @@ class _Uvicorn(uvicorn.Server):
             task.cancel()
 
 
+Tls = tuple[str, str | None]  # paths of a certificate chain and its key
+
+
+class _Door:
+    """Where a server listens, what it speaks there, and the names and proxies that it believes."""
+
+    def __init__(self, host: str, port: int, tls: Tls | None, hosts: Iterable[str], proxies: Iterable[str]) -> None:
+        self.tls = tls
+        self.hosts: Hosts = Hosts(host, hosts)
+        self.proxies: list[str] = list(proxies)
+        try:
+            self.listener: socket.socket = listening_socket(host, port, "--http")
+        except ServerError as error:
+            raise MonitorError(str(error)) from error
+
+
 class HttpServer:
     """A broker's windows over HTTP; made by `serve_http` or `Broker.listen_http`. Any thread may call."""
 
-    def __init__(
-        self, application: Application, access: Access, sampler: Sampler, listener: socket.socket, tls: Tls | None
-    ) -> None:
+    def __init__(self, application: Application, access: Access, sampler: Sampler, door: _Door) -> None:
         self.application = application
         self._access = access
-        host, port = listener.getsockname()[:2]
+        host, port = door.listener.getsockname()[:2]
         self.host: str = host
         self.port: int = port
-        self.is_tls: bool = tls is not None
+        self.is_tls: bool = door.tls is not None
         self._sampler = sampler
-        self._listener = listener
-        options: dict[str, Any] = {} if tls is None else {"ssl_certfile": tls[0], "ssl_keyfile": tls[1]}
+        self._listener = door.listener
+        options: dict[str, Any] = {} if door.tls is None else {"ssl_certfile": door.tls[0], "ssl_keyfile": door.tls[1]}
         config = uvicorn.Config(
             application,
             log_config=None,
             access_log=False,
             lifespan="off",
             server_header=False,
-            proxy_headers=False,
+            proxy_headers=bool(door.proxies),
+            forwarded_allow_ips=door.proxies,
             http=PatientProtocol,
             **options,
         )
@@ -177,9 +193,6 @@ class HttpServer:
         await serving  # raises where it could not start; `_run` tells
 
 
-Tls = tuple[str, str | None]  # paths of a certificate chain and its key
-
-
 def serve_http(
     broker: Broker,
     host: str = "127.0.0.1",
@@ -190,6 +203,8 @@ def serve_http(
     tls: Tls | None = None,
     data: str | os.PathLike[str] | None = None,
     lanes: Lanes | None = None,
+    hosts: Iterable[str] = (),
+    proxies: Iterable[str] = (),
 ) -> HttpServer:
     """Let tools look at a broker over HTTP; port 0 is a free one. Returns when requests are answered.
 
@@ -197,14 +212,17 @@ def serve_http(
     default `guest`, from loopback only. `tls` is the path of a certificate chain, and of its key. `data` is the
     directory whose file system is looked at. With `lanes`, their executors are shown too.
 
+    A request's `Host` is an address, `localhost`, this machine's name, or one of `hosts`. What `X-Forwarded-For` says
+    is believed where one of `proxies`, addresses or networks, sends it.
+
     Raises:
         MonitorError: the address cannot be had, or the certificate cannot be used.
     """
     access = Access([guest()] if users is None else users) if amqp is None else amqp.access
     directory = None if data is None else Path(data)
     sampler = Sampler(broker, amqp, data=directory)
-    listener = _listen(host, port)
-    bound, at = listener.getsockname()[:2]
+    door = _Door(host, port, tls, hosts, proxies)
+    bound, at = door.listener.getsockname()[:2]
 
     def listeners() -> list[View]:
         found = [{"node": NODE, "protocol": "https" if tls else "http", "ip_address": bound, "port": at}]
@@ -215,7 +233,7 @@ def serve_http(
     reading = Reading(broker, amqp, access, sampler, version=_version(), data=directory, listeners=listeners)
     writing = Writing(broker, amqp, access, sampler, version=_version())
     collectors = [BrokerCollector(sampler, amqp, _version(), per_object=per_object) for per_object in (False, True)]
-    server = _serve(listener, tls, access, sampler, lanes, reading, writing, collectors)
+    server = _serve(door, access, sampler, lanes, reading, writing, collectors)
     broker.add_server(server)
     return server
 
@@ -227,15 +245,16 @@ def serve_lanes(
     *,
     users: Iterable[User] | None = None,
     tls: Tls | None = None,
+    hosts: Iterable[str] = (),
+    proxies: Iterable[str] = (),
 ) -> HttpServer:
     """As `serve_http`, of a program without a broker: the page shows its lanes, `/metrics` has their figures."""
     access = Access([guest()] if users is None else users)
-    return _serve(_listen(host, port), tls, access, Sampler(None), lanes, None, None, [])
+    return _serve(_Door(host, port, tls, hosts, proxies), access, Sampler(None), lanes, None, None, [])
 
 
 def _serve(
-    listener: socket.socket,
-    tls: Tls | None,
+    door: _Door,
     access: Access,
     sampler: Sampler,
     lanes: Lanes | None,
@@ -257,18 +276,11 @@ def _serve(
         writing.add_to(table)
     own = [Figures(lanes)] if lanes is not None else []
     metrics = Metrics(sampler, [*collectors[:1], *own], [*collectors[1:], *own])
-    application = Application(table, Authenticator(access), metrics, Events(looks, access, sampler))
-    server = HttpServer(application, access, sampler, listener, tls)
+    application = Application(table, Authenticator(access), metrics, Events(looks, access, sampler), door.hosts)
+    server = HttpServer(application, access, sampler, door)
     server.start()
     return server
 
 
 def _version() -> str:
     return str(sys.modules["multiqueue"].__version__)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        return listening_socket(host, port, "--http")
-    except ServerError as error:
-        raise MonitorError(str(error)) from error

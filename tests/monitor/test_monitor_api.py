@@ -8,7 +8,7 @@ import json
 import socket
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pika
 import pytest
@@ -17,7 +17,7 @@ from monitor_support import Client
 
 from multiqueue.amqp import FixedUser, Permissions, Server, ServerError, User
 from multiqueue.broker import Broker, Message
-from multiqueue.monitor import MonitorError, serve_http
+from multiqueue.monitor import HttpServer, MonitorError, serve_http
 
 
 def make_user(client: Client, name: str, tags: str, host: str | None = "/") -> Client:
@@ -98,6 +98,64 @@ def test_another_sites_page_changes_nothing(client: Client, headers: dict[str, s
     """A browser that sends the password along says where the request comes from, and that is refused. (monitor 6)"""
     assert client("PUT", "/api/queues/%2F/q", {}, headers).status == 403
     assert client("GET", "/api/queues/%2F/q").status == 404
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("evil.example", 421),
+        ("evil.example:15672", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("localhost.evil.example", 421),
+        ("", 421),
+        ("[::1].evil.example", 421),
+        ("localhost", 200),
+        ("LocalHost.:1", 200),
+        (socket.gethostname(), 200),
+        ("[::1]:15672", 200),
+        ("::1", 200),
+        ("192.0.2.1", 200),
+        ("broker.example", 200),
+    ],
+)
+@pytest.mark.parametrize("path", ["/api/whoami", "/metrics", "/", "/api/events?look=/api/whoami"])
+def test_a_name_that_was_made_to_lead_here_is_not_answered(
+    broker: Broker, server: Server, host: str, status: int, path: str
+) -> None:
+    """A page whose name resolves to this machine asks in vain, with any password: its name is not ours. (monitor 6)"""
+    http = broker.listen_http(amqp=server, hosts=["Broker.Example"])
+    where = urlsplit(http.url)
+    with socket.create_connection((where.hostname, where.port), timeout=30) as asking:
+        head = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n\r\n"
+        asking.sendall(head.encode())
+        assert asking.recv(12) == b"HTTP/1.1 %d" % status
+
+
+def test_a_get_changes_nothing(client: Client, broker: Broker) -> None:
+    """No GET or HEAD declares, publishes or takes; RabbitMQ's aliveness test does all three. (monitor 6)"""
+    broker.declare_queue("orders")
+    broker.publish(Message(b"tea", routing_key="orders"))
+    before = client.get("/api/definitions")
+    for path, method in next(
+        each for each in broker._servers if isinstance(each, HttpServer)
+    ).application._table.paths():
+        if method == "GET":
+            for name, value in {"vhost": "%2F", "queue": "orders", "exchange": "amq.direct"}.items():
+                path = path.replace(f"{{{name}}}", value)
+            assert client("GET", path).status in (200, 400, 404, 503)
+            client("HEAD", path)
+    assert client.get("/api/definitions") == before
+    assert (len(broker.queue("orders")), broker.queue("orders").statistics().enqueued) == (1, 1)
+
+
+def test_who_asks_is_the_one_who_connects(broker: Broker, server: Server) -> None:
+    """What `X-Forwarded-For` says is believed of configured proxies alone: neither a share nor `guest` goes by it."""
+    plain, behind = (Client(broker.listen_http(amqp=server, proxies=each).url) for each in ((), ("127.0.0.0/8",)))
+    for named in ("10.1.2.3", "127.0.0.1, 10.1.2.3"):
+        assert plain("GET", "/api/whoami", headers={"x-forwarded-for": named}).status == 200
+        assert (
+            behind("GET", "/api/whoami", headers={"x-forwarded-for": named}).status == 401
+        )  # guest is from here alone
 
 
 def test_no_answer_lets_another_site_read_it(client: Client) -> None:
@@ -500,10 +558,10 @@ def test_metrics_have_rabbitmqs_names(client: Client, broker: Broker) -> None:
 def test_metrics_are_for_this_machine_or_for_those_who_may(client: Client) -> None:
     """A page whose name was made to lead here gets no metrics, for its requests name another host."""
     asked = client.as_user(None)
-    assert asked("GET", "/metrics", headers={"host": "evil.example"}).status == 401
-    assert client("GET", "/metrics", headers={"host": "evil.example"}).status == 200
+    assert asked("GET", "/metrics", headers={"host": "192.0.2.1"}).status == 401
+    assert client("GET", "/metrics", headers={"host": "192.0.2.1"}).status == 200
     manager = make_user(client, "m", "management")
-    assert manager("GET", "/metrics", headers={"host": "evil.example"}).status == 401
+    assert manager("GET", "/metrics", headers={"host": "192.0.2.1"}).status == 401
 
 
 def test_a_port_that_is_taken_is_named() -> None:

@@ -14,7 +14,8 @@ from monitor_support import Client
 from multiqueue.broker import Broker, Message
 from multiqueue.monitor import HttpServer
 
-HALF = b"GET /api/overview HTTP/1.1\r\nHost: x\r\nX-Slow: "
+LOGIN = b" HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n"
+HALF = b"GET /api/overview HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
 
 
 @pytest.fixture
@@ -56,9 +57,7 @@ def test_where_all_are_at_work_a_newcomer_is_refused(
     client: Client, slow: Callable[[bytes], socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests that are being answered are not cut for it. (monitor 7)"""
-    posting = (
-        b"POST /api/definitions HTTP/1.1\r\nHost: x\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\nContent-Length: 9\r\n"
-    )
+    posting = b"POST /api/definitions" + LOGIN + b"Content-Length: 9\r\n"
     at_work = slow(posting + b"Expect: 100-continue\r\n\r\n")
     assert at_work.recv(100).startswith(b"HTTP/1.1 100")  # the body is awaited
     monkeypatch.setattr(_patience, "_CONNECTIONS", 1)
@@ -67,7 +66,7 @@ def test_where_all_are_at_work_a_newcomer_is_refused(
     assert at_work.recv(100).startswith(b"HTTP/1.1 400")
 
 
-@pytest.mark.parametrize("sent", [b"", HALF, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + HALF])
+@pytest.mark.parametrize("sent", [b"", HALF, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" + HALF])
 def test_a_client_that_sends_no_whole_request_is_cut(
     client: Client, slow: Callable[[bytes], socket.socket], monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
@@ -84,7 +83,7 @@ def test_a_body_that_does_not_come_is_refused(
     """The answer says how long it was awaited. (monitor 7)"""
     monkeypatch.setattr(_app, "_BODY_TIME", 0.05)
     connection = slow(
-        b"PUT /api/queues/%2F/q HTTP/1.1\r\nHost: x\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n"
+        b"PUT /api/queues/%2F/q HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n"
         b"Content-Length: 99\r\n\r\n{"
     )
     assert connection.recv(1000).startswith(b"HTTP/1.1 408")
@@ -98,7 +97,7 @@ def test_a_stream_that_nobody_reads_is_bounded(
     for number in range(4000):
         broker.declare_queue(f"q{number}" + "x" * 200)
     answer = len(client("GET", "/api/queues").text)
-    head = b"GET /api/events?look=%2Fapi%2Fqueues HTTP/1.1\r\nHost: x\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n\r\n"
+    head = b"GET /api/events?look=%2Fapi%2Fqueues" + LOGIN + b"\r\n"
     slow(head)
     reading = slow(head)  # it sees each sample, so the other stream might
     for number in range(1, 4):
@@ -122,7 +121,7 @@ def test_an_idle_client_does_not_hold_up_the_end(
     http = broker.listen_http(amqp=server)
     where = urlsplit(http.url)
     with socket.create_connection((where.hostname, where.port), timeout=30) as idle:
-        idle.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        idle.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert idle.recv(100).startswith(b"HTTP/1.1 200")
         idle.sendall(HALF)  # uvicorn would cut a client that is done
         http.close(timeout=30)

@@ -6,13 +6,14 @@ the key and what would be right; docs/reference/broker-toml.md lists the keys, a
 
 from __future__ import annotations
 
+import ipaddress
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from ..._toml import Mistaken, placed_sentences, read_toml, validated
 from .._wire.errors import ConfigError
@@ -20,6 +21,16 @@ from .access import Permissions, User, check_hash, guest
 from .settings import MEBIBYTE, RANGES, ServerSettings, disk_bytes, memory_of_machine, server_tls
 
 Text = Annotated[str, Field(min_length=1)]
+
+
+def _network(text: str) -> str:
+    try:
+        return str(ipaddress.ip_network(text))
+    except ValueError as error:
+        raise ValueError(f"it is no address and no network: {error}") from None
+
+
+Network = Annotated[str, AfterValidator(_network)]
 
 
 class _Section(BaseModel):
@@ -45,6 +56,8 @@ class HttpSection(_Section):
 
     host: Text = "127.0.0.1"
     port: int = Field(default=15672, ge=0, le=65535)
+    hosts: list[Text] = Field(default_factory=list)
+    proxies: list[Network] = Field(default_factory=list)
 
 
 class DataSection(_Section):
