@@ -10,6 +10,7 @@ from concurrent.futures import Executor
 from typing import Any
 
 from multiqueue.client import _output as _output
+from multiqueue.client._base.settings import Settings as Settings
 from multiqueue.client._base.settings import settings_for as settings_for
 from multiqueue.client._channel.consumers import DeliveryTags as DeliveryTags
 from multiqueue.client._channel.lifecycle import TABLE as TABLE
@@ -28,6 +29,9 @@ from multiqueue.client._link import direct_link as direct_link
 from multiqueue.client._link.assembler import Assembler as Assembler
 from multiqueue.client._link.direct_link import DirectLink as DirectLink
 from multiqueue.client._link.link import Event as Event
+from multiqueue.client._link.link import Link as Link
+from multiqueue.client._link.wire_link import Agreement as Agreement
+from multiqueue.client._link.wire_link import WireLink as WireLink
 
 
 class Pool:

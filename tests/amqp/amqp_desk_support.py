@@ -108,13 +108,13 @@ class Desk:
         """A method comes in."""
         self.say(amqp.encode_method(channel, method, **fields))
 
-    def open(self) -> None:
+    def open(self, heartbeat: int = 0) -> None:
         """All a client says to have channel 1, and nothing of the answers left."""
         login = {"client_properties": {}, "mechanism": "PLAIN", "response": b"\0guest\0guest"}
         self.say(amqp.PROTOCOL_HEADER)
         self.say_method(0, commands.Connection.StartOk, **login, locale="en_US")
         self.wait_for_others()  # the password is verified on another thread
-        self.say_method(0, commands.Connection.TuneOk, channel_max=9, frame_max=131072, heartbeat=0)
+        self.say_method(0, commands.Connection.TuneOk, channel_max=9, frame_max=131072, heartbeat=heartbeat)
         self.say_method(0, commands.Connection.Open, virtual_host="/")
         self.say_method(1, commands.Channel.Open)
         assert self.connection.machine.state is ConnectionState.RUNNING
@@ -128,12 +128,12 @@ class Desk:
 
 
 @contextmanager
-def desk(server: Server) -> Iterator[Desk]:
+def desk(server: Server, heartbeat: int = 0) -> Iterator[Desk]:
     """A desk whose connection is open, with channel 1."""
     io = IoThread("desk")
     made = Desk(server, io)
     try:
-        made.open()
+        made.open(heartbeat)
         yield made
     finally:
         made.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import queue
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,10 +12,11 @@ from typing import Any
 import pytest
 from amqp_parts_support import Publish
 from client_contract_support import Seen
+from client_parts_support import Agreement, Assembler, Event, Link, ReceiveBuffer, Settings, WireLink
 from client_server_support import Conversation, Listener, playing
 from pamqp import commands
 
-from multiqueue.amqp import Ack
+from multiqueue.amqp import HEARTBEAT, Ack, encode_method
 from multiqueue.client import (
     CallTimeout,
     Channel,
@@ -248,6 +251,58 @@ def test_heartbeats_go_on_while_a_callback_runs(listener: Listener) -> None:
     gate.set()
     seen.wait_for(1)
     close(connection, server)
+
+
+class Deaf:
+    """A listener to which nothing is said."""
+
+    receive_buffer = ReceiveBuffer(1)
+
+    def arrived(self, link: Link, events: list[Event]) -> None: ...
+
+    def lost(self, link: Link, error: ConnectionClosed) -> None: ...
+
+
+class Ticks(threading.Event):
+    """The end of a link, which the test makes time pass for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float | None] = []
+        self._ticks: queue.SimpleQueue[bool] = queue.SimpleQueue()
+
+    def tick(self) -> None:
+        self._ticks.put(False)
+
+    def set(self) -> None:
+        super().set()
+        self._ticks.put(True)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits.append(timeout)
+        return self._ticks.get()
+
+
+@pytest.mark.parametrize("is_busy", [False, True], ids=["idle", "busy"])
+def test_a_heartbeat_leaves_every_half_period(is_busy: bool) -> None:
+    """The peer never waits a whole period for a byte: neither our last heartbeat nor a message of ours puts the next
+    heartbeat off."""
+    ours, peer = socket.socketpair()
+    with peer:
+        peer.settimeout(PATIENCE)
+        agreement = Agreement(frame_max=4096, channel_max=9, heartbeat=2, server_properties={}, early=[])
+        link = WireLink(ours, Assembler(4096), agreement, Settings(), Deaf(), "peer")
+        link._over = over = Ticks()
+        link.start()
+        for _ in range(3):
+            if is_busy:
+                link.send(1, commands.Basic.Recover)
+                peer.recv(len(encode_method(1, commands.Basic.Recover)), socket.MSG_WAITALL)
+            over.tick()
+            assert peer.recv(len(HEARTBEAT), socket.MSG_WAITALL) == HEARTBEAT
+        link.end(ConnectionClosed("that was all"))
+        link.join(PATIENCE)
+    assert set(over.waits) == {1.0}
 
 
 def test_a_silent_peer_is_found_dead(listener: Listener) -> None:

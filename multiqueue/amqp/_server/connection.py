@@ -99,7 +99,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.sessions: dict[int, Session] = {}
         self.gate: ReadGate = ReadGate(self.sessions, lambda frames: self.reader.process(frames), lambda: self.flush())
         self.writer: FrameWriter = FrameWriter(
-            self, settings.frame_max, settings.write_buffer_bytes, self._monitor, partial(self.gate.pause, "replies")
+            self, settings.frame_max, settings.write_buffer_bytes, partial(self.gate.pause, "replies")
         )
         self.flush: Callable[[], None] = self.writer.flush
         self.reader: FrameReader = FrameReader(self, self.sessions, self.machine, self.gate, self.writer, self._monitor)
@@ -507,12 +507,11 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _tick(self) -> None:
         self._set_timer(self._heartbeat / 2, self._tick)
-        send, is_gone = self._monitor.tick(listening=not self.gate.reasons)
-        if is_gone:
+        if self._monitor.tick(listening=not self.gate.reasons):
             text, extra = "%s: missed heartbeats, timeout: %d s", {"connection": self.name}
             _log.warning(text, self.name, self._heartbeat, extra=extra)
             self._transport.abort()
-        elif send:
+        else:
             self.writer.send(HEARTBEAT)
             self.flush()
 

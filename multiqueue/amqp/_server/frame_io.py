@@ -73,7 +73,6 @@ class FrameWriter:
     _of: object
     frame_max: int
     _buffer_bytes: int
-    _monitor: HeartbeatMonitor
     _too_far_behind: Callable[[], None]
     pieces: list[bytes] = field(default_factory=list)  # to be written; always the same list
     confirming: dict[Confirms, None] = field(default_factory=dict)
@@ -99,7 +98,6 @@ class FrameWriter:
         if self.pieces and self.transport is not None:
             data = b"".join(self.pieces)
             self.pieces.clear()
-            self._monitor.said = True
             self.sent_bytes += len(data)
             if self.is_held_back:
                 self._unread_bytes += len(data)

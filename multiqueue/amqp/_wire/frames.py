@@ -97,27 +97,25 @@ class FrameSplitter:
 
 
 class HeartbeatMonitor:
-    """The silence of both sides, in half periods. Told of time by `tick`, once per half a period.
+    """The silence of the peer, in half periods. Told of time by `tick`, once per half a period.
 
-    Any frame counts as a heartbeat. A peer that sent nothing for two whole periods is gone; we send a heartbeat
-    in a half period in which we sent nothing else. Any thread sets `heard` and `said`; one that is lost because `tick`
-    resets it then costs half a period of the four.
+    Any frame counts as a heartbeat. A peer that sent nothing for two whole periods is gone. We send a heartbeat with
+    every tick, whatever else was sent: one that was left out for something sent just after the last tick would leave
+    a whole period without a byte. Any thread sets `heard`; one that is lost because `tick` resets it then costs half a
+    period of the four.
     """
 
-    __slots__ = ("_silent", "heard", "said")
+    __slots__ = ("_silent", "heard")
 
     def __init__(self) -> None:
         self.heard: bool = True  # something came since the last tick
-        self.said: bool = True  # something was sent since the last tick
         self._silent = 0
 
-    def tick(self, *, listening: bool) -> tuple[bool, bool]:
-        """Whether to send a heartbeat now, and whether the peer is gone. A peer we do not read is not judged."""
-        send = not self.said
-        self.said = False
+    def tick(self, *, listening: bool) -> bool:
+        """Whether the peer is gone; if it is not, send a heartbeat. A peer we do not read is not judged."""
         self._silent = 0 if self.heard or not listening else self._silent + 1
         self.heard = False
-        return send, self._silent >= 4
+        return self._silent >= 4
 
 
 PUBLISH: Final = b"\x00\x3c\x00\x28"

@@ -224,17 +224,15 @@ class WireLink:
         try:
             while frames := self._outbox.take():
                 self._stream.sendall(frames[0] if len(frames) == 1 else b"".join(frames))
-                self._monitor.said = True
         except OSError as cause:
             self.end(ConnectionClosed(f"the connection to {self._label} was lost while writing: {cause}"))
 
     def _beat(self) -> None:
         while not self._over.wait(self.heartbeat / 2):
-            sends, is_gone = self._monitor.tick(listening=not self._listener.receive_buffer.is_stopped)
-            if is_gone:
+            if self._monitor.tick(listening=not self._listener.receive_buffer.is_stopped):
                 silent = 2 * self.heartbeat
                 self.end(ConnectionClosed(f"{self._label} missed its heartbeats: not a byte in {silent:g} s"))
-            elif sends:
+            else:
                 self.publish(wire.HEARTBEAT)
 
     def end(self, error: ConnectionClosed, *, linger: float = 0.0) -> None:
