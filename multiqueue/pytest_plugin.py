@@ -85,7 +85,8 @@ class BrokerForTests:
     def empty(self, timeout: float = 5.0) -> None:
         """Close all connections, and remove what a test made: virtual hosts, queues, exchanges, users.
 
-        A connection that does not answer is cut.
+        A connection that does not answer is cut. A callback that still runs in a virtual host that is removed is waited
+        for until `timeout` seconds have passed.
 
         Raises:
             TimeoutError: a connection did not end within `timeout` seconds.
@@ -106,7 +107,7 @@ class BrokerForTests:
 
         default, *others = self.broker.virtual_hosts()
         for host in others:
-            self.broker.delete_virtual_host(host.name)
+            self.broker.delete_virtual_host(host.name, timeout=max(0.0, began + timeout - time.monotonic()))
         for queue in default.queues():
             with suppress(NotFound):  # it went with its connection, or with its last binding
                 default.delete_queue(queue.name)

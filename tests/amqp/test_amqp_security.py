@@ -30,7 +30,8 @@ from multiqueue.amqp import (
     is_loopback,
     server_tls,
 )
-from multiqueue.broker import Broker
+from multiqueue.broker import Broker, Message
+from multiqueue.testing import PATIENCE
 
 MINE = {"/": Permissions(configure="^mine", write="^(mine|amq\\.default)", read="^(mine|amq\\.direct)")}
 
@@ -376,3 +377,19 @@ def test_connections_end_with_their_virtual_host(broker: Broker, server: Server)
     eve = server.access.user("eve")
     assert eve is not None
     assert set(eve.permissions) == {"/"}
+
+
+def test_a_virtual_host_goes_without_the_answers_of_its_clients(broker: Broker, server: Server) -> None:
+    """A client that does not answer the close is not waited for: its messages are back, and its connection has nothing
+    of the virtual host any more."""
+    host = broker.add_virtual_host("other")
+    queue = host.declare_queue("q")
+    host.publish(Message(b"x", routing_key="q"))
+    with RawClient(server.url, user="root", password="all", host="other") as silent:
+        assert silent.get("q") is not None
+        server.forget_virtual_host("other", timeout=PATIENCE)
+        assert len(queue) == 1
+        assert queue.statistics().available == 1
+        assert len(server.connections()) == 1, "it was cut, after all that time"
+        broker.delete_virtual_host("other")
+        assert silent.connection_error() == (320, "CONNECTION_FORCED - vhost 'other' is deleted")

@@ -62,6 +62,7 @@ class ServerPort(Protocol):
 
     def admit(self, connection: Any) -> bool: ...
     def forget(self, connection: Any) -> None: ...
+    def let_go(self) -> None: ...
     def channel_closed(self, virtual_host: str, confirmed: int, returned: int) -> None: ...
     def virtual_host(self, name: str) -> VirtualHost: ...
     def offload(self, work: Callable[[], object]) -> None: ...
@@ -110,6 +111,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.postponed: set[AfterCommit] = set()  # steps of methods that wait for commits
         self.client_properties: dict[str, object] = {}
         self.is_lost: bool = False
+        self.has_let_go: bool = False  # of all its sessions: it waits for the peer's last word alone
         self._has_published = False  # something that the publisher may not have handed in yet
         self._transport = cast(asyncio.Transport, None)  # until connection_made
         self.newcomer: Newcomer | None = newcomer  # until it has logged in
@@ -543,6 +545,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _say_close(self, error: AmqpError | BrokerError, method: bytes, _: Exception | None) -> None:
         self._reply(commands.Connection.Close, **reason(error.reply_code, error.reply_text, method))
+        self._let_go()
         if not self.is_lost:
             self._set_timer(self.settings.handshake_timeout, self._transport.abort)
         self.gate.open()  # reasons not to read no longer matter: only the answer does
@@ -572,10 +575,15 @@ class ServerConnection(asyncio.BufferedProtocol):
             end_each(self, [("delete its exclusive queues", self._release_owner)])
             self._reply(commands.Connection.CloseOk)
             self.flush()
+            self._let_go()
             self.reader.is_deaf = True
             self.close_transport()
 
         self.piecework.add(self._end_sessions(), close)
+
+    def _let_go(self) -> None:
+        self.has_let_go = True
+        self.server.let_go()
 
     def _end_sessions(self) -> Iterator[None]:
         """Deliver nothing further; what is returned ends the sessions, a piece at each step. But for one that is

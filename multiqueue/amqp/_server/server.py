@@ -67,7 +67,7 @@ class Server:
         self.alarms: frozenset[str] = frozenset()
         self._measure = measure or (lambda: low_resources(settings, data))
         self._lock = threading.Lock()
-        self._has_ended = threading.Condition(self._lock)  # notified when a connection is forgotten
+        self._has_ended = threading.Condition(self._lock)  # notified when a connection has let go, or is forgotten
         self._connections: dict[ServerConnection, None] = {}
         # Counters, guarded by the lock; of channels those that are closed.
         self._connections_created = 0
@@ -162,14 +162,15 @@ class Server:
     def forget_virtual_host(self, name: str, timeout: float = 2.0) -> None:
         """The broker deletes a virtual host: close its connections, and take all permissions in it from users.
 
-        Returns when the connections are gone; clients have `timeout` seconds to answer, then they are cut.
+        Returns when the connections have nothing of it any more; whether their clients answer does not matter. One
+        that has, `timeout` seconds later, is cut.
 
         Raises:
             OSError: the users cannot be kept; nothing was done.
         """
         self.access.forget_virtual_host(name)
         going = [each for each in self.connections() if each.is_open and each.client.host.name == name]
-        self._end(going, lambda each: each.close_by_operator(f"vhost '{name}' is deleted"), timeout)
+        self._end(going, lambda each: each.close_by_operator(f"vhost '{name}' is deleted"), timeout, is_answered=False)
 
     def status(self) -> dict[str, Any]:
         """The server in figures, fit for JSON. Each connection and queue at a moment of its own."""
@@ -230,6 +231,11 @@ class Server:
         """A connection has ended."""
         with self._lock:
             self._connections.pop(connection, None)
+            self._has_ended.notify_all()
+
+    def let_go(self) -> None:
+        """A connection has let go of all its sessions."""
+        with self._lock:
             self._has_ended.notify_all()
 
     def channel_closed(self, virtual_host: str, confirmed: int, returned: int) -> None:
@@ -322,14 +328,25 @@ class Server:
         self._threads[0].loop.call_later(self.settings.alarm_interval, self._look_at_alarms)
 
     def _end(
-        self, connections: list[ServerConnection], step: Callable[[ServerConnection], None], timeout: float
+        self,
+        connections: list[ServerConnection],
+        step: Callable[[ServerConnection], None],
+        timeout: float,
+        *,
+        is_answered: bool = True,
     ) -> None:
-        """Do a step that ends connections; those that are there after `timeout` seconds are cut."""
+        """Do a step that ends connections; those that are there after `timeout` seconds are cut. With `is_answered`
+        False they need only have let go."""
+
+        def are_over() -> bool:
+            there = self._connections
+            return not any(each in there and (is_answered or not each.has_let_go) for each in connections)
+
         for each_step in (step, ServerConnection.abort):
             for connection in connections:
                 connection.io.post(each_step, connection)
             with self._has_ended:
-                if self._has_ended.wait_for(lambda: self._connections.keys().isdisjoint(connections), timeout):
+                if self._has_ended.wait_for(are_over, timeout):
                     return
 
 

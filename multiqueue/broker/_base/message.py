@@ -80,7 +80,8 @@ class Message:
         if self.priority is not None and not isinstance(self.priority, int):
             raise TypeError(f"priority is {self.priority!r}, a {type(self.priority).__name__}; it is a whole number")
         if type(self.routing_key) is not str or type(self.exchange) is not str:
-            _check_names(self.routing_key, self.exchange)
+            for name in ("routing_key", "exchange"):
+                object.__setattr__(self, name, plain_name(name, getattr(self, name)))
         headers = self.headers
         if type(headers) is not dict and headers is not _NO_HEADERS and not isinstance(headers, Mapping):
             raise TypeError(f"headers is {headers!r}; leave it out, or give a mapping")
@@ -99,10 +100,11 @@ class Message:
         return 2 if self.persistent else 1
 
 
-def _check_names(routing_key: object, exchange: object) -> None:
-    for name, value in (("routing_key", routing_key), ("exchange", exchange)):
-        if not isinstance(value, str):
-            raise TypeError(f"{name} is {value!r}, a {type(value).__name__}; it is a string")
+def plain_name(what: str, name: object) -> str:
+    """The name as a string whose hash and comparison run no user code: it is looked up under a lock."""
+    if not isinstance(name, str):
+        raise TypeError(f"{what} is {name!r}, a {type(name).__name__}; it is a string")
+    return str.__str__(name)
 
 
 def _check_seconds(name: str, value: float | None) -> None:

@@ -1,9 +1,13 @@
 """The broker: virtual hosts, and the threads that they share.
 
 Promise     `Broker()` works at once; `close` returns when no callback runs any more and its threads are joined.
-State       `_hosts_lock` guards the virtual hosts and the servers, and is a leaf. `_opening_lock` is held while a
-            host is made, so that its store is opened once. `_closed` is set once, before `close` looks at hosts and
-            servers: one that is added later is closed by the thread that adds it.
+State       `_hosts_lock` guards the virtual hosts, the names that are being opened or deleted, and the servers, and is
+            a leaf. A name is in at most one of `_hosts`, `_opening` and `_deleting`, so a store is opened once, and not
+            while it is removed. `_closed` is set once, before `close` looks at hosts and servers: one that is added
+            later is closed by the thread that adds it.
+Waiting     A thread that adds a virtual host which another thread opens waits for that on its event, which is set
+            however the opening ends. Opening and deleting run the user's code (kinds' factories, callbacks that run,
+            waiters for room), so no lock is held over them, and nobody waits for a deletion but its caller.
 Membership  Closing goes from the outside in: first servers, then each host accepts nothing, ends its subscriptions and
             its queues, then the threads. A callback may close the broker: it waits for no callback and joins no
             thread of the scheduler's.
@@ -26,6 +30,7 @@ from multiqueue.store import Durability
 
 from .._base.alerts import Alert
 from .._base.errors import BrokerClosed, NotAllowed
+from .._base.message import plain_name
 from .._delivery.housekeeping import Housekeeping
 from .._delivery.subscription import Scheduler, runs_callback
 from .._durable.data_directory import DataDirectory
@@ -79,7 +84,8 @@ class Broker(Verbs):
     ) -> None:
         survives = Durability(durability) is not Durability.MEMORY
         self._data = DataDirectory(data, durability) if survives and data is not None else None
-        self._opening_lock = threading.Lock()
+        self._opening: dict[str, threading.Event] = {}  # guarded by _hosts_lock; set when it is open, or cannot be
+        self._deleting: set[str] = set()  # guarded by _hosts_lock
         self._servers: list[Front] = []  # guarded by _hosts_lock
         self._housekeeping_thread = Housekeeping(housekeeping_interval, clock=clock)
         self._scheduler_threads = Scheduler(threads)
@@ -125,13 +131,30 @@ class Broker(Verbs):
         Raises:
             BrokerClosed: this broker was closed.
             ValueError: the name is empty, has more than 255 bytes, or is no Unicode text.
+            NotAllowed: one of this name is being deleted, and callbacks of it may still run.
             StoreLocked, StoreDamaged, ValueError: its store cannot be opened; only with a data directory.
         """
         self.check_open()
+        name = plain_name("name", name)
         if not short_string(name):
             raise ValueError("the name of a virtual host is empty; choose another name")
-        with self._opening_lock:
-            host = self._hosts.get(name) or self._open(name)
+        host, opened = None, threading.Event()
+        while host is None:
+            self.check_open()
+            with self._hosts_lock:
+                if name in self._deleting:
+                    raise NotAllowed(f"vhost '{name}' is being deleted; add it again when that is over")
+                host = self._hosts.get(name)
+                other = opened if host is not None else self._opening.setdefault(name, opened)
+            if other is not opened:
+                other.wait()
+            elif host is None:
+                try:
+                    host = self._open(name)
+                finally:
+                    with self._hosts_lock:
+                        del self._opening[name]
+                    opened.set()
         if self.is_closed:
             host.close()
             self.check_open()
@@ -143,6 +166,7 @@ class Broker(Verbs):
         Raises:
             NotAllowed: there is none.
         """
+        name = plain_name("name", name)
         with self._hosts_lock:
             host = self._hosts.get(name)
         if host is None:
@@ -162,26 +186,34 @@ class Broker(Verbs):
             RuntimeError: called by something that follows a commit, on its store's own thread. Nothing was done.
         """
         self.check_open()
-        with self._opening_lock:
-            host = self.virtual_host(name)
-            if host is self._default:
-                raise NotAllowed(f"vhost '{name}' cannot be deleted: it lives as long as its broker")
-            host.check_closable()
-            with self._hosts_lock:
-                servers = list(self._servers)
-                del self._hosts[name]  # from here on no connection opens it
-            try:
-                for server in servers:
-                    server.forget_virtual_host(name)
-            except BaseException:
-                with self._hosts_lock:
-                    self._hosts[name] = host
-                raise
+        host = self.virtual_host(name)
+        name = host.name
+        if host is self._default:
+            raise NotAllowed(f"vhost '{name}' cannot be deleted: it lives as long as its broker")
+        host.check_closable()
+        with self._hosts_lock:
+            if self._hosts.get(name) is not host:
+                raise NotAllowed(f"vhost '{name}' not found")  # another thread deletes it
+            servers = list(self._servers)
+            del self._hosts[name]  # from here on no connection opens it
+            self._deleting.add(name)
+        is_kept = True
+        try:
+            for server in servers:
+                server.forget_virtual_host(name)
+            is_kept = False
             try:
                 host.close(timeout)
             finally:
                 if self._data is not None:
                     self._data.remove(name)
+        finally:
+            with self._hosts_lock:
+                self._deleting.remove(name)
+                if is_kept:
+                    self._hosts[name] = host
+            if is_kept and self.is_closed:  # and `close` has not seen it
+                host.close(0.0)
 
     def virtual_hosts(self) -> list[VirtualHost]:
         """All virtual hosts, `/` first."""

@@ -26,10 +26,17 @@ from .._routing.arguments import (
     assert_same_arguments,
     assert_same_settings,
     checked_arguments,
-    frozen,
     queue_settings,
 )
-from .._routing.exchange import DEFAULT_EXCHANGE, EXCHANGE_TYPES, Binding, Destination, Exchange, binding_condition
+from .._routing.exchange import (
+    DEFAULT_EXCHANGE,
+    EXCHANGE_TYPES,
+    Binding,
+    Destination,
+    Exchange,
+    binding_condition,
+    identity_of,
+)
 from .._routing.topology import DeclaredQueue, Topology
 from .life import Life
 
@@ -294,7 +301,7 @@ class Declarations:
             return False
         destination = end.queue if isinstance(end, DeclaredQueue) else end
         arguments = checked_arguments(f"a binding from exchange '{exchange}'", arguments)
-        identity = (source, destination, key, frozen(arguments))
+        identity = identity_of(source, destination, key, arguments)
         if not self._topology.is_bound(source, identity):
             return False
         if isinstance(end, DeclaredQueue):

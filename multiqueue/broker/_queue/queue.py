@@ -31,7 +31,7 @@ from multiqueue.core import notebook_table
 from .._base.alerts import Alert, AlertMonitor
 from .._base.credit import Credit
 from .._base.errors import AccessRefused, NotFound, PreconditionFailed
-from .._base.message import DeadLetterReason, Message, PutOutcome
+from .._base.message import DeadLetterReason, Message, PutOutcome, plain_name
 from .._base.ports import AT_ONCE, After
 from .._base.settings import QueueSettings
 from .._base.waits import polled
@@ -84,7 +84,7 @@ class BrokerQueue:
         journal: Rows | None = None,
         pager_of: Callable[[BrokerQueue], Pager | None] | None = None,
     ) -> None:
-        self.name = name
+        self.name = plain_name("name", name)
         self.vhost = vhost
         self.label: str = f"queue {name!r} in vhost {vhost!r}"  # as error messages name it
         self.journal = journal

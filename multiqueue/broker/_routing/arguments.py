@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, fields
+from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from multiqueue._carried import check_value, short_string
@@ -285,12 +286,19 @@ def checked_arguments(what: str, arguments: Table | None) -> Table:
     return found
 
 
+_SCALARS: tuple[type[Any], ...] = (str, bytes, int, float, Decimal)
+
+
 def frozen(value: object) -> Hashable:
-    """A hashable stand-in for what an argument can be, equal for equal values of one type: True is not 1."""
+    """A hashable stand-in for what an argument can be, equal for equal values of one type: True is not 1. Its hash and
+    comparison run no user code."""
     if isinstance(value, Mapping):
-        return "table", frozenset((key, frozen(each)) for key, each in value.items())
+        return "table", frozenset((frozen(key), frozen(each)) for key, each in value.items())
     if isinstance(value, list | tuple):
         return "list", tuple(frozen(each) for each in value)
+    for scalar in _SCALARS:
+        if isinstance(value, scalar):
+            return type(value), scalar(value)
     return type(value), value
 
 

@@ -22,7 +22,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TypeAlias
 
 from .._base.errors import PreconditionFailed
-from .._base.message import Message
+from .._base.message import Message, plain_name
 from .._queue.queue import BrokerQueue
 from .._selector.selector import SELECTOR_ARGUMENT
 from .arguments import frozen, selector_argument
@@ -231,6 +231,7 @@ class Exchange:
     alternate: str | None = None
 
     def __post_init__(self) -> None:
+        self.name = plain_name("name", self.name)
         # Invariant: the matcher holds exactly the values of `bindings`.
         self.matcher: Matcher = EXCHANGE_TYPES[self.type]()
         self.bindings: dict[Hashable, Binding] = {}
@@ -242,6 +243,11 @@ class Exchange:
 
 
 Destination: TypeAlias = BrokerQueue | Exchange
+
+
+def identity_of(source: Exchange, destination: Destination, key: str, arguments: Mapping[str, object]) -> Hashable:
+    """What makes two bindings one. Its hash and comparison run no user code."""
+    return source, destination, plain_name("routing_key", key), frozen(arguments)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -260,5 +266,6 @@ class Binding:
     identity: Hashable = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        parts = (self.source, self.destination, self.routing_key, frozen(self.arguments))
-        object.__setattr__(self, "identity", parts)
+        object.__setattr__(self, "routing_key", plain_name("routing_key", self.routing_key))
+        identity = identity_of(self.source, self.destination, self.routing_key, self.arguments)
+        object.__setattr__(self, "identity", identity)
