@@ -52,6 +52,7 @@ __all__ = [
     "is_loopback",
     "listening_socket",
     "memory_used_bytes",
+    "new_user",
     "open_files_limit",
     "patient_collector",
     "properties_of",

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from ..amqp import RABBITMQ_HASH, Access, Permissions, User, check_hash
+from ..amqp import RABBITMQ_HASH, Access, Permissions, User, check_hash, new_user
 from ..broker import Broker, BrokerError, Exchange, VirtualHost
 from ._errors import bad_request
 from ._views import API_VERSION, View, binding_view, permission_view, plain, user_view
@@ -252,7 +252,8 @@ def tags_of(value: Any) -> frozenset[str]:
 
 
 def _user_of(each: Mapping[str, Any]) -> User:
-    return User(each["name"], password_hash_of(each), {}, False, tags_of(each.get("tags", "")))
+    tags = tags_of(each.get("tags", ""))
+    return replace(new_user(each["name"]), password_hash=password_hash_of(each), tags=tags)
 
 
 def password_hash_of(each: Mapping[str, Any]) -> str | None:

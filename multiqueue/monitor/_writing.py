@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
-from ..amqp import Access, FixedUser, Rights, Server, User, hash_password
+from ..amqp import Access, FixedUser, Rights, Server, hash_password, new_user
 from ..broker import AccessRefused, Broker, BrokerError, NotAllowed, NotFound, VirtualHost
 from ._access import check_right
 from ._asking import Answer, Ask, Table
@@ -264,7 +264,7 @@ class Writing:
             self._do(lambda: self._broker.add_virtual_host(name))
         except ValueError as error:
             raise bad_request(str(error)) from None
-        if ask.caller.user.permissions_in(name) is None:
+        if is_new and ask.caller.user.permissions_in(name) is None:
             self._keep(lambda: self._access.permit(ask.caller.user.name, name, permissions_of(_EVERYTHING, name)))
         return self._changed(is_new)
 
@@ -288,7 +288,7 @@ class Writing:
             raise bad_request("password is no text")
         hashed = hash_password(password) if password else password_hash_of({"name": name, **body})
         known = self._access.user(name)
-        user = replace(known or User(name), password_hash=hashed, tags=tags_of(body["tags"]))
+        user = replace(known or new_user(name), password_hash=hashed, tags=tags_of(body["tags"]))
         self._keep(lambda: self._access.put(user))
         return self._changed(known is None)
 
@@ -319,7 +319,7 @@ class Writing:
         if user is None or all(each.name != host for each in self._broker.virtual_hosts()):
             raise bad_request("vhost_or_user_not_found")
         allowed = permissions_of(ask.body(), f"permissions of {name!r} in {host!r}")
-        is_new = host not in user.permissions
+        is_new = user.permissions_in(host) is None
         self._keep(lambda: self._access.permit(name, host, allowed))
         return self._changed(is_new)
 
@@ -327,7 +327,7 @@ class Writing:
         """Let a user do nothing in a virtual host."""
         ask.caller.check_administrator()
         user = self._access.user(ask["user"])
-        if user is None or ask["vhost"] not in user.permissions:
+        if user is None or user.permissions_in(ask["vhost"]) is None:
             raise not_found()
         self._keep(lambda: self._access.permit(ask["user"], ask["vhost"], None))
         return _DONE

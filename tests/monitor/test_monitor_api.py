@@ -427,6 +427,55 @@ def test_what_stood_for_all_virtual_hosts_still_does(tmp_path: Path) -> None:
     assert UsersFile(tmp_path).load() == [waiter]
 
 
+def test_what_is_taken_away_stays_away(tmp_path: Path) -> None:
+    """A deleted permission is not replaced by what a user has everywhere: not at once, not by a repeated request, not
+    after a restart, not in a virtual host that is deleted and made anew."""
+    allowed = dict.fromkeys(("configure", "write", "read"), "^q$")
+    for is_first in (True, False):
+        with Broker(data=tmp_path / "store") as broker:
+            server = broker.listen(data=tmp_path)
+            client = Client(broker.listen_http(amqp=server).url)
+            if is_first:
+                assert client("PUT", "/api/vhosts/shop").status == 201
+                assert client("PUT", "/api/permissions/shop/guest", allowed).status == 204
+                for host in ("%2F", "shop"):
+                    assert client("DELETE", f"/api/permissions/{host}/guest").status == 204
+                    assert client("DELETE", f"/api/permissions/{host}/guest").status == 404
+            else:
+                assert client("DELETE", "/api/vhosts/shop").status == 204
+                assert client("PUT", "/api/vhosts/shop").status == 201
+                assert client("DELETE", "/api/permissions/shop/guest").status == 204  # its maker's
+            assert client("PUT", "/api/vhosts/shop").status == 204
+            assert client.get("/api/users/guest/permissions") == []
+            assert [client("PUT", f"/api/queues/{host}/q", {}).status for host in ("%2F", "shop")] == [401, 401]
+            with pytest.raises(pika.exceptions.ProbableAccessDeniedError):
+                pika.BlockingConnection(pika.URLParameters(server.url))
+    with Broker(data=tmp_path / "store") as broker:
+        assert (
+            Client(broker.listen_http(amqp=broker.listen(data=tmp_path)).url)("DELETE", "/api/users/guest").status
+            == 204
+        )
+    with Broker(data=tmp_path / "store") as broker:
+        assert Client(broker.listen_http(amqp=broker.listen(data=tmp_path)).url)("GET", "/api/whoami").status == 401
+
+
+@pytest.mark.parametrize("way", ["users", "definitions"])
+def test_a_guest_that_is_made_anew_is_of_this_machine(client: Client, server: Server, way: str) -> None:
+    """RabbitMQ's default user has a password that everybody knows, and every export of RabbitMQ's has that user."""
+    definitions = client.get("/api/definitions")
+    assert client("DELETE", "/api/users/guest").status == 204
+    root = User.with_password("root", "secret", tags=["administrator"])
+    server.access.put(root)
+    if way == "users":
+        made = client.as_user("root:secret")("PUT", "/api/users/guest", {"password": "guest", "tags": "administrator"})
+    else:
+        made = client.as_user("root:secret")("POST", "/api/definitions", definitions)
+    assert made.status in (201, 204)
+    made_user = server.access.user("guest")
+    assert made_user is not None
+    assert made_user.loopback_only
+
+
 def test_an_import_widens_no_user(client: Client, server: Server) -> None:
     """Definitions that name a user who may come in from this machine alone do not let others in as that user."""
     assert client("POST", "/api/definitions", client.get("/api/definitions")).status == 204

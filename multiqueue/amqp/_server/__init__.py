@@ -19,6 +19,7 @@ from .access import check_hash as check_hash
 from .access import guest as guest
 from .access import hash_password as hash_password
 from .access import is_loopback as is_loopback
+from .access import new_user as new_user
 from .server import Server as Server
 from .server import serve as serve
 from .settings import ServerSettings as ServerSettings

@@ -138,7 +138,8 @@ class Permissions:
 class User:
     """A user: a password's hash (None: no password lets anybody in), and permissions by virtual host.
 
-    `everywhere` are the permissions in each virtual host that `permissions` does not name, None for none.
+    `everywhere` are the permissions in each virtual host that `permissions` does not name, None for none. Permissions
+    that were taken away stay named, as None: `everywhere` does not give them back.
     `tags` say what the user may see and do over HTTP: `administrator`, `monitoring`, `policymaker`, `management`.
 
     Raises:
@@ -147,7 +148,7 @@ class User:
 
     name: str
     password_hash: str | None = None
-    permissions: Mapping[str, Permissions] = field(default_factory=dict)
+    permissions: Mapping[str, Permissions | None] = field(default_factory=dict)
     loopback_only: bool = False
     tags: frozenset[str] = frozenset()
     everywhere: Permissions | None = None
@@ -162,7 +163,7 @@ class User:
         cls,
         name: str,
         password: str,
-        permissions: Mapping[str, Permissions] | None = None,
+        permissions: Mapping[str, Permissions | None] | None = None,
         *,
         loopback_only: bool = False,
         tags: Iterable[str] = (),
@@ -174,6 +175,11 @@ class User:
     def permissions_in(self, host: str) -> Permissions | None:
         """The rights of the user in a virtual host; None where it has no business."""
         return self.permissions.get(host, self.everywhere)
+
+
+def new_user(name: str) -> User:
+    """A user without a password and permissions. One named `guest` is of loopback only, as RabbitMQ has it."""
+    return User(name, loopback_only=name == "guest")
 
 
 @cache
@@ -225,16 +231,19 @@ class Access:
     def permit(self, name: str, host: str, permissions: Permissions | None) -> None:
         """Say what a user may do in a virtual host from now on; None for nothing. Raises as `put`, and KeyError."""
         with self._changing(name) as users:
-            user = users[name] = _without(host, users[name])
-            if permissions is not None:
-                users[name] = replace(user, permissions={**user.permissions, host: permissions})
+            user = users[name]
+            allowed = {**user.permissions, host: permissions}
+            if permissions is None and user.everywhere is None:
+                del allowed[host]
+            users[name] = replace(user, permissions=allowed)
 
     def forget_virtual_host(self, host: str) -> None:
-        """A virtual host is deleted: no user has permissions in it any more, but by the configuration. Raises OSError,
-        as `put`."""
+        """A virtual host is deleted: no user has permissions in it any more, but by the configuration, or by those that
+        it has everywhere and that were not taken away here. Raises OSError, as `put`."""
         with self._changing() as users:
             for name in users.keys() - self._fixed.keys():
-                users[name] = _without(host, users[name])
+                left = {each: may for each, may in users[name].permissions.items() if each != host or may is None}
+                users[name] = replace(users[name], permissions=left)
 
     @contextmanager
     def _changing(self, name: str | None = None) -> Iterator[dict[str, User]]:
@@ -282,10 +291,6 @@ class Access:
         else:
             _remember(_wrong, digest, b"")
         return is_right
-
-
-def _without(host: str, user: User) -> User:
-    return replace(user, permissions={each: may for each, may in user.permissions.items() if each != host})
 
 
 class Rights:
@@ -364,7 +369,7 @@ def _view(user: User) -> dict[str, Any]:
 
 def _user(found: dict[str, Any]) -> User:
     hashed = None if found["password_hash"] is None else check_hash(found["password_hash"])
-    permissions = {str(host): Permissions(**each) for host, each in found["permissions"].items()}
-    everywhere = None if found["everywhere"] is None else Permissions(**found["everywhere"])
+    permissions = {str(host): each and Permissions(**each) for host, each in found["permissions"].items()}
+    everywhere = found["everywhere"] and Permissions(**found["everywhere"])
     tags = frozenset(map(str, found["tags"]))
     return User(str(found["name"]), hashed, permissions, bool(found["loopback_only"]), tags, everywhere)
