@@ -14,4 +14,7 @@ from multiqueue.core._parking import wake_one as wake_one
 from multiqueue.core._priority_groups import ActiveGroups as ActiveGroups
 from multiqueue.core._priority_groups import PriorityGroup as PriorityGroup
 from multiqueue.core._put_side import PutSide as PutSide
+from multiqueue.core._sync import Guard as Guard
+from multiqueue.core._sync import holding as holding
+from multiqueue.core._sync import insist as insist
 from multiqueue.core._take_side import TakeSide as TakeSide

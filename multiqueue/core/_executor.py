@@ -66,7 +66,7 @@ class MultiQueueExecutor(Executor):
         self._workers = Workers(max_workers, prefix, initializer, initargs, self._jobs_per_worker)
         self._workers.on_retired = _forgetter(weakref.ref(self))
         self._keeper = Keeper(self._workers)
-        self._lock = _sync.RLock()
+        self._lock = _sync.Guard()
         self._watchers: list[JobWatcher] = []
         self._lanes: dict[Hashable, Lane] = {}
 

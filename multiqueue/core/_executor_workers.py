@@ -36,7 +36,7 @@ import threading
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures.thread import BrokenThreadPool
-from typing import Any
+from typing import Any, cast
 
 from ..errors import Full, ShutDown
 from . import _sync
@@ -68,8 +68,8 @@ class Workers:
         self._initializer = initializer
         self._initargs = initargs
         self._jobs_per_worker = jobs_per_worker
-        self._starting = _sync.RLock()
-        self._lock = _sync.RLock()
+        self._starting = _sync.Guard()
+        self._lock = _sync.Guard()
         self._threads: set[threading.Thread] = set()  # started; those that have ended are forgotten when another starts
         self._serving = 0  # threads that will take another job
         self._started = 0  # ever; numbers the names
@@ -81,8 +81,7 @@ class Workers:
         self._shutdown = False
         self.on_retired: Callable[[SubQueue[Ticket]], object] | None = None
         self.watcher: JobWatcher | None = None  # read once for each job, without a lock
-        with _workers_lock:
-            _all_workers.add(self)
+        _sync.holding(_workers_lock, _all_workers.add, self)
 
     # What an executor and its lanes ask for
 
@@ -408,8 +407,8 @@ class Workers:
 
     def after_fork_in_child(self) -> None:
         """The threads stayed in the parent, and so did the jobs."""
-        self._starting = _sync.RLock()
-        self._lock = _sync.RLock()
+        self._starting = _sync.Guard()
+        self._lock = _sync.Guard()
         self._threads = set()
         self._broken = (
             f"executor {self.name!r} was made before this process was forked and has no threads here; "
@@ -467,7 +466,7 @@ def _my_name() -> str:
 
 
 _all_workers: weakref.WeakSet[Workers] = weakref.WeakSet()  # guarded by _workers_lock
-_workers_lock = _sync.RLock()
+_workers_lock: _sync.ReentrantLock = cast(_sync.ReentrantLock, _sync.RLock())
 _exiting = False  # set once, before all are counted: those made later admit nothing
 
 
@@ -475,8 +474,7 @@ def _finish_at_exit() -> None:
     """Run what is queued and join all workers, before the interpreter waits for threads that would not end."""
     global _exiting
     _exiting = True
-    with _workers_lock:
-        every = list(_all_workers)
+    every = _sync.holding(_workers_lock, list, _all_workers)
     for workers in every:
         workers.shutdown()
     for workers in every:
@@ -485,7 +483,7 @@ def _finish_at_exit() -> None:
 
 def _forget_threads_in_child() -> None:
     global _workers_lock
-    _workers_lock = _sync.RLock()
+    _workers_lock = cast(_sync.ReentrantLock, _sync.RLock())
     for workers in list(_all_workers):
         workers.after_fork_in_child()
 

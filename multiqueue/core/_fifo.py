@@ -280,7 +280,9 @@ class Fifo(PutSide[T]):
         waiter = _sync.allocate_lock()
         waiter.acquire()
         try:
-            while locked(self, self._enter_joiners_locked, joiners, waiter):
+            while True:
+                if not locked(self, self._enter_joiners_locked, joiners, waiter):
+                    break
                 waiter.acquire()
         except BaseException:
             try:

@@ -196,10 +196,14 @@ class PutSide(Generic[T]):
         """
         waiter: AsyncWaiter | None = None
         try:
-            while not self.offer(item):
-                waiter = AsyncWaiter()
-                if holding(self._put_lock, self._enter_putters_locked, waiter):
+            parked = False
+            while True:
+                if waiter is not None and parked:
                     await waiter.woken
+                if self.offer(item):
+                    break
+                waiter = AsyncWaiter()
+                parked = holding(self._put_lock, self._enter_putters_locked, waiter)
             if waiter is not None:
                 self._wake_putter()  # it may leave room behind
         except BaseException:

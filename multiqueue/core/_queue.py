@@ -165,7 +165,9 @@ class HookedQueue(Queue[T]):
 
     def _wait_for_room_locked(self, block: bool, deadline: float | None) -> type[Full] | type[ShutDown] | None:
         try:
-            while not getattr(self, "is_shutdown", False) and 0 < self.maxsize <= self._qsize():
+            while True:
+                if getattr(self, "is_shutdown", False) or not 0 < self.maxsize <= self._qsize():
+                    break
                 left = None if deadline is None else seconds_left(deadline)
                 if not block or left == 0.0:
                     return Full

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import TIMEOUT_MAX, Lock, RLock
 from time import monotonic
-from typing import NoReturn, ParamSpec, Protocol, TypeVar
+from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar, cast
 
 __all__ = [
     "TIMEOUT_MAX",
+    "Guard",
     "Parking",
     "RLock",
     "ReentrantLock",
@@ -34,7 +35,40 @@ class ReentrantLock(Protocol):
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
     def release(self) -> None: ...
+    def __exit__(self, *error: Any) -> None: ...
     def _is_owned(self) -> bool: ...
+
+
+class Guard:
+    """A re-entrant lock for `with`, which is free again after the block, also when an exception arrives anywhere.
+
+    CPython 3.14 delivers exceptions right after a call of a lock's own `__enter__`, when the block has not begun
+    (CPython issue 148874). It delivers none when a function in Python has returned, so `__enter__` is one; and one at
+    the entry of a function in Python, so `__exit__` is the lock's own, in C.
+    """
+
+    __slots__ = ("__exit__", "_lock")
+
+    __exit__: Callable[..., None]
+
+    def __init__(self) -> None:
+        self._lock: ReentrantLock = cast(ReentrantLock, RLock())
+        self.__exit__ = self._lock.__exit__
+
+    def __enter__(self) -> None:
+        lock = self._lock
+        try:
+            lock.acquire()
+        except BaseException:
+            try:
+                release_owned(lock)
+            except BaseException:  # interrupted again
+                release_owned(lock)
+                raise
+            raise
+
+    def _is_owned(self) -> bool:
+        return self._lock._is_owned()
 
 
 class Parking(Protocol):

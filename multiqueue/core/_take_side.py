@@ -28,8 +28,10 @@ Hazards     What the interpreter may do between two bytecodes, and what is done 
               is interrupted. `_mend` itself begins anew when it is interrupted. So the lock is free and the debt is
               paid after any two strikes, and after more unless they hit the entry of `_mend` twice.
               4. No waiter stays in a line after its thread has gone: it is in line only inside a `try`.
-              From CPython 3.12 on the jump back of `while condition` is outside of a `try` in the loop, and that of
-              `while True` is inside; so a `try` stands around the loop.
+              4 also asks for loops that the compiler leaves whole. It puts the jump back of a `while condition`
+              outside of the `try` around it (3.12, 3.13), and that of an `if` at the end of a loop (3.14). So a loop in
+              a `try` is a `while True` that begins with its `break` and ends with a statement without a condition.
+              tests/core/test_protection.py reads the compiled code of every function, on the CPython that runs it.
             - code of the user runs where we hold a lock (a signal handler, `__del__`): the locks are re-entrant,
               a put never waits for the take lock, and a wait in such a place is refused instead of hanging.
             - `x += 1` is not atomic: every count has one lock. Emptiness is never counted, but read from the deque.
@@ -152,11 +154,11 @@ class TakeSide(Readiness[T]):
                     runs += [(pair[0], waiter)]
                     taken += [pair[1]]
             else:
+                more = True
                 while True:
-                    if len(taken) >= max_items or not self._locked(
-                        own, self._take_runs_locked, own, max_items, taken, runs
-                    ):
+                    if not more or len(taken) >= max_items:
                         break
+                    more = self._locked(own, self._take_runs_locked, own, max_items, taken, runs)
                 for sub, _ in runs:
                     sub._wake_putter()
         except ShutDown:
@@ -201,14 +203,14 @@ class TakeSide(Readiness[T]):
         runs: list[tuple[Tail[T], int]] = []
         try:
             while True:
+                if taken:  # else it is the first time, or somebody was faster
+                    break
                 ready = self._locked(None, self._wait_ready_locked, block, deadline)
                 if not ready:
                     return None
                 chosen = self._checked(selection.select(cast(Any, ready)), ready)
                 runs = [(chosen, 0)]
                 self._locked(chosen, self._take_chosen_locked, chosen, taken)
-                if taken:  # else somebody was faster
-                    break
             runs[0][0]._wake_putter()
             selection.taken(cast(Any, runs[0][0]))
         except BaseException:
@@ -370,10 +372,15 @@ class TakeSide(Readiness[T]):
         waiters = self._takers if own is None else own._own_takers
         waiter: AsyncWaiter | None = None
         try:
-            while (pair := self._take_one(own, False)) is None:
-                waiter = AsyncWaiter()
-                if self._locked(own, self._enter_locked, own, waiters, waiter):
+            parked = False
+            while True:
+                if waiter is not None and parked:
                     await waiter.woken
+                pair = self._take_one(own, False)
+                if pair is not None:
+                    break
+                waiter = AsyncWaiter()
+                parked = self._locked(own, self._enter_locked, own, waiters, waiter)
         except BaseException:
             try:
                 self._locked(own, self._leave_locked, own, waiters, waiter)
