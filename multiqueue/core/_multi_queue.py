@@ -3,7 +3,9 @@
 Promise     1. A take serves the ready sub-queue of the lowest priority number whose turn it is; its cost does not
                depend on how many sub-queues there are.
             2. Adding a sub-queue registers it completely, or raises and registers nothing.
-            3. A removed sub-queue keeps its elements for its remover and is never served again. A removal that
+            3. A shutdown is one moment for takers: after one was told that nothing is left, no sub-queue accepts an
+               element. So nothing is left only when every sub-queue is closed and empty: they close one by one.
+            4. A removed sub-queue keeps its elements for its remover and is never served again. A removal that
                raises has removed nothing: else no queue would have the elements. A shutdown that raises has shut down.
 State       `_subqueues`, by key, and `_is_shutdown` are changed under the registry lock, which is held while the
             user's `__hash__` and `__eq__` of keys run; reading one entry needs no lock. For the rest see
@@ -379,7 +381,7 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         if not self._is_shutdown:
             return False
         for sub in self._snapshot():  # no generator: an exception that strikes while one is closed is swallowed
-            if sub._items and sub._attached:
+            if sub._attached and (sub._closed is None or sub._items):
                 return False
         return True
 

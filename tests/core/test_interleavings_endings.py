@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from schedules_support import Hold, of_many_threads, of_two_threads
+import pytest
+from core_parts_support import Job, Workers
+from schedules_support import Hold, in_minutes, of_many_threads, of_three_threads, of_two_threads
 
-from multiqueue import Detached, LinkedBlockingMultiQueue, Queue, ShutDown, SubQueue
-from multiqueue.testing import Run
+from multiqueue import Detached, Empty, LinkedBlockingMultiQueue, Queue, ShutDown, SubQueue
+from multiqueue.testing import Run, interruptions
 
 
 def one_lane(**settings: Any) -> tuple[LinkedBlockingMultiQueue[str], SubQueue[str]]:
@@ -166,5 +168,119 @@ def test_the_last_element_of_a_paused_lane_ends_the_waits(hold: Hold) -> None:
         run.join()
         assert own.result == "a"
         assert all(taker.error is not None for taker in takers)
+
+    hold(scenario)
+
+
+@of_three_threads
+def test_nothing_is_accepted_after_a_taker_was_told_that_nothing_is_left(hold: Hold) -> None:
+    """A shutdown of several sub-queues is one moment for takers: what was accepted comes before their `ShutDown`."""
+
+    def scenario(run: Run) -> None:
+        multi_queue, _ = one_lane()
+        two = multi_queue.add_subqueue("two")
+        putter = run.spawn_expecting(ShutDown, two.put, "late")
+        taken: list[str] = []
+
+        def take_all() -> None:
+            while True:
+                taken.append(multi_queue.get())
+
+        taker = run.spawn_expecting(ShutDown, take_all)
+        run.spawn(multi_queue.shutdown)
+        run.join()
+        assert isinstance(taker.error, ShutDown)
+        assert taken == (["late"] if putter.error is None else [])
+        multi_queue.check_invariants()
+
+    hold(scenario)
+
+
+@pytest.mark.parametrize("hold", [in_minutes])
+def test_the_same_for_several_putters(hold: Hold) -> None:
+    """Two putters into two sub-queues and a taker: each element that is accepted is taken before its `ShutDown`."""
+
+    def scenario(run: Run) -> None:
+        multi_queue, one = one_lane()
+        two = multi_queue.add_subqueue("two", capacity=1)
+        putters = [run.spawn_expecting(ShutDown, one.put, "a"), run.spawn_expecting(ShutDown, two.put, "b")]
+        taken: list[str] = []
+
+        def take_all() -> None:
+            while True:
+                taken.append(multi_queue.get())
+
+        run.spawn_expecting(ShutDown, take_all)
+        run.spawn(multi_queue.shutdown)
+        run.join()
+        assert sorted(taken) == [item for item, putter in zip("ab", putters, strict=True) if putter.error is None]
+        multi_queue.check_invariants()
+
+    hold(scenario)
+
+
+def test_at_no_point_of_a_shutdown_is_anybody_told_too_early() -> None:
+    """A take and then a put, wherever a shutdown stands: who is told that nothing is left finds every put refused."""
+    answers = set()
+    for point in interruptions("multiqueue.core"):
+        multi_queue, one = one_lane()
+        lanes = [one, multi_queue.add_subqueue("two"), multi_queue.add_subqueue("three", capacity=1)]
+        seen: list[bool] = []
+
+        def look(multi_queue: Any = multi_queue, lanes: Any = lanes, seen: list[bool] = seen) -> None:
+            try:
+                multi_queue.get(False)
+            except Empty:
+                seen.append(False)
+            except ShutDown:
+                seen.append(True)
+            for lane in lanes:
+                try:
+                    lane.put("late", False)
+                except ShutDown:
+                    continue
+                seen.append(True)
+
+        with point.running(look):
+            multi_queue.shutdown()
+        answers.add(tuple(seen))
+        assert seen != [True, True], point
+        multi_queue.check_invariants()
+    assert {len(seen) for seen in answers} >= {1, 2, 3, 4}, "between the closings too"
+
+
+@of_two_threads
+def test_a_taker_that_waits_is_told_by_the_last_sub_queue_that_closes(hold: Hold) -> None:
+    """A shutdown of two empty sub-queues ends the wait of a taker, whichever of them is closed last."""
+
+    def scenario(run: Run) -> None:
+        multi_queue, one = one_lane()
+        multi_queue.add_subqueue("two")
+        taker = run.spawn_expecting(ShutDown, multi_queue.get)
+        run.spawn(multi_queue.shutdown)
+        run.join()
+        assert isinstance(taker.error, ShutDown)
+        assert one.is_shutdown
+
+    hold(scenario)
+
+
+@of_three_threads
+def test_no_job_is_forgotten_by_a_shutdown(hold: Hold) -> None:
+    """A worker that is told that nothing is left has run every job whose submit returned (executor 1)."""
+
+    def scenario(run: Run) -> None:
+        workers = Workers(1, "explored")
+        workers._start_worker = lambda: None  # type: ignore[method-assign]  # the run has its own thread for it
+        workers.add_subqueue("one", 0, None, None, 1)
+        lane = workers.add_subqueue("two", 0, None, None, 1)
+        job: Job[str] = Job(str, ("done",), {})
+        workers._admit(job)  # the submit has been counted before the shutdown
+        submit = run.spawn_expecting(ShutDown, lane.put, [job])
+        worker = run.spawn_expecting(ShutDown, workers.serve)
+        run.spawn(workers.shutdown)
+        run.join()
+        assert isinstance(worker.error, ShutDown)
+        assert job.future.done() == (submit.error is None)
 
     hold(scenario)
