@@ -7,6 +7,7 @@ sample. A program that has a registry of its own registers `BrokerCollector` the
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
@@ -17,12 +18,14 @@ from prometheus_client.registry import Collector
 from ..amqp import Server, open_files_limit
 from ..broker import QueueStatistics
 from ._sampler import Sampler
-from ._samples import QueueSample, Sample
+from ._samples import Delivering, QueueSample, Sample, Totals
 from ._views import API_VERSION, NODE, channel_name
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
+QUEUE_TYPE: Final = "rabbit_classic_queue"
 Read = Callable[[QueueStatistics], float]
+ReadDeliveries = Callable[[QueueStatistics | Totals], float]
 
 _QUEUE_GAUGES: Final[dict[str, dict[str, tuple[str, Read]]]] = {
     "queue_coarse_metrics": {
@@ -39,9 +42,20 @@ _QUEUE_GAUGES: Final[dict[str, dict[str, tuple[str, Read]]]] = {
         "queue_messages_unacked_bytes": ("Size in bytes of all unacknowledged messages", lambda q: q.unacked_bytes),
     },
 }
-_QUEUE_COUNTERS: Final[dict[str, tuple[str, Read]]] = {
+# The sums count also what is gone: a counter that falls reads as one that began anew.
+_QUEUE_COUNTERS: Final[dict[str, tuple[str, ReadDeliveries]]] = {
     "queue_messages_published": ("Total number of messages published to queues", lambda q: q.enqueued),
-    "queue_messages_delivered": ("Total number of messages that consumers and gets had", lambda q: q.delivered),
+    "queue_get": ("Total number of messages fetched with basic.get in automatic mode", lambda q: q.got_no_ack),
+    "queue_get_ack": ("Total number of messages fetched with basic.get in manual mode", lambda q: q.got),
+    "queue_get_empty": ("Total number of times basic.get fetched no message", lambda q: q.got_empty),
+    "queue_messages_delivered": (
+        "Total number of messages delivered to consumers in automatic acknowledgement mode",
+        lambda q: q.delivered_no_ack,
+    ),
+    "queue_messages_delivered_ack": (
+        "Total number of messages delivered to consumers in manual acknowledgement mode",
+        lambda q: _with_ack(q),
+    ),
     "queue_messages_acked": ("Total number of messages acknowledged", lambda q: q.acked),
     "queue_messages_redelivered": ("Total number of messages redelivered", lambda q: q.redelivered),
     "queue_messages_expired": ("Total number of messages whose time to live ended", lambda q: q.expired),
@@ -49,6 +63,11 @@ _QUEUE_COUNTERS: Final[dict[str, tuple[str, Read]]] = {
 }
 _SHARES: Final = ("queue_consumer_capacity", "queue_consumer_utilisation")  # of no meaning as sums
 _FAMILIES: Final = (*_QUEUE_GAUGES, "queue_delivery_metrics", "connection_coarse_metrics", "channel_metrics")
+
+
+def _with_ack(figures: Delivering) -> int:
+    """Deliveries to consumers that acknowledge."""
+    return figures.delivered - figures.delivered_no_ack - figures.got - figures.got_no_ack
 
 
 def _capacity(figures: QueueStatistics) -> float:
@@ -62,6 +81,7 @@ class BrokerCollector(Collector):
         self._sampler = sampler
         self._server = server
         self._version = version
+        self._began = time.monotonic()
         self._per_object = per_object
 
     def describe(self) -> Iterable[Metric]:
@@ -71,92 +91,150 @@ class BrokerCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Every metric, of the latest sample."""
         sample = self._sampler.look().latest
+        yield from self._identity()
         yield from self._process(sample)
-        yield from self._totals(sample)
+        yield from _counts(sample)
+        yield from _traffic(sample)
         for families in _QUEUE_GAUGES.values():
             yield from _queue_gauges("rabbitmq_", families, sample, self._per_object)
         yield from _queue_counters("rabbitmq_", sample, self._per_object)
         yield from _connections("rabbitmq_", sample, self._per_object)
         yield from _channels("rabbitmq_", sample, self._per_object)
 
-    def _process(self, sample: Sample) -> Iterator[Metric]:
-        build = GaugeMetricFamily(
-            "rabbitmq_build_info",
-            "The server, and the version of RabbitMQ whose names these are",
-            labels=["rabbitmq_version", "prometheus_plugin_version", "product_name", "product_version"],
-        )
-        build.add_metric([API_VERSION, API_VERSION, "multiqueue", self._version], 1)
-        yield build
-        identity = GaugeMetricFamily(
-            "rabbitmq_identity_info",
-            "RabbitMQ node & cluster identity info",
-            labels=["rabbitmq_node", "rabbitmq_cluster", "rabbitmq_cluster_permanent_id"],
-        )
-        identity.add_metric([NODE, NODE, NODE], 1)
-        yield identity
-        limits = None if self._server is None else self._server.settings
-        figures: dict[str, tuple[str, float | None]] = {
-            "process_resident_memory_bytes": ("Memory used in bytes", sample.node["mem_used"]),
-            "process_open_fds": ("Open file descriptors", sample.node["fd_used"]),
-            "process_max_fds": ("Open file descriptors limit", open_files_limit()),
-            "process_open_tcp_sockets": ("Open TCP sockets", len(sample.connections)),
-            "resident_memory_limit_bytes": (
-                "Memory high watermark in bytes",
-                None if limits is None else limits.memory_limit_bytes,
-            ),
-            "disk_space_available_bytes": ("Disk space available in bytes", sample.node["disk_free"]),
-            "disk_space_available_limit_bytes": (
-                "Free disk space low watermark in bytes",
-                None if limits is None else limits.disk_free_limit_bytes,
-            ),
-            "alarms_memory_used_watermark": (
-                "is 1 if VM memory watermark alarm is in effect",
-                float("memory" in sample.alarms),
-            ),
-            "alarms_free_disk_space_watermark": (
-                "is 1 if free disk space watermark alarm is in effect",
-                float("disk" in sample.alarms),
-            ),
-            "alarms_file_descriptor_limit": ("is 1 if file descriptor limit alarm is in effect", 0),
+    def _identity(self) -> Iterator[Metric]:
+        labels = {
+            "rabbitmq_version": API_VERSION,
+            "prometheus_plugin_version": API_VERSION,
+            "product_name": "multiqueue",
+            "product_version": self._version,
         }
-        for name, (text, value) in figures.items():
-            if value is not None:
+        yield _labelled("build_info", "The server, and the version of RabbitMQ whose names these are", labels)
+        labels = {
+            "rabbitmq_node": NODE,
+            "rabbitmq_cluster": NODE,
+            "rabbitmq_cluster_permanent_id": NODE,
+            "rabbitmq_endpoint": "per-object" if self._per_object else "aggregated",
+        }
+        yield _labelled("identity_info", "RabbitMQ node & cluster identity info", labels)
+
+    def _process(self, sample: Sample) -> Iterator[Metric]:
+        limits = None if self._server is None else self._server.settings
+        memory = None if limits is None else limits.memory_limit_bytes
+        files = open_files_limit()
+        for name, text, value in (
+            ("erlang_uptime_seconds", "Seconds since the server began", time.monotonic() - self._began),
+            ("process_resident_memory_bytes", "Memory used in bytes", sample.node["mem_used"]),
+            ("process_open_fds", "Open file descriptors", sample.node["fd_used"]),
+            ("process_max_fds", "Open file descriptors limit", files),
+            ("process_open_tcp_sockets", "Open TCP sockets", sample.node["sockets_used"]),
+            (
+                "process_max_tcp_sockets",
+                "Open TCP sockets limit",
+                files if limits is None else min(files, limits.max_connections),
+            ),
+            ("resident_memory_limit_bytes", "Memory high watermark in bytes", memory),
+            ("disk_space_available_bytes", "Disk space available in bytes", sample.node["disk_free"]),
+            (
+                "disk_space_available_limit_bytes",
+                "Free disk space low watermark in bytes",
+                0 if limits is None else limits.disk_free_limit_bytes or 0,
+            ),
+            ("alarms_memory_used_watermark", "is 1 if VM memory watermark alarm is in effect", "memory"),
+            ("alarms_free_disk_space_watermark", "is 1 if free disk space watermark alarm is in effect", "disk"),
+            ("alarms_file_descriptor_limit", "is 1 if file descriptor limit alarm is in effect", "file descriptors"),
+        ):
+            if isinstance(value, str):
+                value = value in sample.alarms
+            if value is not None:  # a server without a limit of memory
                 yield GaugeMetricFamily(f"rabbitmq_{name}", text, value=value)
 
-    def _totals(self, sample: Sample) -> Iterator[Metric]:
-        channels = sum(len(each.channels) for each in sample.connections.values())
-        consumers = sum(each.figures.consumers for each in sample.queues.values())
-        for name, text, value in (
-            ("connections", "Connections currently open", len(sample.connections)),
-            ("channels", "Channels currently open", channels),
-            ("consumers", "Consumers currently connected", consumers),
-            ("queues", "Queues available", len(sample.queues)),
-        ):
-            yield GaugeMetricFamily(f"rabbitmq_{name}", text, value=value)
-        total = sample.total
-        routed = total.published - total.returned - total.dropped
-        for name, text, count in (
-            ("received", "Total number of messages received from publishers", total.published),
-            (
-                "routed",
-                "Total number of messages routed to queues or streams",
-                routed,
-            ),
-            ("delivered", "Total number of messages delivered to consumers", total.delivered),
-            ("acknowledged", "Total number of messages acknowledged by consumers", total.acked),
-            ("redelivered", "Total number of messages redelivered to consumers", total.redelivered),
-            ("confirmed", "Total number of messages confirmed to publishers", total.confirmed),
-            ("unroutable_returned", "Total number of mandatory messages that no queue took", total.returned),
-            (
-                "unroutable_dropped",
-                "Total number of other messages that no queue took",
-                total.dropped,
-            ),
-            ("dead_lettered", "Total number of messages dead-lettered", total.dead_lettered),
-        ):
-            metric = CounterMetricFamily(f"rabbitmq_global_messages_{name}", text, labels=["protocol"])
-            metric.add_metric(["amqp091"], count)
-            yield metric
+
+def _labelled(name: str, text: str, labels: dict[str, str]) -> Metric:
+    metric = GaugeMetricFamily(f"rabbitmq_{name}", text, labels=list(labels))
+    metric.add_metric(list(labels.values()), 1)
+    return metric
+
+
+def _counts(sample: Sample) -> Iterator[Metric]:
+    """How many of each there are, and how many came and went."""
+    channels = sum(len(each.channels) for each in sample.connections.values())
+    consumers = sum(each.figures.consumers for each in sample.queues.values())
+    for name, text, value in (
+        ("connections", "Connections currently open", len(sample.connections)),
+        ("channels", "Channels currently open", channels),
+        ("consumers", "Consumers currently connected", consumers),
+        ("queues", "Queues available", len(sample.queues)),
+    ):
+        yield GaugeMetricFamily(f"rabbitmq_{name}", text, value=value)
+    for name, text, figure in (
+        ("connections_opened", "Total number of connections opened", "connection_created"),
+        ("connections_closed", "Total number of connections closed or terminated", "connection_closed"),
+        ("channels_opened", "Total number of channels opened", "channel_created"),
+        ("channels_closed", "Total number of channels closed", "channel_closed"),
+        ("queues_declared", "Total number of queues declared", "queue_declared"),
+        ("queues_created", "Total number of queues created", "queue_created"),
+        ("queues_deleted", "Total number of queues deleted", "queue_deleted"),
+        ("io_sync_ops", "Total number of I/O sync operations", "io_sync_count"),
+    ):
+        yield CounterMetricFamily(f"rabbitmq_{name}", text, value=sample.node[figure])
+
+
+def _traffic(sample: Sample) -> Iterator[Metric]:
+    """What publishers sent, and consumers got, since the broker began."""
+    total = sample.total
+    channels = [channel for each in sample.connections.values() for channel in each.channels]
+    publishers = sum(each.published > 0 for each in channels)
+    consumers = sum(len(each.consumers) for each in channels)
+    for name, text, value in (
+        ("publishers", "Current number of publishers: channels that have published", publishers),
+        ("consumers", "Current number of consumers of connections", consumers),
+    ):
+        gauge = GaugeMetricFamily(f"rabbitmq_global_{name}", text, labels=["protocol"])
+        gauge.add_metric(["amqp091"], value)
+        yield gauge
+    yield from _global(
+        {"protocol": "amqp091"},
+        ("received", "Total number of messages received from publishers", total.published),
+        ("received_confirm", "Total number of messages from publishers expecting confirmations", total.with_confirms),
+        ("routed", "Total number of messages routed to queues or streams", total.routed),
+        ("confirmed", "Total number of messages confirmed to publishers", total.confirmed),
+        ("unroutable_returned", "Total number of mandatory messages that no queue took", total.returned),
+        ("unroutable_dropped", "Total number of other messages that no queue took", total.dropped),
+    )
+    yield from _global(
+        {"protocol": "amqp091", "queue_type": QUEUE_TYPE},
+        ("delivered", "Total number of messages delivered to consumers", total.delivered),
+        (
+            "delivered_consume_manual_ack",
+            "Total number of messages delivered to consumers with manual acknowledgment",
+            _with_ack(total),
+        ),
+        (
+            "delivered_consume_auto_ack",
+            "Total number of messages delivered to consumers with automatic acknowledgment",
+            total.delivered_no_ack,
+        ),
+        ("delivered_get_manual_ack", "Total number of messages got with manual acknowledgment", total.got),
+        ("delivered_get_auto_ack", "Total number of messages got with automatic acknowledgment", total.got_no_ack),
+        ("get_empty", "Total number of times basic.get found no message", total.got_empty),
+        ("redelivered", "Total number of messages redelivered to consumers", total.redelivered),
+        ("acknowledged", "Total number of messages acknowledged by consumers", total.acked),
+        ("dead_lettered", "Total number of messages dead-lettered", total.dead_lettered),
+    )
+    for name, text, count in (
+        ("published", "Total number of messages published into exchanges", total.published),
+        ("confirmed", "Total number of messages confirmed to publishers", total.confirmed),
+        ("unroutable_returned", "Total number of mandatory messages that no queue took", total.returned),
+        ("unroutable_dropped", "Total number of other messages that no queue took", total.dropped),
+    ):
+        yield CounterMetricFamily(f"rabbitmq_channel_messages_{name}", text, value=count)
+
+
+def _global(labels: dict[str, str], *rows: tuple[str, str, int]) -> Iterator[Metric]:
+    for name, text, count in rows:
+        metric = CounterMetricFamily(f"rabbitmq_global_messages_{name}", text, labels=list(labels))
+        metric.add_metric(list(labels.values()), count)
+        yield metric
 
 
 class DetailedCollector(Collector):
@@ -228,11 +306,11 @@ def _queue_counters(prefix: str, sample: Sample, per_object: bool) -> Iterator[M
         if per_object:
             yield _per_queue(CounterMetricFamily(prefix + name, text, labels=["vhost", "queue"]), read, sample)
         else:
-            yield CounterMetricFamily(prefix + name, text, value=sum(read(each.figures) for each in _queues(sample)))
+            yield CounterMetricFamily(prefix + name, text, value=read(sample.total))
 
 
 def _per_queue(
-    metric: GaugeMetricFamily | CounterMetricFamily, read: Read, sample: Sample
+    metric: GaugeMetricFamily | CounterMetricFamily, read: Read | ReadDeliveries, sample: Sample
 ) -> GaugeMetricFamily | CounterMetricFamily:
     for each in _queues(sample):
         metric.add_metric([each.virtual_host, each.declared.name], read(each.figures))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +31,7 @@ from ._node import node_figures
 
 DELIVERIES: Final = ("deliver_get", "deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty", "ack", "redeliver")
 _COUNTED: Final = (
+    "enqueued",
     "delivered",
     "delivered_no_ack",
     "got",
@@ -43,7 +44,13 @@ _COUNTED: Final = (
 )
 _SUMMED: Final = ("available", "held", "unacked", *_COUNTED)
 _NO_PAST: Final = ServerPast(
-    connections_created=0, connections_closed=0, channels_created=0, channels_closed=0, confirmed={}, returned={}
+    connections_created=0,
+    connections_closed=0,
+    channels_created=0,
+    channels_closed=0,
+    with_confirms={},
+    confirmed={},
+    returned={},
 )
 
 QueueKey = tuple[str, str]  # virtual host, name
@@ -72,9 +79,12 @@ class Totals:
     ready: int = 0
     unacked: int = 0
     published: int = 0
+    routed: int = 0
+    with_confirms: int = 0
     confirmed: int = 0
     returned: int = 0
     dropped: int = 0
+    enqueued: int = 0
     delivered: int = 0
     delivered_no_ack: int = 0
     got: int = 0
@@ -86,6 +96,10 @@ class Totals:
     dead_lettered: int = 0
     received_bytes: int = 0
     sent_bytes: int = 0
+
+    def counters(self) -> Totals:
+        """What goes on counting when this virtual host is gone; its name may come again."""
+        return replace(self, ready=0, unacked=0, received_bytes=0, sent_bytes=0)
 
 
 Delivering = QueueStatistics | ChannelFigures | Totals  # what counts deliveries
@@ -145,6 +159,7 @@ class Census:
         self._data = data
         self._wall_clock = wall_clock
         self._hosts: dict[VirtualHost, _HostCensus] = {}
+        self._gone = Totals()  # the counters of virtual hosts that were deleted
         self._queues: dict[QueueKey, QueueSample] = {}  # of the latest sample, which never changes
 
     def take(self, at: float) -> Sample:
@@ -168,8 +183,10 @@ class Census:
             self._hosts[host] = census
             exchanges[name] = {each.name: each for each in known}
             mine = [each for each in connections.values() if each.virtual_host == name]
-            confirmed, returned = past.confirmed.get(name, 0), past.returned.get(name, 0)
-            hosts[name] = _totals(census.sums, known, gone, mine, confirmed, returned)
+            census.totals = _totals(census.sums, known, gone, mine, _of_closed(past, name), census.totals)
+            hosts[name] = census.totals
+        gone_since = [census.totals.counters() for host, census in before.items() if host not in self._hosts]
+        self._gone = _sum([self._gone, *gone_since])
         if before.keys() != self._hosts.keys() or any(census.is_another for census in self._hosts.values()):
             self._queues = {each.key: each for census in self._hosts.values() for each in census.samples}
         elif changed:
@@ -183,7 +200,7 @@ class Census:
             exchanges=exchanges,
             connections=connections,
             hosts=hosts,
-            total=_sum(hosts.values()),
+            total=_sum([*hosts.values(), self._gone]),
             alarms=frozenset() if server is None else server.alarms,
             **node,
         )
@@ -198,6 +215,7 @@ class _HostCensus:
         self._watch = QueueWatch(())
         self.samples: list[QueueSample] = []  # Invariant: one for each of `_declared`, in their order.
         self.sums: dict[str, int] = dict.fromkeys(_SUMMED, 0)  # Invariant: of the figures of `samples`.
+        self.totals: Totals = Totals()
         self.is_another: bool = True  # the latest look found queues declared or deleted
 
     def look(self) -> list[QueueSample]:
@@ -245,25 +263,34 @@ def _totals(
     exchanges: list[ExchangeStatistics],
     gone: VirtualHostPast,
     connections: list[ConnectionFigures],
-    confirmed: int,
-    returned: int,
+    closed: Mapping[str, int],
+    before: Totals,
 ) -> Totals:
-    """The sums over what there is, `queues` being those over queues, and over what is gone: `confirmed` and `returned`
-    are of closed channels."""
+    """The sums over what there is, `queues` being those over queues, and over what is gone; `closed` are the sums over
+    channels that are closed. What is read at two moments and added or subtracted falls below none of `before`.
+    """
     channels = [channel for each in connections for channel in each.channels]
-    came_back = returned + sum(each.returned for each in channels)
+    sums = {
+        name: max(getattr(before, name), count + sum(getattr(each, name) for each in channels))
+        for name, count in closed.items()
+    }
+    published = gone.received + sum(each.received for each in exchanges)
     unroutable = gone.unroutable + sum(each.unroutable for each in exchanges)
     return Totals(
         ready=queues["available"] + queues["held"],
         unacked=queues["unacked"],
-        published=gone.received + sum(each.received for each in exchanges),
-        confirmed=confirmed + sum(each.confirmed for each in channels),
-        returned=came_back,
-        dropped=max(0, unroutable - came_back),
+        published=published,
+        routed=max(before.routed, published - unroutable),
+        dropped=max(before.dropped, unroutable - sums["returned"]),
+        **sums,
         **{name: queues[name] + getattr(gone, name) for name in _COUNTED},
         received_bytes=sum(each.received_bytes for each in connections),
         sent_bytes=sum(each.sent_bytes for each in connections),
     )
+
+
+def _of_closed(past: ServerPast, host: str) -> dict[str, int]:
+    return {name: getattr(past, name).get(host, 0) for name in ("with_confirms", "confirmed", "returned")}
 
 
 def _sum(parts: Iterable[Totals]) -> Totals:

@@ -26,7 +26,7 @@ from ...broker import BrokerError, BrokerQueue, PutOff, Run, VirtualHost
 from .._session.confirms import CommitReports
 from .._session.consumer import SessionConsumer
 from .._session.effects import AfterCommit, Client, Served, Step, Work, end_each, fail
-from .._session.figures import ConnectionFigures
+from .._session.figures import ChannelFigures, ConnectionFigures
 from .._session.session import Session, to_wait_for, want
 from .._wire.errors import AmqpError, ConnectionFault, reason
 from .._wire.frames import HEARTBEAT, MIN_FRAME_MAX, PUBLISH, HeartbeatMonitor
@@ -63,7 +63,7 @@ class ServerPort(Protocol):
     def admit(self, connection: Any) -> bool: ...
     def forget(self, connection: Any) -> None: ...
     def let_go(self) -> None: ...
-    def channel_closed(self, virtual_host: str, confirmed: int, returned: int) -> None: ...
+    def channel_closed(self, virtual_host: str, figures: ChannelFigures) -> None: ...
     def virtual_host(self, name: str) -> VirtualHost: ...
     def offload(self, work: Callable[[], object]) -> None: ...
     def offload_long(self, work: Callable[[], object]) -> None: ...
@@ -229,8 +229,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _take_out(self, session: Session) -> None:
         del self.sessions[session.number]
-        publishing = session.publishing
-        self.server.channel_closed(self.client.host.name, publishing.confirmed_count, publishing.returned)
+        self.server.channel_closed(self.client.host.name, session.figures())
 
     def throttle(self, queues: tuple[BrokerQueue, ...]) -> None:
         """Queues ask their producers to wait for room. Nothing is read until they have it. Where this connection's own

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from ...broker import Broker, NotAllowed, VirtualHost
-from .._session.figures import ConnectionFigures, ServerPast, host_figures
+from .._session.figures import ChannelFigures, ConnectionFigures, ServerPast, host_figures
 from .._wire.errors import ServerError
 from .access import Access, User, UsersFile, guest
 from .connection import ServerConnection
@@ -72,6 +72,7 @@ class Server:
         # Counters, guarded by the lock; of channels those that are closed.
         self._connections_created = 0
         self._channels_closed = 0
+        self._with_confirms: Counter[str] = Counter()
         self._confirmed: Counter[str] = Counter()
         self._returned: Counter[str] = Counter()
         self.is_closed: bool = False  # True once `close` was called
@@ -145,12 +146,14 @@ class Server:
         with self._lock:
             connections = list(self._connections)
             created, closed = self._connections_created, self._channels_closed
-            confirmed, returned = dict(self._confirmed), dict(self._returned)
+            with_confirms, confirmed = dict(self._with_confirms), dict(self._confirmed)
+            returned = dict(self._returned)
         return ServerPast(
             connections_created=created,
             connections_closed=created - len(connections),
             channels_created=closed + sum(len(each.sessions) for each in connections),
             channels_closed=closed,
+            with_confirms=with_confirms,
             confirmed=confirmed,
             returned=returned,
         )
@@ -171,6 +174,9 @@ class Server:
         self.access.forget_virtual_host(name)
         going = [each for each in self.connections() if each.is_open and each.client.host.name == name]
         self._end(going, lambda each: each.close_by_operator(f"vhost '{name}' is deleted"), timeout, is_answered=False)
+        with self._lock:  # another one may have the name
+            for counter in (self._with_confirms, self._confirmed, self._returned):
+                counter.pop(name, None)
 
     def status(self) -> dict[str, Any]:
         """The server in figures, fit for JSON. Each connection and queue at a moment of its own."""
@@ -238,12 +244,13 @@ class Server:
         with self._lock:
             self._has_ended.notify_all()
 
-    def channel_closed(self, virtual_host: str, confirmed: int, returned: int) -> None:
-        """A channel has ended, on which so many publishes were confirmed, and so many returned."""
+    def channel_closed(self, virtual_host: str, figures: ChannelFigures) -> None:
+        """A channel has ended, with these figures."""
         with self._lock:
             self._channels_closed += 1
-            self._confirmed[virtual_host] += confirmed
-            self._returned[virtual_host] += returned
+            self._with_confirms[virtual_host] += figures.with_confirms
+            self._confirmed[virtual_host] += figures.confirmed
+            self._returned[virtual_host] += figures.returned
 
     def virtual_host(self, name: str) -> VirtualHost:
         """The virtual host a client asks for. Raises NotAllowed: there is none."""

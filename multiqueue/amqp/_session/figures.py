@@ -40,9 +40,10 @@ class ConsumerFigures:
 class ChannelFigures:
     """One channel. `prefetch` is what consumers that start from now on get, 0 for no limit.
 
-    From `published` on these are counters. `delivered` has all deliveries: of them `delivered_no_ack`, `got` and
-    `got_no_ack` are what their names say. `acked` counts what the client is done with, in a transaction all that it
-    settled; `returned` counts mandatory publishes that came back.
+    From `published` on these are counters. `with_confirms` counts publishes whose confirm the client waits for or has.
+    `delivered` has all deliveries: of them `delivered_no_ack`, `got` and `got_no_ack` are what their names say. `acked`
+    counts what the client is done with, in a transaction all that it settled; `returned` counts mandatory publishes
+    that came back.
     """
 
     number: int
@@ -56,6 +57,7 @@ class ChannelFigures:
     acks_uncommitted: int
     consumers: tuple[ConsumerFigures, ...]
     published: int
+    with_confirms: int
     confirmed: int
     returned: int
     delivered: int
@@ -104,5 +106,6 @@ class ServerPast:
     connections_closed: int
     channels_created: int
     channels_closed: int
+    with_confirms: Mapping[str, int]
     confirmed: Mapping[str, int]
     returned: Mapping[str, int]

@@ -33,7 +33,7 @@ class Publishing:
         self.confirms: Confirms | None = None
         self.published: int = 0
         self.returned: int = 0
-        self._confirmed_at_end = 0
+        self._confirmed_at_end = self._with_confirms_at_end = 0
         self.reply_address: str | None = None  # of the session's consumer of direct answers
         self.last_run: Run | None = None  # the last one with a publish of this session
         self._must_wait = False  # a queue has asked for time since `publish_all` began
@@ -166,6 +166,12 @@ class Publishing:
         confirms = self.confirms
         return self._confirmed_at_end if confirms is None else confirms.published - confirms.unconfirmed
 
+    @property
+    def with_confirms(self) -> int:
+        """How many publishes came whose confirm the client waits for. Any thread may ask."""
+        confirms = self.confirms
+        return self._with_confirms_at_end if confirms is None else confirms.published
+
     def confirmed(self, numbers: Sequence[int], *, refused: bool = False) -> None:
         """Publishes are done; the client is told when the turn ends. Without confirms `numbers` mean nothing."""
         if self.confirms is not None:
@@ -174,7 +180,7 @@ class Publishing:
 
     def end(self) -> None:
         """Confirm the publishes that are done. A commit that ends later is not reported any more."""
-        self._confirmed_at_end = self.confirmed_count
+        self._confirmed_at_end, self._with_confirms_at_end = self.confirmed_count, self.with_confirms
         confirms, self.confirms = self.confirms, None
         self.last_run = None  # and nothing to hold up
         if confirms is not None:

@@ -126,6 +126,7 @@ class Session:
             acks_uncommitted=acks_uncommitted,
             consumers=tuple(each.figures() for each in list(self.consumers.values())),
             published=publishing.published,
+            with_confirms=publishing.with_confirms,
             confirmed=publishing.confirmed_count,
             returned=publishing.returned,
             delivered=deliveries.last_tag,
