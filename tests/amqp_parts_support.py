@@ -6,6 +6,7 @@ from multiqueue.amqp import Ack, Nack, Reject
 from multiqueue.amqp._server import access as access
 from multiqueue.amqp._server import config as config
 from multiqueue.amqp._server import connection as connection
+from multiqueue.amqp._server import patterns as patterns
 from multiqueue.amqp._server.access import UsersFile as UsersFile
 from multiqueue.amqp._server.config import LimitsSection as LimitsSection
 from multiqueue.amqp._server.config import load_config as load_config

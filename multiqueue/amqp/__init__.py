@@ -46,6 +46,7 @@ __all__ = [
     "ServerPast",
     "ServerSettings",
     "User",
+    "bounded_pattern",
     "check_hash",
     "guest",
     "hash_password",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import re
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
+from ..amqp import bounded_pattern
 from ._errors import Refused, bad_request
 from ._views import View
 
 _LARGEST_PAGE: Final = 500  # RabbitMQ's
 _PAGE: Final = 100
+_MATCHING: Final = 1.0  # seconds of a processor for the names of one request
 
 Object = TypeVar("Object")
 
@@ -109,9 +111,19 @@ def _matches(query: Mapping[str, str]) -> Callable[[str], object]:
     wanted = query.get("name", "")
     if query.get("use_regex") == "true":
         try:
-            return re.compile(wanted, re.IGNORECASE).search
-        except re.error as error:
-            raise bad_request(f"name {wanted!r} is no regular expression: {error}") from None
+            search = bounded_pattern(wanted, ignore_case=True)
+        except ValueError as error:
+            raise bad_request(f"name {wanted!r} {error}") from None
+        until = time.thread_time() + _MATCHING
+
+        def matches(name: str) -> object:
+            if time.thread_time() > until:
+                raise bad_request(
+                    f"name {wanted!r} takes more than {_MATCHING:g} s to match; write a simpler expression"
+                )
+            return search(name)
+
+        return matches
     lowered = wanted.lower()
     return lambda name: lowered in name.lower()
 

@@ -6,6 +6,8 @@ import base64
 import hashlib
 import json
 import socket
+import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -457,6 +459,34 @@ def test_what_is_taken_away_stays_away(tmp_path: Path) -> None:
         )
     with Broker(data=tmp_path / "store") as broker:
         assert Client(broker.listen_http(amqp=broker.listen(data=tmp_path)).url)("GET", "/api/whoami").status == 401
+
+
+@pytest.mark.parametrize("pattern", ["(.+)+!", "(?!x)(.+)+!", "[", "(a" * 90 + "+)" * 90])
+def test_an_expression_is_matched_or_refused_at_once(client: Client, broker: Broker, pattern: str) -> None:
+    """Wherever it comes in, none stops the broker; an import of one changes nothing. (monitor 5, 7)"""
+    broker.declare_queue("a" * 200)
+    asked = f"/api/queues?page=1&use_regex=true&name={quote(pattern)}"
+    began = time.process_time()
+    look = client("GET", asked)
+    assert look.status in (200, 400)
+    assert look.status == 200 or pattern in look.json["reason"]
+    with urllib.request.urlopen(
+        urllib.request.Request(
+            f"{client.url}/api/events?look={quote(asked, safe='')}", headers={"authorization": "Basic Z3Vlc3Q6Z3Vlc3Q="}
+        )
+    ) as stream:
+        assert stream.readline() == b"event: 0\n"
+    allowed = {"configure": ".*", "write": pattern, "read": ".*"}
+    one = client("PUT", "/api/permissions/%2F/guest", allowed)
+    many = client(
+        "POST",
+        "/api/definitions",
+        {"vhosts": [{"name": "new"}], "permissions": [{"user": "guest", "vhost": "new", **allowed}]},
+    )
+    assert (one.status, many.status) == ((204, 204) if look.status == 200 else (400, 400))
+    assert ("new" in [each["name"] for each in client.get("/api/vhosts")]) == (many.status == 204)
+    assert client("PUT", f"/api/queues/%2F/{'a' * 250}", {}).status == 201
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize("way", ["users", "definitions"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from monitor_parts_support import Refused, columns, listing, page_of_many
+from monitor_parts_support import Refused, _listing, columns, listing, page_of_many
 
 QUEUES: list[dict[str, Any]] = [
     {"vhost": "/", "name": "b", "messages": 2, "message_stats": {"publish": 5, "ack": 1}},
@@ -52,6 +52,14 @@ def test_a_page_says_of_how_many_it_is() -> None:
         "page_size": 2,
         "total_count": 3,
     }
+
+
+def test_names_are_matched_for_so_long_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An expression that is slow over many names ends in a sentence. (monitor 7)"""
+    monkeypatch.setattr(_listing, "_MATCHING", -1.0)
+    with pytest.raises(Refused, match="write a simpler expression") as refused:
+        listing(QUEUES, {"name": "a", "use_regex": "true", "page": "1"})
+    assert refused.value.status == 400
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ import hmac
 import ipaddress
 import json
 import os
-import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from typing import Any, Final, Literal, TypeVar
 from ..._carried import short_string
 from .._session.effects import Operation
 from .._wire.errors import ChannelFault, ConnectionFault, FixedUser, ServerError
+from .patterns import Search, bounded_pattern
 
 _N, _R, _P = 2**14, 8, 1  # 16 MiB and some 50 ms
 RABBITMQ_HASH: Final = "rabbit_password_hashing_sha256"  # of its definitions: salted SHA-256, with a salt of 4 bytes
@@ -112,6 +112,9 @@ class Permissions:
     """Regular expressions for the names that a user may configure, write to and read from in a virtual host.
 
     As in RabbitMQ an expression matches anywhere in a name, and an empty one matches nothing.
+
+    Raises:
+        ValueError: one is no expression, or could take any time (`bounded_pattern`).
     """
 
     configure: str = ".*"
@@ -121,17 +124,17 @@ class Permissions:
     def __post_init__(self) -> None:
         for name in ("configure", "write", "read"):
             try:
-                re.compile(getattr(self, name))
-            except re.error as error:
-                raise ValueError(f"{name} = {getattr(self, name)!r} is no regular expression: {error}") from None
+                bounded_pattern(getattr(self, name))
+            except ValueError as error:
+                raise ValueError(f"{name} = {getattr(self, name)!r} {error}") from None
 
     @cached_property
-    def _compiled(self) -> dict[str, re.Pattern[str]]:
-        return {name: re.compile(getattr(self, name) or "^$") for name in ("configure", "write", "read")}
+    def _compiled(self) -> dict[str, Search]:
+        return {name: bounded_pattern(getattr(self, name) or "^$") for name in ("configure", "write", "read")}
 
     def allow(self, operation: Operation, name: str) -> bool:
         """True when the operation is permitted on a queue or exchange of this name."""
-        return self._compiled[operation].search(name) is not None
+        return bool(self._compiled[operation](name))
 
 
 @dataclass(frozen=True)
