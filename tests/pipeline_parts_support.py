@@ -104,7 +104,6 @@ from multiqueue.pipeline._sections import SparkSection as SparkSection
 from multiqueue.pipeline._sections import StateSection as StateSection
 from multiqueue.pipeline._sections import StepSection as StepSection
 from multiqueue.pipeline._sections import StorageSection as StorageSection
-from multiqueue.pipeline._session import _first_line as _first_line
 from multiqueue.pipeline._session import _servers as _servers
 from multiqueue.pipeline._session import check_reachable as check_reachable
 from multiqueue.pipeline._settlement import Settlement as Settlement

@@ -24,6 +24,7 @@ from multiqueue.spark._alarms import Alarm as Alarm
 from multiqueue.spark._alarms import Alarms as Alarms
 from multiqueue.spark._backend import Marks as Marks
 from multiqueue.spark._backend import is_connect as is_connect
+from multiqueue.spark._causes import is_cancellation as is_cancellation
 from multiqueue.spark._classic import ClassicBackend as ClassicBackend
 from multiqueue.spark._connect import ConnectBackend as ConnectBackend
 from multiqueue.spark._environment import warn_of_another_python as warn_of_another_python

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import Enum
 from traceback import walk_tb
@@ -63,20 +62,8 @@ class Backoff:
 
 
 def describe(error: BaseException, limit: int = 2000) -> str:
-    """The error in a few lines: its type and message, the Java stack left out, at most `limit` characters.
+    """The error in a few lines: its cause in the first one, the Java stack left out, at most `limit` characters."""
+    from ..spark import cause_of  # here: everything else in this module works without pyspark
 
-    What a Python worker raised comes first: Spark's own first line says only that it did. Py4J's own first line says
-    only that there was a call, and is left out.
-    """
-    text = str(error).split("\n\tat ", 1)[0].split("\nJVM stacktrace", 1)[0].strip()
-    text = re.sub(r"\AAn error occurred while calling .*\n: ", "", text)
-    if "Traceback (most recent call last):" in text:
-        text = f"{_raised(text)}\n{text}"
-    text = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def _raised(text: str) -> str:
-    """The line below the frames of the last traceback in the text."""
-    lines = text.rpartition("Traceback (most recent call last):")[2].strip("\n").splitlines()
-    return next((line.strip() for line in lines if line.strip() and not line.startswith(" ")), "an exception")
+    told = cause_of(error, whole=True)
+    return told if len(told) <= limit else told[: limit - 1] + "…"

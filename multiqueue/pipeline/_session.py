@@ -58,7 +58,9 @@ def spark_session(section: SparkSection, pools: Sequence[str], log: Path) -> Ite
             with _sheltered(log):
                 spark = builder.getOrCreate()
         except Exception as error:
-            reason = _java_exception(log, said) or _first_line(error)
+            from ..spark import cause_of
+
+            reason = _java_exception(log, said) or cause_of(error)
             raise Unprepared(f"Spark did not start: {reason}; its log is {str(log)!r}") from error
         finally:
             signal.signal(signal.SIGINT, handler)
@@ -178,10 +180,3 @@ def _java_exception(log: Path, start: int) -> str | None:
         stream.seek(start)
         found = re.search(r"^Exception in thread .*?[\w.$]+(?:Exception|Error): (.*)$", stream.read(), re.MULTILINE)
     return found[1] if found else None
-
-
-def _first_line(error: BaseException) -> str:
-    """The text of an error; one of Py4J's has the JVM's own words, after their class, in its second line."""
-    text = str(error).strip()
-    found = re.search(r"^: [\w.$]+: (.*)$", text, re.MULTILINE)
-    return found[1] if found else (text.splitlines() or [type(error).__name__])[0]

@@ -14,6 +14,7 @@ except ImportError as _error:
     raise ImportError(f"multiqueue.spark needs pyspark ({_error}): pip install 'blocking-multiqueue[spark]'") from None
 
 from .._logs import one_line_each as _one_line_each
+from ._causes import cause_of as cause_of
 from ._dispatcher import SparkDispatcher as SparkDispatcher
 from ._environment import Finding as Finding
 from ._environment import check_environment as check_environment
@@ -97,6 +98,7 @@ __all__ = [
     "TaskEventsStatistics",
     "TaskProgress",
     "TaskSender",
+    "cause_of",
     "check_environment",
     "fan_in",
     "give_back",

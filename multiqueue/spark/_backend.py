@@ -6,9 +6,9 @@ the room does not know which it has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ._progress import Progress
 
@@ -81,47 +81,3 @@ class Backend(Protocol):
 def is_connect(spark: SparkSession) -> bool:
     """Whether the session is one of Spark Connect, told without importing what may not be installed."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
-
-
-# A mistake in the function or in its data: another attempt would end the same way, and it has nothing to do with the
-# session. By name, for classic and Connect each have classes of their own.
-MISTAKES = frozenset({"AnalysisException", "ParseException", "PythonException"})
-
-
-def is_sparks_own(error: BaseException) -> bool:
-    """Whether PySpark has raised this, and not for a mistake of the function's."""
-    if any(cls.__name__ in MISTAKES for cls in type(error).__mro__):
-        return False
-    return _is_of_spark(type(error).__module__) or _is_of_spark(_raised_in(error))
-
-
-def _is_of_spark(module: str) -> bool:
-    return module.partition(".")[0] in ("pyspark", "py4j", "grpc")
-
-
-def _raised_in(error: BaseException) -> str:
-    """The module of the code that raised it."""
-    traceback = error.__traceback__
-    if traceback is None:
-        return ""
-    while traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    return str(traceback.tb_frame.f_globals.get("__name__", ""))
-
-
-def with_causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it was raised from or during, outermost first."""
-    seen: set[int] = set()
-    current: BaseException | None = error
-    while current is not None and id(current) not in seen:
-        seen.add(id(current))
-        yield current
-        current = current.__cause__ or current.__context__
-
-
-def java_messages(error: Any) -> Iterator[str]:
-    """The messages of a Py4J error's Java exception and its causes, outermost first."""
-    java = error.java_exception
-    while java is not None:
-        yield java.getMessage() or ""
-        java = java.getCause()

@@ -20,15 +20,14 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from ._after_stop import AfterStop, Item, end_read_of_result, waits_in_vain
-from ._backend import TAG_PREFIX, Marks, is_sparks_own, java_messages
+from ._backend import TAG_PREFIX, Marks
+from ._causes import causes, is_cancellation, is_sparks_own
 from ._errors import STOPPED_BEFORE, SparkEnvironmentError, SparkSessionStopped
 from ._jvm_threads import JvmThreads
 from ._progress import NOTHING, Progress, total
 
 T = TypeVar("T")
 
-# Spark's own words; the first is an error class and so does not change lightly.
-CANCELLED = "[SPARK_JOB_CANCELLED]"
 # What PySpark raises besides, in the middle of a stop or after it: a lost JVM, a context that is None.
 SYMPTOMS = (Py4JError, OSError, AttributeError, AssertionError)
 TAGS_PROPERTY = "spark.job.tags"  # a thread's job tags, separated by commas
@@ -179,15 +178,13 @@ class ClassicBackend:
             pass  # the JVM is gone, and with it what the item waits for
 
     def is_cancellation(self, error: BaseException) -> bool:
-        if isinstance(error, Py4JJavaError):
-            return any(CANCELLED in message for message in java_messages(error))
-        return CANCELLED in str(error) and type(error).__module__.startswith("pyspark.")
+        return is_cancellation(error)
 
     def is_stop(self, error: BaseException) -> bool:
         # Its words are as many as places in Spark that find something gone: a null, a bug to be reported, a session
         # that should be created first. That the session is stopped says more, and is so before anything is gone.
         if isinstance(error, Py4JJavaError) and any(
-            words in message for message in java_messages(error) for words in STOPPED
+            words in cause.message for cause in causes(error) for words in STOPPED
         ):
             return True
         return (isinstance(error, SYMPTOMS) or is_sparks_own(error)) and self._is_stopped()

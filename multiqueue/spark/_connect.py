@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from pyspark import inheritable_thread_target
 from pyspark.errors import PySparkException
 
-from ._backend import TAG_PREFIX, Marks, is_sparks_own
+from ._backend import TAG_PREFIX, Marks
+from ._causes import is_cancellation, is_sparks_own
 from ._errors import STOPPED_BEFORE, SparkEnvironmentError, SparkSessionStopped
 from ._progress import Progress, total
 
@@ -21,7 +22,6 @@ T = TypeVar("T")
 
 LOGGER = logging.getLogger("multiqueue.spark")
 
-CANCELLED = "OPERATION_CANCELED"
 # The last two: a server was started anew where the session's was.
 STOPPED = (
     "INVALID_HANDLE.SESSION_CLOSED",
@@ -122,7 +122,7 @@ class ConnectBackend:
                 client.close()
 
     def is_cancellation(self, error: BaseException) -> bool:
-        return CANCELLED in _condition(error)
+        return is_cancellation(error)
 
     def is_stop(self, error: BaseException) -> bool:
         if any(words in _condition(error) for words in STOPPED):

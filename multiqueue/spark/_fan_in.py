@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
 from ..core import LinkedBlockingMultiQueue, MultiQueueStatistics, SubQueue
 from ..errors import ShutDown
 from ._backend import is_connect
+from ._causes import cause_of
 from ._dispatcher import SparkDispatcher
 from ._errors import FanInError
 from ._future import SparkFuture
@@ -208,8 +209,7 @@ class _Failure:
         self._error = error
 
     def named(self, name: Any) -> FanInError:
-        said = str(self._error).split("\n", 1)[0]
-        error = FanInError(name, f"source {name!r} of the fan-in failed: {type(self._error).__name__}: {said}")
+        error = FanInError(name, f"source {name!r} of the fan-in failed: {cause_of(self._error)}")
         error.__cause__ = self._error
         return error
 

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..core import Job
 from ._alarms import Alarms
-from ._backend import TAG_PREFIX, Backend, Marks, label, with_causes
+from ._backend import TAG_PREFIX, Backend, Marks, label
+from ._causes import with_causes
 from ._errors import SparkDeadlineMissed, SparkJobCancelled, SparkJobTimeout, SparkSessionStopped
 from ._future import Ask, SparkFuture
 from ._options import JobOptions

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ._backend import is_connect
+from ._causes import own_error
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -129,19 +130,15 @@ def _with_own_errors(elements: Iterator[E]) -> Iterator[E]:
     Closing it stops at once.
     """
     from py4j.protocol import Py4JJavaError
-    from pyspark.errors.exceptions.captured import UnknownException, convert_exception
 
     try:
         for element in elements:  # noqa: UP028 - `yield from` would close `elements` before this can hurry it
             yield element
     except Py4JJavaError as error:
-        cause = error.java_exception.getCause()
-        while cause is not None:
-            own = convert_exception(cause)
-            if not isinstance(own, UnknownException):
-                raise own from None
-            cause = cause.getCause()
-        raise
+        own = own_error(error)
+        if own is error:
+            raise
+        raise own from None
     finally:
         _hurry(elements)
 

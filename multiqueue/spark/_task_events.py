@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ..core import LinkedBlockingMultiQueue
 from ..errors import ShutDown
+from ._causes import cause_of
 from ._dispatcher import SparkDispatcher
 from ._errors import TaskEventsError
 from ._future import SparkFuture
@@ -310,20 +311,13 @@ class _Stream:
         try:
             partitions = future.result()
         except Exception as error:
-            raise TaskEventsError(f"the job failed: {type(error).__name__}: {_said(error)}") from error
+            raise TaskEventsError(f"the job failed: {cause_of(error)}") from error
         missing = sorted(partition for partition in partitions if self._ledger.given(partition) is None)
         if missing:
             raise TaskEventsError(
                 f"the job succeeded, but the end of {len(missing)} of {len(partitions)} partitions never came, first "
                 f"of partition {missing[0]}: the broker dropped messages of the queue; run it again"
             )
-
-
-def _said(error: Exception) -> str:
-    """The line of an error that says what happened: with a Python worker's traceback in it, the last of that."""
-    text = str(error).strip().partition("\tat ")[0]
-    lines = [line for line in text.splitlines() if line and not line[0].isspace()]
-    return (lines[-1] if "Traceback (most recent call last)" in text else lines[0]) if lines else "no message"
 
 
 class _Line:

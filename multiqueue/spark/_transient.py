@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
-from ._backend import MISTAKES, java_messages, with_causes
+from ._causes import MISTAKES, causes, with_causes
 
 # Spark has run the task again by itself before it says these; what lies between is the time that a backoff gives.
 WORDS = (
@@ -34,13 +31,6 @@ def is_transient(error: BaseException) -> bool:
 
 
 def _says_so(error: BaseException) -> bool:
-    return any(word in message for message in _messages(error) for word in WORDS)
-
-
-def _messages(error: Any) -> Iterator[str]:
-    if type(error).__module__.startswith(("pyspark.", "py4j.")):
-        yield str(error).split("\n\tat ", 1)[0].split("JVM stacktrace", 1)[0]
-        if hasattr(error, "java_exception"):
-            yield from java_messages(error)
-    elif type(error).__module__.startswith("grpc"):
-        yield str(error)
+    if not type(error).__module__.startswith(("pyspark.", "py4j.", "grpc")):
+        return False
+    return any(word in cause.message for cause in causes(error) for word in WORDS)

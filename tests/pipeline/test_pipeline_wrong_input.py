@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from pipeline_parts_support import _first_line, output_of, work_of
+from pipeline_parts_support import output_of, work_of
 from pipeline_support import Pipeline, make_tree
 
 from multiqueue.demo.cli import demo
@@ -143,15 +143,6 @@ def test_a_function_of_other_arguments(
     else:
         with pytest.raises(ConfigError, match=r"job\.python: .*:job is called as \(spark, frame, item\), which "):
             work_of(config, config.lanes(), output_of(config))
-
-
-def test_what_the_jvm_said() -> None:
-    """Of an error of the JVM's the sentence is told, not that there was a call; of any other its first line."""
-    called = "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext."
-    raised = f"{called}\n: org.apache.spark.SparkException: Asked to run locally with 0 threads\n\tat org.apache\n"
-    assert _first_line(Exception(raised)) == "Asked to run locally with 0 threads"
-    assert _first_line(Exception("one\ntwo")) == "one"
-    assert _first_line(KeyError()) == "KeyError"
 
 
 @pytest.mark.parametrize("command", ["plan", "run", "status", "retry"])

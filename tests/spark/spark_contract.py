@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from pyspark import TaskContext
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
@@ -165,6 +166,20 @@ def a_cancel_from_elsewhere_has_a_type_of_its_own(spark: SparkSession) -> None:
                 spark.sparkContext.cancelJobsWithTag("multiqueue-lane:eu")
             wait([future], 0.1)
         assert isinstance(future.exception(), SparkJobCancelled)
+
+
+@check
+def a_cancel_of_all_jobs_is_one_from_elsewhere(spark: SparkSession) -> None:
+    """PySpark's own Ctrl-C handler cancels all jobs: where this process has the JVM, on Spark Connect too."""
+    context = getattr(getattr(pyspark, "SparkContext", None), "_active_spark_context", None)
+    if context is None:  # the server is another process
+        return
+    with docked(spark, 1) as dock:
+        future = dock.submit(endless)
+        while not future.done():
+            context.cancelAllJobs()
+            wait([future], 0.1)
+        assert isinstance(future.exception(), SparkJobCancelled), future.exception()
 
 
 @check

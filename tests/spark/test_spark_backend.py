@@ -21,9 +21,17 @@ def session(java_context: Any) -> Any:
 def java_error(message: str) -> Py4JJavaError:
     """What py4j makes of a Java exception, without a JVM."""
     java = SimpleNamespace(getMessage=lambda: message, getCause=lambda: None, _target_id="o1", _gateway_client=None)
-    error = Py4JJavaError.__new__(Py4JJavaError)
+    error = PrintedPy4JError.__new__(PrintedPy4JError)
     error.java_exception = java
     return error
+
+
+class PrintedPy4JError(Py4JJavaError):
+    """Py4J asks the JVM for the text."""
+
+    def __str__(self) -> str:
+        message = self.java_exception.getMessage()
+        return f"An error occurred while calling o1.collect.\n: java.lang.NullPointerException: {message}\n\tat java"
 
 
 def raised_by(module: str, error: Exception) -> Exception:
