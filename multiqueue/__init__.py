@@ -32,10 +32,9 @@ from __future__ import annotations
 from queue import LifoQueue as LifoQueue
 from queue import PriorityQueue as PriorityQueue
 from queue import SimpleQueue as SimpleQueue
+from typing import TYPE_CHECKING, Any
 
-from .core import Lane as Lane
 from .core import LinkedBlockingMultiQueue as LinkedBlockingMultiQueue
-from .core import MultiQueueExecutor as MultiQueueExecutor
 from .core import Offerable as Offerable
 from .core import Pollable as Pollable
 from .core import Queue as Queue
@@ -49,6 +48,10 @@ from .errors import InvalidSelection as InvalidSelection
 from .errors import MultiQueueError as MultiQueueError
 from .errors import ShutDown as ShutDown
 from .errors import SubQueueExists as SubQueueExists
+
+if TYPE_CHECKING:
+    from .core import Lane as Lane
+    from .core import MultiQueueExecutor as MultiQueueExecutor
 
 __all__ = [
     "Detached",
@@ -73,3 +76,12 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("Lane", "MultiQueueExecutor"):  # which the core loads when a program first asks for them
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import core
+
+    globals()[name] = value = getattr(core, name)
+    return value

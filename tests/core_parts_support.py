@@ -7,12 +7,14 @@ from multiqueue.core._draining import drain_to as drain_to
 from multiqueue.core._executor_job import Job as Job
 from multiqueue.core._executor_workers import Workers as Workers
 from multiqueue.core._fifo import Fifo as Fifo
+from multiqueue.core._fork import Alive as Alive
 from multiqueue.core._lane_map import _results as _results
 from multiqueue.core._parking import AsyncWaiter as AsyncWaiter
 from multiqueue.core._parking import Waiters as Waiters
 from multiqueue.core._parking import wake_one as wake_one
 from multiqueue.core._priority_groups import ActiveGroups as ActiveGroups
 from multiqueue.core._priority_groups import PriorityGroup as PriorityGroup
+from multiqueue.core._put_side import WITH_GIL as WITH_GIL
 from multiqueue.core._put_side import PutSide as PutSide
 from multiqueue.core._sync import Guard as Guard
 from multiqueue.core._sync import holding as holding

@@ -7,25 +7,29 @@ Does         no I/O, and has no threads of its own, the executor aside.
 
 from __future__ import annotations
 
-from ._executor import MultiQueueExecutor as MultiQueueExecutor
-from ._executor_job import Job as Job
-from ._executor_job import JobWatcher as JobWatcher
-from ._executor_job import LaneFuture as LaneFuture
-from ._lane import UNSET as UNSET
-from ._lane import Lane as Lane
-from ._lane import LaneSettings as LaneSettings
-from ._lane import Unset as Unset
-from ._lane_waiting import Ticket as Ticket
+from typing import TYPE_CHECKING, Any
+
 from ._multi_queue import LinkedBlockingMultiQueue as LinkedBlockingMultiQueue
 from ._notebook import notebook_table as notebook_table
 from ._protocols import Offerable as Offerable
 from ._protocols import Pollable as Pollable
 from ._queue import Queue as Queue
 from ._selection import SubQueueSelection as SubQueueSelection
-from ._statistics import MultiQueueStatistics as MultiQueueStatistics
-from ._statistics import SubQueueStatistics as SubQueueStatistics
 from ._sub_queue import SubQueue as SubQueue
 from ._sub_queue import Taken as Taken
+
+if TYPE_CHECKING:
+    from ._executor import MultiQueueExecutor as MultiQueueExecutor
+    from ._executor_job import Job as Job
+    from ._executor_job import JobWatcher as JobWatcher
+    from ._executor_job import LaneFuture as LaneFuture
+    from ._lane import UNSET as UNSET
+    from ._lane import Lane as Lane
+    from ._lane import LaneSettings as LaneSettings
+    from ._lane import Unset as Unset
+    from ._lane_waiting import Ticket as Ticket
+    from ._statistics import MultiQueueStatistics as MultiQueueStatistics
+    from ._statistics import SubQueueStatistics as SubQueueStatistics
 
 __all__ = [
     "UNSET",
@@ -48,3 +52,28 @@ __all__ = [
     "Unset",
     "notebook_table",
 ]
+
+# What brings concurrent.futures, logging, dataclasses and inspect along, three times as much as all the rest, is
+# loaded when a program first asks for it: docs/decisions/0111-what-import-loads.md.
+_LATER = {
+    "MultiQueueExecutor": "_executor",
+    "Job": "_executor_job",
+    "JobWatcher": "_executor_job",
+    "LaneFuture": "_executor_job",
+    "UNSET": "_lane",
+    "Lane": "_lane",
+    "LaneSettings": "_lane",
+    "Unset": "_lane",
+    "Ticket": "_lane_waiting",
+    "MultiQueueStatistics": "_statistics",
+    "SubQueueStatistics": "_statistics",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    globals()[name] = value = getattr(import_module(f".{_LATER[name]}", __name__), name)
+    return value

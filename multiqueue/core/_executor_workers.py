@@ -35,15 +35,20 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures.thread import BrokenThreadPool
-from typing import Any, cast
+from typing import Any
 
 from ..errors import Full, ShutDown
 from . import _sync
 from ._executor_job import Job, JobWatcher
+from ._fork import Alive
 from ._lane_waiting import Ticket, WaitingLine
 from ._multi_queue import LinkedBlockingMultiQueue
 from ._sub_queue import SubQueue
+
+try:
+    from concurrent.futures.thread import BrokenThreadPool
+except RuntimeError:  # it has a hook of its own for the exit of the interpreter, which has come already
+    from concurrent.futures import BrokenExecutor as BrokenThreadPool  # type: ignore[assignment]
 
 LOGGER = logging.getLogger("concurrent.futures")  # where programs look for what befalls a thread pool's workers
 
@@ -81,7 +86,7 @@ class Workers:
         self._shutdown = False
         self.on_retired: Callable[[SubQueue[Ticket]], object] | None = None
         self.watcher: JobWatcher | None = None  # read once for each job, without a lock
-        _sync.holding(_workers_lock, _all_workers.add, self)
+        _all_workers.add(self)
 
     # What an executor and its lanes ask for
 
@@ -465,8 +470,7 @@ def _my_name() -> str:
     return threading.current_thread().name
 
 
-_all_workers: weakref.WeakSet[Workers] = weakref.WeakSet()  # guarded by _workers_lock
-_workers_lock: _sync.ReentrantLock = cast(_sync.ReentrantLock, _sync.RLock())
+_all_workers: Alive[Workers] = Alive()
 _exiting = False  # set once, before all are counted: those made later admit nothing
 
 
@@ -474,7 +478,7 @@ def _finish_at_exit() -> None:
     """Run what is queued and join all workers, before the interpreter waits for threads that would not end."""
     global _exiting
     _exiting = True
-    every = _sync.holding(_workers_lock, list, _all_workers)
+    every = list(_all_workers)
     for workers in every:
         workers.shutdown()
     for workers in every:
@@ -482,14 +486,15 @@ def _finish_at_exit() -> None:
 
 
 def _forget_threads_in_child() -> None:
-    global _workers_lock
-    _workers_lock = cast(_sync.ReentrantLock, _sync.RLock())
-    for workers in list(_all_workers):
+    for workers in _all_workers:
         workers.after_fork_in_child()
 
 
 # Private, and the only hook that runs before the interpreter joins non-daemon threads; `concurrent.futures` uses
 # it too. docs/decisions/0201-exit-hook.md has the alternatives.
-threading._register_atexit(_finish_at_exit)  # type: ignore[attr-defined]
+try:
+    threading._register_atexit(_finish_at_exit)  # type: ignore[attr-defined]
+except RuntimeError:  # the interpreter is past that point already, and this thread outlives it
+    _exiting = True
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads_in_child)

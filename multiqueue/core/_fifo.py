@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any, NoReturn, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast, overload
 
 from ..errors import Empty, ShutDown
 from . import _sync
@@ -22,8 +22,10 @@ from ._draining import DrainTarget, drain_to, get_many
 from ._parking import Waiters, leave, wake_all
 from ._priority_groups import PriorityGroup, Tail
 from ._put_side import Head, PutSide
-from ._statistics import SubQueueStatistics
 from ._sync import ReentrantLock, cannot_copy, holding
+
+if TYPE_CHECKING:
+    from ._statistics import SubQueueStatistics
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -381,27 +383,28 @@ class Fifo(PutSide[T]):
 
     def statistics(self) -> SubQueueStatistics:
         """Its figures, as one consistent snapshot."""
-        statistics: SubQueueStatistics = self._with_both_locks(self._statistics_locked)
-        return statistics
+        from ._statistics import SubQueueStatistics
 
-    def _statistics_locked(self) -> SubQueueStatistics:
+        return SubQueueStatistics(**self._with_both_locks(self._figures_locked))
+
+    def _figures_locked(self) -> dict[str, object]:
         taken = self._finished + self._in_flight
         size = len(self._items)
-        return SubQueueStatistics(
-            key=getattr(self, "key", None),
-            size=size,
-            capacity=self._capacity,
-            put=taken + self._discarded + size,
-            taken=taken,
-            completed=self._finished,
-            in_flight=self._in_flight,
-            discarded=self._discarded,
-            waiting_putters=len(self._putters),
-            waiting_takers=len(self._own_takers),
-            is_enabled=not self._reasons,
-            is_attached=self._attached,
-            is_shutdown=self._closed is not None,
-        )
+        return {
+            "key": getattr(self, "key", None),
+            "size": size,
+            "capacity": self._capacity,
+            "put": taken + self._discarded + size,
+            "taken": taken,
+            "completed": self._finished,
+            "in_flight": self._in_flight,
+            "discarded": self._discarded,
+            "waiting_putters": len(self._putters),
+            "waiting_takers": len(self._own_takers),
+            "is_enabled": not self._reasons,
+            "is_attached": self._attached,
+            "is_shutdown": self._closed is not None,
+        }
 
     def check_invariants(self) -> None:
         """Assert what must be true whenever no operation is under way. For tests; takes both locks."""

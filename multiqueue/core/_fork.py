@@ -9,15 +9,47 @@ the lock it began with, which it holds in a local variable.
 from __future__ import annotations
 
 import os
-from typing import Protocol
-from weakref import WeakSet
+import weakref
+from collections.abc import Iterator
+from typing import Any, Generic, Protocol, TypeVar
+
+T = TypeVar("T")
 
 
 class Renewable(Protocol):
     def _renew_after_fork(self) -> None: ...
 
 
-_renewable: WeakSet[Renewable] = WeakSet()
+class _ByIdentity(weakref.ref[T]):
+    """A reference that equals itself alone: the user's `__hash__` and `__eq__` are not asked."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+
+class Alive(Generic[T]):
+    """The objects that were added and are alive. Any thread.
+
+    No code in Python runs when one of them goes, as it does for a `WeakSet`: an exception that a signal handler raises
+    in such code, for a Ctrl-C too, is printed and lost.
+    """
+
+    def __init__(self) -> None:
+        self._references: set[_ByIdentity[T]] = set()
+
+    def add(self, each: T) -> None:
+        """Have `each` among them for as long as it lives."""
+        self._references.add(_ByIdentity(each, self._references.discard))
+
+    def __iter__(self) -> Iterator[T]:
+        for reference in list(self._references):
+            each = reference()
+            if each is not None:
+                yield each
+
+
+_renewable: Alive[Any] = Alive()
 
 
 def renew_after_fork(queue: Renewable) -> None:
@@ -26,7 +58,7 @@ def renew_after_fork(queue: Renewable) -> None:
 
 
 def _renew_all() -> None:
-    for queue in list(_renewable):
+    for queue in _renewable:
         queue._renew_after_fork()
 
 

@@ -17,7 +17,7 @@ Source      M. Barrios, LinkedBlockingMultiQueue: sub-queues, priorities, enabli
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from typing import Any, NoReturn, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast, overload
 
 from ..errors import Empty, ShutDown, SubQueueExists
 from . import _sync
@@ -27,10 +27,12 @@ from ._notebook import notebook_table
 from ._parking import wake_all
 from ._priority_groups import Tail
 from ._selection import SubQueueSelection
-from ._statistics import MultiQueueStatistics
 from ._sub_queue import SubQueue, Taken, check_count, check_optional, check_priority
 from ._sync import ReentrantLock, cannot_copy, holding
 from ._take_side import TakeSide
+
+if TYPE_CHECKING:
+    from ._statistics import MultiQueueStatistics
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -391,6 +393,8 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
 
     def statistics(self) -> MultiQueueStatistics:
         """The figures of all sub-queues. Consistent for each sub-queue, not across them."""
+        from ._statistics import MultiQueueStatistics
+
         return MultiQueueStatistics(
             size=self.qsize(),
             waiting_takers=len(self._takers),

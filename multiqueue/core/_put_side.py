@@ -27,7 +27,6 @@ Source      Doug Lea, LinkedBlockingQueue. Waking on the change from full to not
 from __future__ import annotations
 
 import sys
-import sysconfig
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
@@ -52,7 +51,7 @@ R = TypeVar("R")
 P = ParamSpec("P")
 
 UNBOUNDED = sys.maxsize
-WITH_GIL = not sysconfig.get_config_var("Py_GIL_DISABLED")
+WITH_GIL = "free-threading" not in sys.version  # as sysconfig says, which costs three milliseconds to load
 
 
 class Head(Protocol[T]):

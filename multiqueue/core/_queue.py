@@ -16,20 +16,23 @@ Membership  A class that overrides hooks gets `HookedQueue` for its base in the 
 from __future__ import annotations
 
 from collections import deque
-from queue import Queue as StandardQueue
 from threading import Condition, Lock
-from typing import Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from ..errors import Empty, Full, ShutDown
 from ._fifo import Fifo
 from ._fork import renew_after_fork
 from ._parking import seconds_left
 from ._queue_attributes import Contents, Mutex, QueueCondition, set_unfinished
+from ._standard_queue import HOOKS, standard_queue
 from ._take_side import TakeSide
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from queue import Queue as StandardQueue
+else:
+    StandardQueue = standard_queue()
 
-HOOKS = ("_init", "_put", "_get", "_qsize")
+T = TypeVar("T")
 
 
 class Queue(Fifo[T], StandardQueue[T]):

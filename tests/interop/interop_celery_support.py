@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from multiqueue import LinkedBlockingMultiQueue, Queue
 from multiqueue.testing import PATIENCE
 
 celery: Any = import_module("celery")
@@ -100,6 +102,20 @@ def last_breath(task: Any, log: str) -> str:
     return "never"
 
 
+def hand_over(count: int) -> list[object]:
+    """Hand numbers from thread to thread, which are greenlets in a worker that is patched for them."""
+    lanes: LinkedBlockingMultiQueue[int] = LinkedBlockingMultiQueue()
+    lane = lanes.add_subqueue("lane", capacity=1)
+    queue: Queue[int] = Queue(1)
+    threads = [
+        threading.Thread(target=lambda: [lane.put(number) for number in range(count)]),
+        threading.Thread(target=lambda: [queue.put(lanes.get()) for _ in range(count)]),
+    ]
+    for thread in threads:
+        thread.start()
+    return [type(threading.Lock()).__module__, *(queue.get() for _ in range(count))]
+
+
 TASKS: list[tuple[bool, Callable[..., Any]]] = [
     (False, price),
     (False, total),
@@ -109,6 +125,7 @@ TASKS: list[tuple[bool, Callable[..., Any]]] = [
     (True, is_late),
     (False, note),
     (True, last_breath),
+    (False, hand_over),
 ]
 
 

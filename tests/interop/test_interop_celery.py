@@ -128,3 +128,17 @@ def test_the_task_of_a_killed_worker_runs_again(peer: Peer, tmp_path: Path) -> N
         assert [each.get(timeout=PATIENCE) for each in waiting] == ["1", "9", "5"]
     assert log.read_text().split() == ["begun", "9", "5", "1"]
     close_app(app)
+
+
+@pytest.mark.parametrize("pool", ["gevent", "eventlet"])
+def test_a_worker_of_greenlets_runs_tasks_that_use_our_queues(peer: Peer, pool: str) -> None:
+    """A worker that gevent or eventlet patches imports multiqueue, whose waits hold up greenlets, not the worker."""
+    pytest.importorskip(pool)
+    app = make_app(peer.url, "rpc://", f"greenlets-{pool}")
+    with worker(app, f"{pool}@here", "--pool", pool, "--concurrency", "20"):
+        results = [app.tasks["hand_over"].delay(20) for _ in range(10)]
+        for result in results:
+            lock, *numbers = result.get(timeout=PATIENCE)
+            assert lock.startswith(pool)
+            assert numbers == list(range(20))
+    close_app(app)

@@ -1,0 +1,188 @@
+"""What `import multiqueue` loads and asks of the program: before and after others have put theirs in its place."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+
+import pytest
+from core_parts_support import WITH_GIL, Alive
+
+import multiqueue
+from multiqueue import LinkedBlockingMultiQueue, MultiQueueExecutor, Queue
+
+# Each of these costs more than the core does, or brings what does.
+DEAR = {"asyncio", "ast", "concurrent.futures", "dataclasses", "dis", "html", "inspect", "logging", "socket",
+        "sysconfig", "traceback"}  # fmt: skip
+
+
+def said(program: str) -> list[str]:
+    """What a program says, line by line, in an interpreter of its own, which must end well and without a warning."""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr == ""
+    return ended.stdout.splitlines()
+
+
+def test_the_drop_in_loads_little_more_than_queue_does() -> None:
+    """`import multiqueue as queue` loads 22 small modules of ours, and typing; none that costs more."""
+    loaded = said(
+        "import sys, queue, typing; before = set(sys.modules); import multiqueue as queue; queue.Queue().put(1); "
+        "print(*sorted(set(sys.modules) - before), sep=chr(10))"
+    )
+    ours = [name for name in loaded if name.partition(".")[0] == "multiqueue"]
+    assert len(ours) <= 22, ours
+    assert not DEAR & set(loaded)
+    assert set(loaded) - set(ours) <= {"__future__", "atexit", "bisect", "_bisect", "math", "weakref"}
+
+
+def test_what_is_loaded_later_is_there_when_asked_for() -> None:
+    """The executor and its lanes are loaded at the first question; every name that the doors promise is there."""
+    assert said(
+        "import sys, multiqueue, multiqueue.core; print('logging' in sys.modules); "
+        "print(all(getattr(multiqueue, name) is getattr(multiqueue, name) for name in multiqueue.__all__)); "
+        "print(all(hasattr(multiqueue.core, name) for name in multiqueue.core.__all__), 'logging' in sys.modules)"
+    ) == ["False", "True", "True True"]
+    assert multiqueue.Lane is multiqueue.core.Lane
+
+
+@pytest.mark.parametrize("room", [multiqueue, multiqueue.core])
+def test_a_name_that_is_not_there_is_refused(room: object) -> None:
+    """Asking a door for what it has not raises `AttributeError` with its name, as of every module."""
+    with pytest.raises(AttributeError, match=r"module 'multiqueue.*' has no attribute 'Quue'"):
+        room.Quue  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_thread_that_outlives_the_main_one_may_import_it() -> None:
+    """Where the interpreter is about to end, the queues are there, and an executor refuses in a sentence."""
+    assert said(
+        "import threading, queue\n"
+        "def late():\n"
+        "    threading.main_thread().join()\n"
+        "    import multiqueue\n"
+        "    q = multiqueue.Queue(); q.put(1); print(q.get())\n"
+        "    try: multiqueue.MultiQueueExecutor(1).submit(print)\n"
+        "    except RuntimeError as error: print(error)\n"
+        "threading.Thread(target=late).start()\n"
+    ) == ["1", "cannot schedule new futures after interpreter shutdown"]
+
+
+# ---- patched programs ---------------------------------------------------------------------------------------------
+
+USED_BY_GREENLETS = """
+import warnings
+warnings.simplefilter("ignore")
+{first}
+{second}
+from multiqueue import Empty, Full, LinkedBlockingMultiQueue, MultiQueueExecutor, Queue, ShutDown
+
+q, m, got = Queue(1), LinkedBlockingMultiQueue(), []
+a, b = m.add_subqueue("a", capacity=1), m.add_subqueue("b", priority=1)
+
+class Last(Queue):
+    def _init(self, maxsize): self.queue = []
+    def _qsize(self): return len(self.queue)
+    def _put(self, item): self.queue.append(item)
+    def _get(self): return self.queue.pop()
+
+last = Last(2)
+last.put(1), last.put(2)
+try: last.put(3, False)
+except Full: got.append("Full")
+got.append(last.get())
+if {waits}:
+    takers = [spawn(lambda: [q.get() for _ in range(20)]), spawn(lambda: [m.get() for _ in range(20)])]
+    putters = [spawn(lambda: [q.put(i) for i in range(20)])]
+    putters += [spawn(lambda lane=lane: [lane.put(i) for i in range(10)]) for lane in (a, b)]
+    result = [each{wait} for each in [*putters, *takers]]
+    got += [result[-2] == list(range(20)), sorted(result[-1])[::2] == list(range(10))]
+    try: q.get(timeout=0.01)
+    except Empty: got.append("Empty")
+    with MultiQueueExecutor(2) as executor:
+        got.append(executor.submit(sum, [1, 2]).result())
+m.shutdown()
+try: m.get()
+except ShutDown: got.append("ShutDown")
+print(*got)
+"""
+
+PATCH = {
+    "gevent": ("from gevent import monkey, spawn; monkey.patch_all()", ".get(timeout=20)"),
+    "eventlet": ("import eventlet; from eventlet import spawn; eventlet.monkey_patch()", ".wait()"),
+}
+
+
+@pytest.mark.parametrize("library", PATCH)
+def test_it_is_used_by_greenlets_where_the_program_is_patched_first(library: str) -> None:
+    """After gevent's or eventlet's patching it is imported, and its waits are waits of greenlets."""
+    pytest.importorskip(library)
+    patch, wait = PATCH[library]
+    program = USED_BY_GREENLETS.format(first=patch, second="import multiqueue", waits=True, wait=wait)
+    assert said(program) == ["Full 2 True True Empty 3 ShutDown"]
+
+
+@pytest.mark.parametrize("library", PATCH)
+def test_a_program_that_is_patched_later_goes_on(library: str) -> None:
+    """A program that imports it first and is patched then puts and takes as before."""
+    pytest.importorskip(library)
+    program = USED_BY_GREENLETS.format(first="import multiqueue", second=PATCH[library][0], waits=False, wait="")
+    assert said(program) == ["Full 2 ShutDown"]
+
+
+# ---- what is remembered of queues ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [Queue, LinkedBlockingMultiQueue])
+def test_no_code_runs_when_a_queue_goes(make: type) -> None:
+    """Dropping a queue calls no function in Python, in which a Ctrl-C would be printed and lost."""
+    calls: list[str] = []
+    made: list[object] = [make()]
+    sys.setprofile(lambda frame, event, argument: calls.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        made.clear()
+    finally:
+        sys.setprofile(None)
+    assert calls == []
+
+
+def test_what_is_alive_is_known_by_itself_alone() -> None:
+    """Objects that are equal, or have no hash, are known one by one, and forgotten when they go."""
+
+    class Equal:
+        __hash__ = None  # type: ignore[assignment]
+
+        def __eq__(self, other: object) -> bool:
+            raise AssertionError("nobody asks")
+
+    alive: Alive[Equal] = Alive()
+    one, other = Equal(), Equal()
+    alive.add(one)
+    alive.add(other)
+    assert {id(each) for each in alive} == {id(one), id(other)}
+    del other
+    assert [id(each) for each in alive] == [id(one)]
+
+
+def test_a_subclass_without_a_hash_is_a_queue_like_others() -> None:
+    """A `Queue` whose class defines `__eq__`, and so has no hash, is made and used."""
+
+    class Comparable(Queue[int]):
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Comparable) and list(self) == list(other)
+
+    one, other = Comparable(), Comparable()
+    one.put(1)
+    other.put(1)
+    assert one == other
+
+
+def test_which_build_this_is_is_read_from_its_version() -> None:
+    """What the core takes for a build with a GIL is what the interpreter was configured as."""
+    assert (not sysconfig.get_config_var("Py_GIL_DISABLED")) == WITH_GIL
+
+
+def test_an_executor_that_was_not_closed_lets_the_program_end() -> None:
+    """A program that forgets its executor ends when its jobs are done."""
+    assert said("import multiqueue; multiqueue.MultiQueueExecutor(1).submit(print, 'done')") == ["done"]
+    assert MultiQueueExecutor is multiqueue.MultiQueueExecutor
