@@ -130,7 +130,8 @@ def directories(pattern: str, exclude: tuple[str, ...], passed_over: PassedOver,
             for parent in found
             for names in _slices(parent.text, passed_over, storage, is_root=depth == 0)
             for entry in names
-            if _matches(entry.name, part)
+            if entry.name
+            and _matches(entry.name, part)
             and not _excluded(entry.name, exclude)
             and _is_directory(entry, passed_over)
             and _is_text(entry.path, passed_over)
@@ -201,6 +202,9 @@ class _Walk:
             return
         matching = [rest for rest in patterns if _matches(entry.name, rest[0])]
         if not matching:
+            return
+        if not entry.name:
+            self._passed_over.refuse("keys with '//' are not read, for Hadoop takes '//' for '/'", entry.path + "/")
             return
         if _is_directory(entry, self._passed_over):
             if any(len(rest) == 1 and not _MAGIC.search(rest[0]) for rest in matching):

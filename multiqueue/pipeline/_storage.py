@@ -75,6 +75,7 @@ class Entry:
     """One entry of a listing."""
 
     name: str
+    """Empty for the keys of S3 that go on with a second slash. Other libraries do not tell of those."""
     place: Place
     status: Status | None
     """None for a directory: what several keys begin with."""
@@ -193,7 +194,8 @@ class Storage:
                 for page in _s3_pages(fs, key):
                     yield [entry for info in page if (entry := _entry(place, info)) is not None]
             else:
-                yield [entry for info in fs.ls(key, detail=True) if (entry := _entry(place, info)) is not None]
+                infos = (info for info in fs.ls(key, detail=True) if info["name"].rstrip("/") != key)
+                yield [entry for info in infos if (entry := _entry(place, info)) is not None]
 
     # What it says
 
@@ -431,9 +433,9 @@ def _s3_pages(fs: FileSystem, key: str) -> Iterator[list[dict[str, Any]]]:
 def _entry(parent: Place, info: Mapping[str, Any]) -> Entry | None:
     """An entry as fsspec tells it; None for the mark of a directory that some programs make."""
     path = info["name"]
-    name = path.rstrip("/").rpartition("/")[2]
+    name = path.removesuffix("/").rpartition("/")[2]
     if info["type"] == "directory":
-        return Entry(name, parent / name, None) if name else None
+        return Entry(name, parent / name if name else Place(f"{parent}/"), None)
     return None if path.endswith("/") else Entry(name, parent / name, _status(info))
 
 

@@ -81,7 +81,7 @@ class TableFiles:
                 for entry in page:
                     path = f"{directory}/{entry.name}" if directory else entry.name
                     if entry.status is None:
-                        yield from self.below(path)
+                        yield from self.below(path) if entry.name else ()  # nothing of ours is behind `//`
                     else:
                         yield path
 

@@ -142,6 +142,20 @@ def test_a_bucket_that_is_not_there(s3_store: Store, tmp_path: Path) -> None:
     ]
 
 
+def test_keys_with_two_slashes_are_told(s3_store: Store, tmp_path: Path) -> None:
+    """Keys with `//` that a glob matches are input that cannot be read: told, and not passed over in silence."""
+    bucket = s3_store.bucket({"in/1.csv": b"a\n1\n", "in//2.csv": b"a\n2\n", "in/x//y.csv": b"", "/in/3.csv": b""})
+    globs = {"deep": "in/**", "flat": "in/*.csv", "all": "*/*.csv"}
+    lanes = {name: {"files": f"s3://{bucket}/{files}", "format": "csv"} for name, files in globs.items()}
+    plan = plan_of(configured(tmp_path, s3_store, bucket, lanes, "SELECT 1"))
+    why = "keys with '//' are not read, for Hadoop takes '//' for '/'"
+    assert plan.lost == [
+        f"lane 'deep': cannot read 's3://{bucket}/in//': {why}",
+        f"lane 'all': cannot read 's3://{bucket}//': {why}",
+    ]
+    assert {lane.lane.name: lane.files for lane in plan.lanes} == {"deep": 1, "flat": 1, "all": 1}
+
+
 @pytest.mark.slow(selected=True)
 def test_objects_that_are_done_are_moved(spark: Any, s3_store: Store, tmp_path: Path) -> None:
     """Objects go once their rows are there, and a lane all of whose objects have gone is whole. (pipeline 28)"""
