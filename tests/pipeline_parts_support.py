@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from multiqueue.pipeline import _executor_read as _executor_read
 from multiqueue.pipeline import _ledger_file as _ledger_file
 from multiqueue.pipeline import _run as _run
 from multiqueue.pipeline import _scan as _scan
@@ -30,6 +31,7 @@ from multiqueue.pipeline._demo_tables import small_lanes as small_lanes
 from multiqueue.pipeline._disposal import Disposal as Disposal
 from multiqueue.pipeline._errors import IllegalTransition as IllegalTransition
 from multiqueue.pipeline._errors import unwritten as unwritten
+from multiqueue.pipeline._executor_read import Unreadable as Unreadable
 from multiqueue.pipeline._items import FileSeen as FileSeen
 from multiqueue.pipeline._items import Lane as Lane
 from multiqueue.pipeline._items import Step as Step
@@ -77,6 +79,7 @@ from multiqueue.pipeline._publish import Publisher as Publisher
 from multiqueue.pipeline._publish import beside as beside
 from multiqueue.pipeline._put_out import note_columns as note_columns
 from multiqueue.pipeline._put_out import require_alike as require_alike
+from multiqueue.pipeline._python_io import parquet_frame as parquet_frame
 from multiqueue.pipeline._queues import Queues as Queues
 from multiqueue.pipeline._rate import rate_told as rate_told
 from multiqueue.pipeline._read import Inputs as Inputs

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -86,11 +87,13 @@ def count_records(directory: Path) -> int:
 
 
 def explained(reading: Reading, error: Exception, read: Any) -> Exception:
-    """The error of a reading as one that names the first corrupt record, if that is what it was about.
+    """The error of a reading as one that says why a file cannot be read, or names the first corrupt record of it.
 
     `read` is called with a reading that sets such records aside.
     """
     text = str(error)
+    if refused := re.search(r"\bUnreadable: (.+)$", text, re.MULTILINE):  # by Python, on an executor
+        return JobError(refused[1])
     if reading.lane.corrupt != ERROR or not any(sign in text for sign in _SIGNS):
         return error
     named = [path for path in reading.item.places if path.name in text] or list(reading.item.places)

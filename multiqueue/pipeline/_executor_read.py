@@ -14,6 +14,7 @@ import codecs
 import gzip
 import io
 import os
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,6 +29,10 @@ _BATCH_BYTES = 16 << 20
 # Small files are fetched whole, so many at a time: a store takes tens of milliseconds to answer.
 _AHEAD = 8
 _SMALL_BYTES = 4 << 20
+
+
+class Unreadable(ValueError):
+    """A file is not as it is to be read; the message is a sentence, and names it."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +110,7 @@ def _texts(files: Sequence[File], reading: Reading) -> Iterator[Any]:
         return made
 
     for file, stream in _opened(files, reading):
-        unpacked = _unpacked(file, stream)
-        for text in lines_of(unpacked, reading) if reading.kind == "lines" else _documents(unpacked, reading):
+        for text in _texts_of(file, stream, reading):
             texts.append(text)
             names.append(file.shown)
             held += len(text)
@@ -115,6 +119,14 @@ def _texts(files: Sequence[File], reading: Reading) -> Iterator[Any]:
                 held = 0
     if texts:
         yield batch()
+
+
+def _texts_of(file: File, stream: IO[bytes], reading: Reading) -> Iterator[str]:
+    unpacked = _unpacked(file, stream)
+    try:
+        yield from lines_of(unpacked, reading) if reading.kind == "lines" else _documents(unpacked, reading)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise Unreadable(f"{file.shown} cannot be unpacked: {error}") from error
 
 
 def lines_of(stream: IO[bytes], reading: Reading) -> Iterator[str]:
@@ -180,6 +192,8 @@ def _contents(files: Sequence[File], reading: Reading) -> Iterator[Any]:
 
     for file, stream in _opened(files, reading):
         content = stream.read()
+        if not content:
+            continue  # Spark's own reader has no row for a file without bytes
         when = datetime.fromtimestamp(file.modified_s, UTC)
         yield pyarrow.RecordBatch.from_arrays(
             [
@@ -197,12 +211,14 @@ def _rows(file: File, stream: IO[bytes], reading: Reading) -> Iterator[Any]:
     import pyarrow.parquet as parquet  # type: ignore[import-untyped]
 
     wanted = pyarrow.ipc.read_schema(pyarrow.py_buffer(reading.arrow_schema))
-    with parquet.ParquetFile(stream) as opened:
+    with parquet.ParquetFile(stream, coerce_int96_timestamp_unit="us") as opened:
         there = {name.lower(): name for name in opened.schema_arrow.names}
         names = [there.get(name.lower()) for name in reading.columns]  # a table's column may be younger than its file
         for batch in opened.iter_batches(batch_size=_BATCH_LINES, columns=[name for name in names if name]):
             cast = [
-                batch.column(name).cast(one.type, safe=False) if name else pyarrow.nulls(batch.num_rows, one.type)
+                _as(batch.column(name), one.type, f"{file.shown}: the column {name!r}")
+                if name
+                else pyarrow.nulls(batch.num_rows, one.type)
                 for name, one in zip(names, wanted, strict=True)
             ]
             if reading.file_column:
@@ -210,6 +226,92 @@ def _rows(file: File, stream: IO[bytes], reading: Reading) -> Iterator[Any]:
                     pyarrow.scalar(file.shown, pyarrow.string()), batch.num_rows
                 )
             yield pyarrow.RecordBatch.from_arrays(cast, schema=wanted)
+
+
+def _as(values: Any, wanted: Any, name: str) -> Any:
+    """The Arrow array with the type that is wanted, where Spark's reader of Parquet gives the same values.
+
+    Raises:
+        Unreadable: it has another type, or a value that the wanted type has not.
+    """
+    import pyarrow
+
+    of = pyarrow.types
+    if values.type.equals(wanted):
+        return values
+    while isinstance(values.type, pyarrow.BaseExtensionType):
+        values = values.storage
+    if of.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    found = values.type
+    if of.is_struct(found) and of.is_struct(wanted):
+        there = {one.name.lower(): place for place, one in enumerate(found)}
+        parts = [
+            _as(values.field(there[one.name.lower()]), one.type, f"{name}.{one.name}")
+            if one.name.lower() in there
+            else pyarrow.nulls(len(values), one.type)
+            for one in wanted
+        ]
+        return pyarrow.StructArray.from_arrays(parts, fields=list(wanted), mask=values.is_null())
+    if of.is_map(found) and of.is_map(wanted):
+        values = _from_start(values)
+        keys, items = _as(values.keys, wanted.key_type, name), _as(values.items, wanted.item_type, name)
+        return pyarrow.MapArray.from_arrays(values.offsets, keys, items, wanted, mask=values.is_null())
+    if of.is_list(wanted) and (of.is_large_list(found) or of.is_fixed_size_list(found) or of.is_list_view(found)):
+        values = values.cast(pyarrow.list_(found.value_type))
+        found = values.type
+    if of.is_list(found) and of.is_list(wanted):
+        values = _from_start(values)
+        elements = _as(values.values, wanted.value_type, f"{name}[]")
+        return pyarrow.ListArray.from_arrays(values.offsets, elements, wanted, mask=values.is_null())
+    if not _is_read_as(found, wanted):
+        raise Unreadable(f"{name} is {found}, and is not read as {wanted}")
+    try:
+        return values.cast(wanted, safe=not of.is_string(wanted))  # Spark does not look whether bytes are UTF-8
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
+        raise Unreadable(f"{name} is {found}, and is not read as {wanted}: {error}") from error
+
+
+def _from_start(values: Any) -> Any:
+    """The same lists or maps; not a slice, whose offsets begin elsewhere."""
+    import pyarrow
+
+    return values.take(pyarrow.array(range(len(values)), pyarrow.int64())) if values.offset else values
+
+
+def _is_read_as(found: Any, wanted: Any) -> bool:
+    """Whether Spark reads a simple type of Parquet as this one, and each value as it is."""
+    import pyarrow
+
+    of = pyarrow.types
+    if of.is_signed_integer(found):
+        is_long = of.is_int64(found)
+        if of.is_decimal(wanted):
+            return bool(wanted.precision - wanted.scale >= (20 if is_long else 10))
+        is_number = of.is_signed_integer(wanted) or of.is_float64(wanted)
+        return bool(of.is_int64(wanted) or (is_number and not is_long))
+    if of.is_unsigned_integer(found):
+        if found.bit_width == 64:
+            return bool(wanted.equals(pyarrow.decimal128(20, 0)))
+        return bool(of.is_signed_integer(wanted) and wanted.bit_width > found.bit_width)
+    if of.is_decimal(found) and of.is_decimal(wanted):
+        more = wanted.precision - wanted.scale - (found.precision - found.scale)
+        return bool(wanted.scale >= found.scale and more >= 0)
+    if of.is_timestamp(found):
+        return bool(of.is_int64(wanted) if found.unit == "ns" else of.is_timestamp(wanted))
+    is_bytes = of.is_binary(found) or of.is_large_binary(found) or of.is_binary_view(found)
+    is_text = of.is_string(found) or of.is_large_string(found) or of.is_string_view(found)
+    if is_bytes or is_text:
+        return bool(of.is_binary(wanted) or of.is_string(wanted))
+    if of.is_date(found):
+        return bool(of.is_date32(wanted) or (of.is_timestamp(wanted) and wanted.tz is None))
+    return bool(
+        of.is_null(found)
+        or (of.is_float32(found) and of.is_floating(wanted))
+        or (of.is_float64(found) and of.is_float64(wanted))
+        or (of.is_fixed_size_binary(found) and of.is_binary(wanted))
+        or (of.is_duration(found) and of.is_int64(wanted))
+    )
 
 
 def _opened(files: Sequence[File], reading: Reading) -> Iterator[tuple[File, IO[bytes]]]:

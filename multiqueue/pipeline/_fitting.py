@@ -26,11 +26,11 @@ from ._csv_input import Headers, options_of
 from ._errors import JobError
 from ._items import ADD, ALLOW, INFER, SET_ASIDE
 from ._json_input import check_documents
-from ._known_columns import KnownColumns, common, extended, hinted, new_parts
+from ._known_columns import KnownColumns, common, extended, hinted, new_parts, told_kind
 from ._parquet_input import footer
 from ._place import Place
 from ._reading import CORRUPT, FILE, Reading, quoted
-from ._table_columns import Columns, Kind, holds, of_spark, to_spark, told
+from ._table_columns import Columns, Kind, holds, of_spark, to_spark
 
 Column = Any
 DataFrame = Any
@@ -344,11 +344,14 @@ def _parquet_frame(reading: Reading, part: _Part, known: Columns) -> DataFrame:
             chosen.append(f.lit(None).cast(_sql(kind)).alias(name))
             continue
         column, its = f.col(quoted(spelled[name])), part.columns[spelled[name]]
-        if its == kind or holds(kind, its):
-            fitted = column.cast(_sql(kind))
+        if _is_held(its, kind):
+            fitted = _held(column, its, kind)
+            if rescued is not None and new_parts({name: kind}, {name: its}):
+                values.append((spelled[name], _text(column, its)))
         elif rescued is None:
             raise JobError(
-                f"{_shown(reading, part)} has {name!r} as {told(its)}, and lane {reading.lane.name!r} as {told(kind)}"
+                f"{_shown(reading, part)} has {name!r} as {told_kind(its)}, and lane {reading.lane.name!r} as "
+                f"{told_kind(kind)}"
             )
         else:
             text = _text(column, its)
@@ -358,6 +361,45 @@ def _parquet_frame(reading: Reading, part: _Part, known: Columns) -> DataFrame:
     if rescued is None:
         return frame.select(*chosen)
     return frame.select(*chosen, _rescued(_map(values)).alias(rescued), f.lit(None).cast("string").alias(CORRUPT), FILE)
+
+
+def _is_held(its: Kind, kind: Kind) -> bool:
+    """Whether the second type has every value of the first, but for what structs of the first have besides."""
+    if its == kind or isinstance(its, str) or isinstance(kind, str):
+        return its == kind or holds(kind, its)
+    if its["type"] != kind["type"]:
+        return False
+    if kind["type"] == "struct":
+        there = {one["name"].lower(): one["type"] for one in its["fields"]}
+        wanted = {one["name"].lower(): one["type"] for one in kind["fields"]}
+        return all(_is_held(there[name], wanted[name]) for name in there.keys() & wanted.keys())
+    if kind["type"] == "array":
+        return _is_held(its["elementType"], kind["elementType"])
+    return its["keyType"] == kind["keyType"] and _is_held(its["valueType"], kind["valueType"])
+
+
+def _held(column: Column, its: Kind, kind: Kind) -> Column:
+    """The column's values as this type, of which `_is_held` is true; what a struct lacks is NULL."""
+    from pyspark.sql import functions as f
+
+    if its == kind:
+        return column
+    if isinstance(its, str) or isinstance(kind, str):
+        return column.cast(_sql(kind))
+    if kind["type"] == "array":
+        return f.transform(column, lambda one: _held(one, its["elementType"], kind["elementType"]))
+    if kind["type"] == "map":
+        return f.transform_values(column, lambda key, one: _held(one, its["valueType"], kind["valueType"]))
+    there = {one["name"].lower(): one for one in its["fields"]}
+    fields = []
+    for one in kind["fields"]:
+        found = there.get(one["name"].lower())
+        if found is None:
+            value = f.lit(None).cast(_sql(one["type"]))
+        else:
+            value = _held(column.getField(found["name"]), found["type"], one["type"])
+        fields.append(value.alias(one["name"]))
+    return f.when(column.isNotNull(), f.struct(*fields))
 
 
 def _text(column: Column, kind: Kind) -> Column:

@@ -137,7 +137,7 @@ def new_parts(known: Columns, found: Columns) -> list[str]:
 
 def ddl(columns: Columns) -> str:
     """The columns as DDL, for people."""
-    return ", ".join(f"{name} {_ddl_kind(kind)}" for name, kind in columns.items())
+    return ", ".join(f"{name} {told_kind(kind)}" for name, kind in columns.items())
 
 
 def ddl_of_schema(schema: str) -> str:
@@ -145,15 +145,16 @@ def ddl_of_schema(schema: str) -> str:
     return ddl({one["name"]: one["type"] for one in json.loads(schema)["fields"]})
 
 
-def _ddl_kind(kind: Kind) -> str:
+def told_kind(kind: Kind) -> str:
+    """A type as DDL, for people."""
     if isinstance(kind, str):
         return {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}.get(kind, kind)
     if kind["type"] == "struct":
-        inside = ", ".join(f"{one['name']}: {_ddl_kind(one['type'])}" for one in kind["fields"])
+        inside = ", ".join(f"{one['name']}: {told_kind(one['type'])}" for one in kind["fields"])
         return f"struct<{inside}>"
     if kind["type"] == "array":
-        return f"array<{_ddl_kind(kind['elementType'])}>"
-    return f"map<{_ddl_kind(kind['keyType'])}, {_ddl_kind(kind['valueType'])}>"
+        return f"array<{told_kind(kind['elementType'])}>"
+    return f"map<{told_kind(kind['keyType'])}, {told_kind(kind['valueType'])}>"
 
 
 def _fields(kind: Kind) -> dict[str, Any] | None:
@@ -163,32 +164,43 @@ def _fields(kind: Kind) -> dict[str, Any] | None:
     return None
 
 
-def _elements(kind: Kind) -> Any:
-    """The type of an array's elements; None of any other type."""
-    return kind["elementType"] if isinstance(kind, dict) and kind["type"] == "array" else None
+def _inside(kind: Kind, other: Kind) -> str | None:
+    """Where two arrays, or two maps, have the type of what is in them; None of other types."""
+    if isinstance(kind, dict) and isinstance(other, dict) and kind["type"] == other["type"]:
+        return {"array": "elementType", "map": "valueType"}.get(kind["type"])
+    return None
 
 
 def _extended_kind(known: Kind, found: Kind) -> Kind:
-    mine, its = _fields(known), _fields(found)
+    return _joined(known, found, extended, _extended_kind) or known
+
+
+def _joined(
+    one: Kind, other: Kind, columns: Callable[[Columns, Columns], Columns], kinds: Callable[[Kind, Kind], Kind]
+) -> Kind | None:
+    """A struct, array or map of what these functions make of the parts of two; None of other types."""
+    mine, its = _fields(one), _fields(other)
     if mine is not None and its is not None:
-        return {"type": "struct", "fields": json.loads(to_spark(extended(mine, its)))["fields"]}
-    one, other = _elements(known), _elements(found)
-    if one is not None and other is not None:
-        return {"type": "array", "elementType": _extended_kind(one, other), "containsNull": True}
-    return known
+        return {"type": "struct", "fields": json.loads(to_spark(columns(mine, its)))["fields"]}
+    inside = _inside(one, other)
+    if inside is None or isinstance(one, str) or isinstance(other, str):
+        return None
+    return {**one, inside: kinds(one[inside], other[inside])}
 
 
 def _new_inside(known: Kind, found: Kind) -> list[str]:
     mine, its = _fields(known), _fields(found)
     if mine is not None and its is not None:
         return new_parts(mine, its)
-    one, other = _elements(known), _elements(found)
-    return _new_inside(one, other) if one is not None and other is not None else []
+    inside = _inside(known, found)
+    if inside is None or isinstance(known, str) or isinstance(found, str):
+        return []
+    return _new_inside(known[inside], found[inside])
 
 
 def _common_kind(one: Kind, other: Kind) -> Kind:
     if one == other or holds(one, other):
         return one
     if isinstance(one, dict) and isinstance(other, dict):
-        return _extended_kind(one, other)
+        return _joined(one, other, common, _common_kind) or one
     return other if holds(other, one) else "string"

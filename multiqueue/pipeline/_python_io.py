@@ -12,10 +12,11 @@ Needs       pyspark 4.3 for CSV and JSON without a `schema`: its readers take a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import IO, Any
 from urllib.parse import quote
 
 from . import _executor_read
+from ._errors import JobError
 from ._executor_read import File
 from ._place import Place
 from ._storage import Storage
@@ -28,6 +29,9 @@ _GROUP_BYTES = 64 << 20
 # What a file costs besides its bytes, in bytes: a request, a footer, a batch of its own.
 _FILE_BYTES = 2 << 20
 _LEAST_GROUPS = 4
+
+_MOST_DIGITS = 38
+"""Of a decimal of Spark."""
 
 
 def text_frame(
@@ -64,13 +68,11 @@ def parquet_frame(
 
     With `file_column` a column of this name has the file of each row.
     """
-    import pyarrow.parquet as parquet  # type: ignore[import-untyped]
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
     if columns is None:
         with storage.open(files[0][0]) as stream:
-            found = parquet.ParquetFile(stream).schema_arrow
-        columns = from_arrow_schema(_as_spark_reads(found), prefer_timestamp_ntz=True)
+            columns = from_arrow_schema(_as_spark_reads(stream, files[0][0]), prefer_timestamp_ntz=True)
     if file_column:
         columns = type(columns)(list(columns.fields)).add(file_column, "string")
     wanted = to_arrow_schema(columns, timezone="UTC")
@@ -79,25 +81,71 @@ def parquet_frame(
     return _mapped(spark, storage, files, reading, columns)
 
 
-def _as_spark_reads(schema: Any) -> Any:
-    """An Arrow schema with the types that Spark gives such columns."""
+def _as_spark_reads(stream: IO[bytes], place: Place) -> Any:
+    """The columns of a Parquet file, as an Arrow schema with the types that Spark gives them.
+
+    Raises:
+        JobError: one has a type that Spark does not read.
+    """
+    import pyarrow  # type: ignore[import-untyped]
+    import pyarrow.parquet as parquet  # type: ignore[import-untyped]
+
+    opened = parquet.ParquetFile(stream, coerce_int96_timestamp_unit="us")
+    leaves = [opened.schema.column(place) for place in range(len(opened.schema))]
+    old = {leaf.path.partition(".")[0] for leaf in leaves if leaf.physical_type == "INT96"}
+    try:
+        return pyarrow.schema([(one.name, _spark_type(one.type, one.name in old)) for one in opened.schema_arrow])
+    except _NotOfSpark as error:
+        raise JobError(f"{place.text!r} has a column of the type {error}, which Spark does not read") from None
+
+
+class _NotOfSpark(Exception):
+    """An Arrow type that Spark's reader of Parquet refuses."""
+
+
+def _spark_type(kind: Any, is_int96: bool) -> Any:
+    """The Arrow type of what Spark reads where a Parquet file has this one.
+
+    Raises:
+        _NotOfSpark: it is none that Spark reads.
+    """
     import pyarrow
 
+    of = pyarrow.types
+    if isinstance(kind, pyarrow.BaseExtensionType) and kind.extension_name != "arrow.uuid":
+        return _spark_type(kind.storage_type, is_int96)
+    if of.is_dictionary(kind):
+        return _spark_type(kind.value_type, is_int96)
+    if of.is_struct(kind):
+        return pyarrow.struct([(one.name, _spark_type(one.type, is_int96)) for one in kind])
+    if of.is_map(kind):
+        return pyarrow.map_(_spark_type(kind.key_type, is_int96), _spark_type(kind.item_type, is_int96))
+    if any(is_one(kind) for is_one in (of.is_list, of.is_large_list, of.is_fixed_size_list, of.is_list_view)):
+        return pyarrow.list_(_spark_type(kind.value_type, is_int96))
+    if of.is_timestamp(kind) and kind.unit != "ns":
+        return pyarrow.timestamp("us", "UTC" if kind.tz or is_int96 else None)
+    if of.is_decimal(kind) and kind.precision <= _MOST_DIGITS:
+        return pyarrow.decimal128(kind.precision, kind.scale)
+    if of.is_binary(kind) or of.is_large_binary(kind) or of.is_fixed_size_binary(kind) or of.is_binary_view(kind):
+        return pyarrow.binary()
+    if of.is_large_string(kind) or of.is_string_view(kind):
+        return pyarrow.string()
+    if of.is_duration(kind):
+        return pyarrow.int64()
     wider = {
         pyarrow.uint8(): pyarrow.int16(),
         pyarrow.uint16(): pyarrow.int32(),
         pyarrow.uint32(): pyarrow.int64(),
         pyarrow.uint64(): pyarrow.decimal128(20, 0),
-        pyarrow.large_string(): pyarrow.string(),
-        pyarrow.large_binary(): pyarrow.binary(),
+        pyarrow.null(): pyarrow.int32(),
+        pyarrow.date64(): pyarrow.date32(),
     }
-    fields = []
-    for one in schema:
-        kind = one.type.value_type if pyarrow.types.is_dictionary(one.type) else one.type
-        if pyarrow.types.is_timestamp(kind):
-            kind = pyarrow.timestamp("us", kind.tz)
-        fields.append(pyarrow.field(one.name, wider.get(kind, kind)))
-    return pyarrow.schema(fields)
+    is_same = of.is_boolean(kind) or of.is_string(kind) or of.is_date32(kind) or of.is_signed_integer(kind)
+    if is_same or of.is_float32(kind) or of.is_float64(kind):
+        return kind
+    if kind not in wider:
+        raise _NotOfSpark(str(kind))
+    return wider[kind]
 
 
 class Options(dict[str, str]):
@@ -128,7 +176,8 @@ def _mapped(
     stores: dict[str, tuple[str, Mapping[str, Any]]] = {}
     found = []
     for place, size_bytes in files:
-        modified_s = storage.status(place).mtime_ns / 1e9 if reading.kind == "contents" else 0.0
+        # Spark's own reader tells of milliseconds.
+        modified_s = storage.status(place).mtime_ns // 10**6 / 1e3 if reading.kind == "contents" else 0.0
         url = f"file:{place.text}" if place.is_local else place.spark_url
         shown = url if reading.kind == "contents" else quote(url, safe="/:@")  # as in `_metadata.file_path`
         if place.is_local:

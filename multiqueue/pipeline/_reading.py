@@ -195,7 +195,7 @@ class Reading:
         if self.lane.format == "text":
             return texts.select("value")
         parse = "csv" if self.lane.format == "csv" else "json"
-        reader = self._reader({**options, "header": "false"})
+        reader = self.spark.read.format(_READERS[self.lane.format][0]).options(**self.parser_options(options))
         if columns is None:
             columns = getattr(reader, parse)(texts.select("value")).schema
             if self.is_true("header"):
@@ -223,9 +223,10 @@ class Reading:
             row = functions.from_json("value", columns, options)
         return texts.select(row.alias("row"), functions.col("file").alias(FILE)).select("row.*", FILE)
 
-    def parser_options(self) -> dict[str, str]:
-        """Options for Spark's functions that parse a text."""
-        return {**self._options({}), "header": "false"}
+    def parser_options(self, options: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Options for Spark where it parses a text: the lane's and these, without those that were for the bytes."""
+        kept = self._options({**(options or {}), "header": "false"})
+        return {name: value for name, value in kept.items() if name.lower() not in ("encoding", "charset")}
 
     def _reader(self, options: Mapping[str, str]) -> Any:
         return self.spark.read.format(_READERS[self.lane.format][0]).options(**self._options(options))

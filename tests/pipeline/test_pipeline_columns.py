@@ -161,7 +161,7 @@ def test_parquet_with_other_columns(spark: Any, tmp_path: Path, io: str) -> None
         {"a": 1, "b": "x"},
         {"b": "y", "c": 1.5},
     ]
-    assert lane.error({"3": {"a": ["n"]}}) == "'3' has 'a' as string, and lane 'lane' as long"
+    assert lane.error({"3": {"a": ["n"]}}) == "'3' has 'a' as string, and lane 'lane' as bigint"
     lane.lane |= {"on_new_columns": "rescue", "rescued_column": "_rescued_data"}
     file = {"_file_path": "3"}
     assert lane({"3": {"a": ["7", "n"], "d": [[1], None]}, "1": {"a": [1], "b": ["x"]}}) == [
@@ -174,6 +174,48 @@ def test_parquet_with_other_columns(spark: Any, tmp_path: Path, io: str) -> None
         {"_rescued_data": {**file, "a": "1.5"}},
     ]
     assert "has none of the columns" in lane.error({"4": {"z": [1]}})
+
+
+@pytest.mark.parametrize("io", WAYS)
+def test_parquet_with_other_columns_inside_of_columns(spark: Any, tmp_path: Path, io: str) -> None:
+    """What a struct, also in an array or a map, has more or less than before is added, NULL, left out or rescued.
+
+    (pipeline 26, 27)
+    """
+    import pyarrow
+
+    def tall(*names: str, kind: str = "int64") -> dict[str, Any]:
+        """A column of structs, and an array and a map of those."""
+        n = {name: place for place, name in enumerate(names)}
+        struct = pyarrow.struct([(name, kind) for name in names])
+        types = {"n": struct, "l": pyarrow.list_(struct), "m": pyarrow.map_(pyarrow.string(), struct)}
+        values = {"n": n, "l": [n, None], "m": [("k", n)]}
+        return {name: pyarrow.array([values[name], None], kind) for name, kind in types.items()}
+
+    small, large = tall("x"), tall("X", "y", kind="int32")
+    as_small = {"n": {"x": 0}, "l": [{"x": 0}, None], "m": {"k": {"x": 0}}}
+    as_large = {"n": {"x": 0, "y": 1}, "l": [{"x": 0, "y": 1}, None], "m": {"k": {"x": 0, "y": 1}}}
+    lane = Lane(spark, tmp_path, io, "parquet", "add")
+    assert lane({"1": small}) == [as_small, {}]
+    assert lane({"2": large}) == [as_large, {}]
+    assert lane({"3": small, "4": tall("y", kind="int32")}) == [
+        {"l": [{"x": 0}, None], "m": {"k": {"x": 0}}, "n": {"x": 0}},
+        {"l": [{"y": 0}, None], "m": {"k": {"y": 0}}, "n": {"y": 0}},
+        {},
+        {},
+    ]
+    assert "has 'n' as struct<x: double>, and lane 'lane' as struct<x: bigint, y: int>" in lane.error(
+        {"5": tall("x", kind="float64")}
+    )
+    lane.lane["on_new_columns"] = "set aside"
+    assert "has columns that lane 'lane' has not: 'n.z', 'l.z', 'm.z'" in lane.error({"6": tall("z")})
+    other = Lane(spark, tmp_path, io, "parquet", "ignore")
+    assert other({"1": small}) == [as_small, {}]
+    assert other({"2": large}) == [as_small, {}]
+    other.lane |= {"on_new_columns": "rescue", "rescued_column": "_rescued_data"}
+    (row, empty) = other({"2": large})
+    whole = {"n": '{"X":0,"y":1}', "l": '[{"X":0,"y":1},null]', "m": '{"k":{"X":0,"y":1}}', "_file_path": "2"}
+    assert (row, empty) == ({"_rescued_data": whole, **as_small}, {})
 
 
 def run(base: Path, spark: Any, lane: dict[str, Any], **output: Any) -> RunResult:
