@@ -10,6 +10,7 @@ from multiqueue.monitor import _events as _events
 from multiqueue.monitor import _lanes as _lanes
 from multiqueue.monitor import _listing as _listing
 from multiqueue.monitor import _patience as _patience
+from multiqueue.monitor import _reading as _reading
 from multiqueue.monitor import _sampler as _sampler
 from multiqueue.monitor import _server as _server
 from multiqueue.monitor._errors import Refused as Refused

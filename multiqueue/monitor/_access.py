@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -95,8 +96,11 @@ class Authenticator:
         self._access = access
         self._logins = Logins(access)
 
-    async def caller(self, authorization: str | None, address: str) -> Caller:
-        """The user of a request's `Authorization` header. A refusal comes a second after the request.
+    async def caller(
+        self, authorization: str | None, address: str, was_refused: Callable[[], object] = lambda: None
+    ) -> Caller:
+        """The user of a request's `Authorization` header. A refusal comes a second after the request; `was_refused` is
+        called when that second begins.
 
         Raises:
             Refused: there is none, it is wrong, or too many passwords wait to be hashed.
@@ -107,9 +111,9 @@ class Authenticator:
         is_right = await self._verified(name, password, address) if known is None else known
         user = self._access.user(name)
         if not is_right or user is None or (user.loopback_only and not is_loopback(address)):
-            await asyncio.sleep(
-                began + REFUSED_AFTER - time.monotonic()
-            )  # or the time would tell which names there are
+            was_refused()
+            left = began + REFUSED_AFTER - time.monotonic()
+            await asyncio.sleep(left)  # or the time would tell how the password was known to be wrong
             raise _login_failed()
         if not user.tags & TAGS:
             raise not_authorised("Not management user")

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
@@ -41,6 +42,7 @@ _HEADERS: Final = {
     "x-content-type-options": "nosniff",
 }
 _THREADS: Final = 8  # handlers that run at once
+_THREADS_OF_ONE: Final = 3  # of one user
 _BODY_TIME: Final = 60.0  # seconds in which a request's body comes
 
 
@@ -57,6 +59,8 @@ class Application:
         self._events = events
         self._files = page_files()
         self._threads: anyio.CapacityLimiter | None = None  # belongs to the event loop, so made there
+        # By user, as long as somebody waits there.
+        self._shares: WeakValueDictionary[str, anyio.CapacityLimiter] = WeakValueDictionary()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -93,18 +97,27 @@ class Application:
             return Response(status_code=200, headers=dict(_HEADERS))
         if request.method not in ("GET", "HEAD") and is_from_elsewhere(request.headers):
             raise Refused(403, "forbidden", "a request of another site's page is refused")
-        address = request.client.host if request.client is not None else ""
-        caller = await self._authenticator.caller(request.headers.get("authorization"), address)
+        caller = await self._caller(request)
         if path == "/api/events":
             return self._stream(request, caller)
         handler, parts = self._table.find(request.method, path)
         ask = Ask(caller, parts, dict(request.query_params), await _body(request))
-        found = await anyio.to_thread.run_sync(handler, ask, limiter=self._limiter())
+        found = await self._on_thread(caller.user.name, handler, ask)
         answer = found if isinstance(found, Answer) else Answer(200, found)
         if answer.content is None:
             return Response(status_code=answer.status, headers={**_HEADERS, **answer.headers})
-        text = await anyio.to_thread.run_sync(as_json, answer.content, limiter=self._limiter())
+        text = await self._on_thread(caller.user.name, as_json, answer.content)
         return _json(answer.status, text, answer.headers)
+
+    async def _caller(self, request: Request) -> Caller:
+        """The user that asks. Its connection is that user's from now on."""
+        visitor = request.scope.get("state", {}).get("visitor")
+        was_refused = (lambda: None) if visitor is None else visitor.was_refused
+        login = request.headers.get("authorization")
+        caller = await self._authenticator.caller(login, _address(request), was_refused)
+        if visitor is not None:
+            visitor.welcome(caller.user.name)
+        return caller
 
     def _file(self, method: str, path: str) -> Response:
         """A file of the dashboard. It needs no password: all that it shows, it asks of the API."""
@@ -120,27 +133,37 @@ class Application:
         if request.method != "GET":
             raise MethodNotAllowed("GET")
         looks = looks_of(request.query_params.getlist("look"))
-        stream = self._events.open(caller, looks, partial(anyio.to_thread.run_sync, limiter=self._limiter()))
+        stream = self._events.open(caller, looks, partial(self._on_thread, caller.user.name))
         return StreamingResponse(stream, headers={**_HEADERS, "content-type": "text/event-stream"})
 
     async def _exposition(self, request: Request, path: str) -> Response:
         """Metrics. From this machine they need no password, as at RabbitMQ's port for them; from elsewhere they do."""
-        address = request.client.host if request.client is not None else ""
-        if not (is_loopback(address) and names_this_machine(request.headers.get("host", ""))):
-            caller = await self._authenticator.caller(request.headers.get("authorization"), address)
+        user = ""  # nobody's
+        if not (is_loopback(_address(request)) and names_this_machine(request.headers.get("host", ""))):
+            caller = await self._caller(request)
             caller.check_monitor()
+            user = caller.user.name
         if request.method not in ("GET", "HEAD"):
             raise MethodNotAllowed("GET, HEAD")
         families = request.query_params.getlist("family")
-        text = await anyio.to_thread.run_sync(self._metrics.exposition, path, families, limiter=self._limiter())
+        text = await self._on_thread(user, self._metrics.exposition, path, families)
         if text is None:
             raise not_found()
         return Response(text, headers={**_HEADERS, "content-type": CONTENT_TYPE})
 
-    def _limiter(self) -> anyio.CapacityLimiter:
+    async def _on_thread(self, user: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Run it on a thread of the pool: a user has some at most, so that others find one."""
         if self._threads is None:
             self._threads = anyio.CapacityLimiter(_THREADS)
-        return self._threads
+        mine = self._shares.get(user)
+        if mine is None:
+            mine = self._shares[user] = anyio.CapacityLimiter(_THREADS_OF_ONE)
+        async with mine:
+            return await anyio.to_thread.run_sync(function, *args, limiter=self._threads)
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client is not None else ""
 
 
 def _raw_path(scope: Scope) -> str:

@@ -7,13 +7,14 @@ State       The event loop alone touches `_streams`. `_cache` belongs to one sam
             threads, and `_lock`, a leaf, guards which sample it is.
 Waiting     A stream waits for the next sample, in turns of `_TURN`, and for its client to take what was sent: nothing
             is kept for a client that reads slowly, it misses samples. `close` ends every stream within a turn.
-Bounds      `_STREAMS` streams at once, `_LOOKS` looks in each.
+Bounds      `_STREAMS` streams at once, `_STREAMS_OF_ONE` of one user, `_LOOKS` looks in each.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -27,6 +28,7 @@ from ._sampler import INTERVAL, Sampler
 from ._samples import Pair
 
 _STREAMS: Final = 128
+_STREAMS_OF_ONE: Final = 16  # of one user
 _LOOKS: Final = 8
 _LONGEST_LOOK: Final = 2000  # characters
 _TURN: Final = INTERVAL / 4  # seconds: a change is shown within two samples' distance
@@ -64,7 +66,7 @@ class Events:
         self._table = table
         self._access = access
         self._sampler = sampler
-        self._streams = 0
+        self._streams: Counter[str] = Counter()  # by user
         self._closed = False
         self._lock = threading.Lock()
         self._cache: tuple[Pair | None, dict[tuple[int, Look], tuple[User, str]]] = (None, {})
@@ -75,7 +77,10 @@ class Events:
         Raises:
             Refused: there are too many streams.
         """
-        if self._streams >= _STREAMS:
+        name = caller.user.name
+        if self._streams[name] >= _STREAMS_OF_ONE:
+            raise Refused(503, "too_many_streams", f"user '{name}' has {_STREAMS_OF_ONE} streams already; close one")
+        if self._streams.total() >= _STREAMS:
             raise Refused(503, "too_many_streams", f"{_STREAMS} pages look already; close one")
         return self._stream(caller.user, looks, on_thread)
 
@@ -84,7 +89,7 @@ class Events:
         self._closed = True
 
     async def _stream(self, user: User, looks: list[Look], on_thread: OnThread) -> AsyncIterator[bytes]:
-        self._streams += 1
+        self._streams[user.name] += 1
         try:
             sent: list[str] = []
             pair: Pair | None = None
@@ -101,7 +106,8 @@ class Events:
                 yield _told(pair, answers, sent)
                 sent = answers
         finally:
-            self._streams -= 1
+            self._streams[user.name] -= 1
+            self._streams += Counter()  # users without a stream go
 
     # -- on the pool's threads
 

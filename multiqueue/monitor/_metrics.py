@@ -130,7 +130,7 @@ class BrokerCollector(Collector):
             (
                 "process_max_tcp_sockets",
                 "Open TCP sockets limit",
-                files if limits is None else min(files, limits.max_connections),
+                files if self._server is None else self._server.max_connections,
             ),
             ("resident_memory_limit_bytes", "Memory high watermark in bytes", memory),
             ("disk_space_available_bytes", "Disk space available in bytes", sample.node["disk_free"]),

@@ -167,7 +167,7 @@ class Reading:
             "mem_limit": 0 if settings is None else settings.memory_limit_bytes or 0,
             "disk_free_limit": 0 if settings is None else settings.disk_free_limit_bytes or 0,
             "fd_total": files,
-            "sockets_total": files if settings is None else min(files, settings.max_connections),
+            "sockets_total": files if self._server is None else self._server.max_connections,
             "proc_total": threads_limit(),
             "db_dir": "" if self._data is None else str(self._data),
         }

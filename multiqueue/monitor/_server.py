@@ -16,14 +16,26 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
 import uvicorn
 
-from ..amqp import Access, Server, ServerError, User, guest, listening_socket
+from ..amqp import (
+    Access,
+    Server,
+    ServerError,
+    User,
+    accept,
+    connect,
+    guest,
+    http_connections_limit,
+    let_in,
+    listening_socket,
+)
 from ..broker import Broker
 from ._access import Authenticator
 from ._app import Application
@@ -35,7 +47,7 @@ from ._lanes import Lanes
 from ._metrics import BrokerCollector, Metrics
 from ._origin import Hosts
 from ._own_metrics import Figures
-from ._patience import PatientProtocol
+from ._patience import PatientProtocol, Visitors
 from ._reading import Reading, whoami
 from ._sampler import Sampler
 from ._views import NODE, View
@@ -50,10 +62,13 @@ _TICK: Final = 1.0  # seconds that the date in an answer may be old
 class _Uvicorn(uvicorn.Server):
     """uvicorn that `stop` wakes: its own loop looks at a flag each 0.1 s, and its end sleeps as long again."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, listener: socket.socket, visitors: Visitors) -> None:
         super().__init__(config)
+        self._listener = listener
+        self.visitors = visitors
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = asyncio.Event()
+        self._opening: set[asyncio.Task[None]] = set()  # what accepts, and what handshakes
 
     def stop(self) -> None:
         """End; any thread, and before the start too."""
@@ -64,15 +79,37 @@ class _Uvicorn(uvicorn.Server):
             except RuntimeError:  # its loop has ended
                 pass
 
-    async def main_loop(self) -> None:
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
+        newcomers, strangers = self.visitors.newcomers, self.visitors.strangers
+        self._keep(accept(self._listener, newcomers, strangers, self._hand_over))
+        self.started = True
+
+    def _hand_over(self, client: socket.socket, address: str) -> None:
+        visitors, loop = self.visitors, asyncio.get_running_loop()
+        newcomer = visitors.newcomer(address)
+        make = partial(PatientProtocol, self.config, self.server_state, loop, visitors, newcomer)
+        task = self._keep(
+            connect(make, client, newcomer, visitors.newcomers, self.config.ssl, _PATIENCE, visitors.strangers)
+        )
+        newcomer.cut = partial(loop.call_soon, task.cancel)  # when it has begun: it closes the socket
+        let_in(newcomer, visitors.newcomers, visitors.strangers)
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+        return task
+
+    async def main_loop(self) -> None:
         while not await self.on_tick(0):  # it sets the date that answers bear
+            self.visitors.strangers.flush()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopped.wait(), _TICK)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for server in self.servers:
-            server.close()
+        for opening in list(self._opening):
+            opening.cancel()
         state = self.server_state
         for connection in list(state.connections):
             connection.shutdown()
@@ -81,6 +118,7 @@ class _Uvicorn(uvicorn.Server):
             await asyncio.sleep(_LOOK)
         for task in list(state.tasks):
             task.cancel()
+        self.visitors.strangers.flush(everything=True)
 
 
 Tls = tuple[str, str | None]  # paths of a certificate chain and its key
@@ -120,10 +158,9 @@ class HttpServer:
             server_header=False,
             proxy_headers=bool(door.proxies),
             forwarded_allow_ips=door.proxies,
-            http=PatientProtocol,
             **options,
         )
-        self._server = _Uvicorn(config)
+        self._server = _Uvicorn(config, door.listener, Visitors(http_connections_limit(), door.proxies))
         self._started = threading.Event()
         self._failed: BaseException | None = None
         self._closing = threading.Lock()
@@ -185,7 +222,7 @@ class HttpServer:
             self._started.set()
 
     async def _serve(self) -> None:
-        serving = asyncio.ensure_future(self._server.serve(sockets=[self._listener]))
+        serving = asyncio.ensure_future(self._server.serve())
         while not self._server.started and not serving.done():
             await asyncio.sleep(0.005)
         if self._server.started:

@@ -126,16 +126,19 @@ def test_a_user_that_is_gone_is_told_no_more(
     assert reading.event() == ("", None)
 
 
+@pytest.mark.parametrize("bound", ["_STREAMS", "_STREAMS_OF_ONE"])
 def test_there_are_so_many_streams_and_no_more(
-    client: Client, stream: Callable[..., Stream], monkeypatch: pytest.MonkeyPatch
+    client: Client, stream: Callable[..., Stream], monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
-    """One more is refused with 503, and requests go on; a stream that ends makes room. (monitor 7)"""
-    monkeypatch.setattr(_events, "_STREAMS", 2)
+    """A user has a share: one more is refused with 503, and requests go on; one that ends makes room. (monitor 7)"""
+    assert client("PUT", "/api/users/ada", {"password": "secret", "tags": "management"}).status == 201
+    monkeypatch.setattr(_events, bound, 2)
     first, second = stream("/api/whoami"), stream("/api/whoami")
     first.until("tick")
     second.until("tick")
     assert stream("/api/whoami").reply.status == 503
     assert client("GET", "/api/whoami").status == 200
+    assert stream("/api/whoami", of=client.as_user("ada:secret")).reply.status == (503 if bound == "_STREAMS" else 200)
     first.close()
     while (third := stream("/api/whoami")).reply.status == 503:  # until the server has heard of the end
         third.close()

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import socket
+import ssl
+import subprocess
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from monitor_parts_support import _app, _patience, _server
+from monitor_parts_support import _access, _app, _patience, _reading, _server
 from monitor_support import Client
 
+from multiqueue import client as mq
+from multiqueue.amqp import Server
 from multiqueue.broker import Broker, Message
 from multiqueue.monitor import HttpServer
+from multiqueue.testing import wait_until_blocked
 
 LOGIN = b" HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n"
 HALF = b"GET /api/overview HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
@@ -41,29 +49,121 @@ def is_cut(connection: socket.socket) -> bool:
         return True
 
 
-@pytest.mark.parametrize("sent", [b"", HALF])
-def test_a_newcomer_takes_the_place_of_the_idlest(
+@pytest.fixture
+def few_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server has four places for strangers, two of them for one address, and four for users, one for each."""
+    monkeypatch.setattr(_server, "http_connections_limit", lambda: 8)
+    monkeypatch.setattr(_patience, "_PATIENCE", 3600.0)
+
+
+@pytest.fixture(scope="module")
+def tls_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A certificate for `localhost`, and its key."""
+    home = tmp_path_factory.mktemp("tls")
+    names = str(home / "server.pem"), str(home / "server.key")
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    subprocess.run([*made, "-out", names[0], "-keyout", names[1]], check=True, capture_output=True)
+    return names
+
+
+WRONG = b"GET /api/whoami HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic Z3Vlc3Q6eA==\r\n\r\n"
+
+
+@pytest.mark.usefixtures("few_places")
+@pytest.mark.parametrize("sent", [b"", HALF, WRONG])
+def test_strangers_lock_nobody_out(
     client: Client, slow: Callable[[bytes], socket.socket], monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
-    """However many clients send nothing, or half a request: who asks is answered, and the oldest goes. (monitor 7)"""
-    monkeypatch.setattr(_patience, "_CONNECTIONS", 4)
-    monkeypatch.setattr(_patience, "_PATIENCE", 3600.0)
-    oldest, *_ = [slow(sent) for _ in range(4)]
-    assert client("GET", "/api/whoami").status == 200
-    assert is_cut(oldest)
+    """However many clients send nothing, half a request, or a wrong login: who asks is answered, the oldest goes, and a
+    user that is connected stays. (monitor 7)"""
+    monkeypatch.setattr(_access, "REFUSED_AFTER", 3600.0)
+    guest = slow(b"GET /api/whoami" + LOGIN + b"\r\n")
+    assert guest.recv(100).startswith(b"HTTP/1.1 200")
+    other = client.as_user("ada:secret")
+    assert client("PUT", "/api/users/ada", {"password": "secret", "tags": "management"}).status in (201, 503)
+    crowd = []
+    for _ in range(10):
+        crowd.append(slow(sent))
+        assert client("GET", "/api/whoami").status == 200
+    assert all(is_cut(each) for each in crowd[:8])
+    assert other("GET", "/api/whoami").status == 200
+    assert client("GET", "/metrics").status == 200
 
 
-def test_where_all_are_at_work_a_newcomer_is_refused(
-    client: Client, slow: Callable[[bytes], socket.socket], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Requests that are being answered are not cut for it. (monitor 7)"""
-    posting = b"POST /api/definitions" + LOGIN + b"Content-Length: 9\r\n"
-    at_work = slow(posting + b"Expect: 100-continue\r\n\r\n")
+@pytest.mark.usefixtures("few_places")
+def test_a_user_has_a_share_of_the_places(client: Client, slow: Callable[[bytes], socket.socket]) -> None:
+    """Its idle connection goes for another of its own. Those at work are not cut, and lock no other user out."""
+    assert client("PUT", "/api/users/ada", {"password": "secret", "tags": "management"}).status == 201
+    idle = slow(b"GET /api/whoami" + LOGIN + b"\r\n")
+    assert idle.recv(100).startswith(b"HTTP/1.1 200")
+    at_work = slow(b"POST /api/definitions" + LOGIN + b"Content-Length: 9\r\nExpect: 100-continue\r\n\r\n")
     assert at_work.recv(100).startswith(b"HTTP/1.1 100")  # the body is awaited
-    monkeypatch.setattr(_patience, "_CONNECTIONS", 1)
-    assert slow(b"").recv(100).startswith(b"HTTP/1.1 503")
+    while not is_cut(idle):
+        pass
+    refused = client("GET", "/api/whoami")
+    assert (refused.status, refused.json["reason"]) == (503, "1 connections of user 'guest' are at work already")
+    assert client.as_user("ada:secret")("GET", "/api/whoami").status == 200
     at_work.sendall(b"[" * 9)
     assert at_work.recv(100).startswith(b"HTTP/1.1 400")
+
+
+@pytest.mark.usefixtures("few_places")
+def test_silent_peers_keep_neither_door_shut(broker: Broker, server: Server, tls_files: tuple[str, str]) -> None:
+    """Handshakes that do not begin are strangers, too: HTTPS and AMQP let others in meanwhile, and the log is short."""
+    http = broker.listen_http(amqp=server, tls=tls_files)
+    silent = [socket.create_connection((http.host, http.port), timeout=30) for _ in range(20)]
+    trusting = ssl.create_default_context(cafile=tls_files[0])
+    trusting.check_hostname = False
+    with urllib.request.urlopen(f"{http.url}/", context=trusting, timeout=30) as answer:
+        assert answer.status == 200
+    assert all(is_cut(each) for each in silent[:18])
+    mq.connect(server.url).close()
+    for each in silent:
+        each.close()
+
+
+def test_a_user_has_a_share_of_the_threads(broker: Broker, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests of one user that take long are not waited for by another's. (monitor 7)"""
+    gate, began = threading.Event(), threading.Semaphore(0)
+
+    def wait_there(self: object, ask: Any) -> object:
+        if ask.caller.user.name == "guest":
+            began.release()
+            assert gate.wait(60)
+        return {"status": "ok"}
+
+    monkeypatch.setattr(_reading.Reading, "check_hosts", wait_there)
+    client = Client(broker.listen_http(amqp=server).url)
+    assert client("PUT", "/api/users/ada", {"password": "secret", "tags": "administrator"}).status == 201
+    path = "/api/health/checks/virtual-hosts"
+    with ThreadPoolExecutor(20) as crowd:
+        asked = [crowd.submit(client, "GET", path) for _ in range(20)]
+        for _ in range(_app._THREADS_OF_ONE):
+            assert began.acquire(timeout=60)
+        assert client.as_user("ada:secret")("GET", path).status == 200
+        assert not began.acquire(blocking=False)
+        gate.set()
+    assert {each.result().status for each in asked} == {200}
+
+
+@pytest.mark.parametrize("path", [b"/api/events?look=%2Fapi%2Fqueues%3Fpage%3D1%26page_size%3D500", b"/api/queues"])
+def test_a_client_that_does_not_read_is_cut(
+    client: Client, broker: Broker, server: Server, monkeypatch: pytest.MonkeyPatch, path: bytes
+) -> None:
+    """Before it has its answer, and in a stream: nothing is kept for it for long. (monitor 7)"""
+    for number in range(400):
+        broker.declare_queue(f"q{number}" + "x" * 200)
+    monkeypatch.setattr(_patience, "_PATIENCE", 0.05)
+    where = urlsplit(client.url)
+    (http,) = [each for each in broker._servers if isinstance(each, HttpServer)]
+    http._listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    with socket.socket() as unread:
+        unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        unread.connect((where.hostname, where.port))
+        unread.sendall(b"GET " + path + LOGIN + b"\r\n")
+        wait_until_blocked(lambda: len(http._server.server_state.connections) == 1)
+        wait_until_blocked(lambda: not http._server.server_state.connections)
+    assert client("GET", "/api/whoami").status == 200
 
 
 @pytest.mark.parametrize("sent", [b"", HALF, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" + HALF])

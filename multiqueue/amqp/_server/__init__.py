@@ -10,6 +10,10 @@ from .._wire.errors import ServerError as ServerError
 from .._wire.message import Digests as Digests
 from .._wire.message import properties_of as properties_of
 from .._wire.message import wire_message as wire_message
+from .accepting import accept as accept
+from .accepting import connect as connect
+from .accepting import http_connections_limit as http_connections_limit
+from .accepting import let_in as let_in
 from .access import RABBITMQ_HASH as RABBITMQ_HASH
 from .access import Access as Access
 from .access import Permissions as Permissions
@@ -30,3 +34,6 @@ from .settings import open_files_limit as open_files_limit
 from .settings import patient_collector as patient_collector
 from .settings import server_tls as server_tls
 from .strangers import Logins as Logins
+from .strangers import Newcomer as Newcomer
+from .strangers import Newcomers as Newcomers
+from .strangers import QuietLog as QuietLog

@@ -53,6 +53,7 @@ class ServerPort(Protocol):
 
     settings: ServerSettings
     access: Access
+    max_connections: int
     properties: dict[str, Any]
     alarms: frozenset[str]
     strangers: QuietLog
@@ -147,7 +148,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             if self.server.is_closed:
                 self._transport.abort()
             else:
-                self.cut("%s: refused, there are %d connections", self.settings.max_connections)
+                self.cut("%s: refused, there are %d connections", self.server.max_connections)
             return
         patience = self.settings.handshake_timeout
         self._set_timer(patience, partial(self.cut, "%s: not open after %g s, cut", patience))

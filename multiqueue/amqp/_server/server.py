@@ -21,6 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -28,11 +29,12 @@ from urllib.parse import quote
 from ...broker import Broker, NotAllowed, VirtualHost
 from .._session.figures import ChannelFigures, ConnectionFigures, ServerPast, host_figures
 from .._wire.errors import ServerError
+from .accepting import accept, amqp_connections_limit, connect, let_in
 from .access import Access, User, UsersFile, guest
 from .connection import ServerConnection
 from .handshake import server_properties
 from .io_thread import IoThread
-from .settings import ServerSettings, listening_socket, low_resources, open_files_limit
+from .settings import ServerSettings, listening_socket, low_resources
 from .strangers import Logins, Newcomer, Newcomers, QuietLog
 
 _log = logging.getLogger("multiqueue.amqp")
@@ -63,6 +65,7 @@ class Server:
         self.broker = broker
         self.settings = settings
         self.access = access
+        self.max_connections: int = amqp_connections_limit(settings.max_connections)
         self.properties: dict[str, object] = server_properties(str(sys.modules["multiqueue"].__version__))
         self.alarms: frozenset[str] = frozenset()
         self._measure = measure or (lambda: low_resources(settings, data))
@@ -86,7 +89,7 @@ class Server:
         self._listeners = listeners
         self._accepting: list[asyncio.Task[None]] = []
         self.strangers: QuietLog = QuietLog(_log)
-        self.newcomers: Newcomers = Newcomers(max(8, min(settings.max_connections, open_files_limit()) // 4))
+        self.newcomers: Newcomers = Newcomers(max(8, self.max_connections // 4))
         self.logins: Logins = Logins(self.access)
         self._commits = ThreadPoolExecutor(_COMMIT_THREADS, thread_name_prefix="multiqueue-amqp-commits")
         self._long = ThreadPoolExecutor(2, thread_name_prefix="multiqueue-amqp-long")
@@ -227,7 +230,7 @@ class Server:
     def admit(self, connection: ServerConnection) -> bool:
         """Register a connection; False when there is no place for it."""
         with self._lock:
-            if self.is_closed or len(self._connections) >= self.settings.max_connections:
+            if self.is_closed or len(self._connections) >= self.max_connections:
                 return False
             self._connections[connection] = None
             self._connections_created += 1
@@ -272,7 +275,10 @@ class Server:
 
     def _begin(self) -> None:
         loop = self._threads[0].loop
-        self._accepting = [loop.create_task(self._accept(listener)) for listener in self._listeners]
+        self._accepting = [
+            loop.create_task(accept(each.socket, self.newcomers, self.strangers, partial(self._spread, each.tls)))
+            for each in self._listeners
+        ]
         self._look_at_alarms()
 
     def _stop_accepting(self) -> None:
@@ -284,43 +290,18 @@ class Server:
         for task in self._accepting:
             task.cancel()
 
-    async def _accept(self, listener: _Listener) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                client, address = await loop.sock_accept(listener.socket)
-            except OSError as error:  # no file descriptors left: some may come back
-                self.strangers.warning("cannot accept a connection: %s", error)
-                self.newcomers.cut_one()
-                await asyncio.sleep(0.1)
-                continue
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._turn = (self._turn + 1) % len(self._threads)
-            io = self._threads[self._turn]
-            io.post(self._hand_over, client, str(address[0]), listener.tls, io)
+    def _spread(self, tls: ssl.SSLContext | None, client: socket.socket, address: str) -> None:
+        self._turn = (self._turn + 1) % len(self._threads)
+        io = self._threads[self._turn]
+        io.post(self._hand_over, client, address, tls, io)
 
     def _hand_over(self, client: socket.socket, address: str, tls: ssl.SSLContext | None, io: IoThread) -> None:
         newcomer = Newcomer(address, lambda: io.post(task.cancel))
-        task = io.loop.create_task(self._make_connection(client, newcomer, tls, io))
+        make = partial(ServerConnection, self, io, newcomer)
+        patience = self.settings.handshake_timeout
+        task = io.loop.create_task(connect(make, client, newcomer, self.newcomers, tls, patience, self.strangers))
         io.keep(task)
-        if self.newcomers.come(newcomer) is not None:
-            crowd = f"more than {self.newcomers.most_of_one} of one address, or {self.newcomers.most} in all"
-            self.strangers.warning("a client that has not logged in is cut for one that comes: there are %s", crowd)
-
-    async def _make_connection(
-        self, client: socket.socket, newcomer: Newcomer, tls: ssl.SSLContext | None, io: IoThread
-    ) -> None:
-        patience = None if tls is None else self.settings.handshake_timeout
-        try:
-            await io.loop.connect_accepted_socket(
-                lambda: ServerConnection(self, io, newcomer), client, ssl=tls, ssl_handshake_timeout=patience
-            )
-        except (OSError, asyncio.CancelledError) as error:
-            self.newcomers.leave(newcomer)
-            client.close()
-            if isinstance(error, asyncio.CancelledError):
-                raise
-            self.strangers.warning("a client did not get as far as AMQP: %s", error)
+        let_in(newcomer, self.newcomers, self.strangers)
 
     def _look_at_alarms(self) -> None:
         if self.is_closed:
