@@ -15,6 +15,7 @@ from multiqueue.broker._base.positions import END as END
 from multiqueue.broker._base.positions import Positions as Positions
 from multiqueue.broker._base.waits import here as here
 from multiqueue.broker._base.waits import polled as polled
+from multiqueue.broker._delivery import housekeeping as housekeeping
 from multiqueue.broker._delivery import received as received
 from multiqueue.broker._delivery import target as target
 from multiqueue.broker._delivery.housekeeping import Housekeeping as Housekeeping

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+import math
+import queue
+import time
 from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
-from broker_parts_support import AT_ONCE, Housekeeping, Kept
+from broker_parts_support import AT_ONCE, Housekeeping, Kept, housekeeping
 
-from multiqueue.broker import AlertThresholds, Message, QueueSettings, VirtualHost
-from multiqueue.testing import FakeClock
+from multiqueue.broker import Alert, AlertThresholds, Message, QueueSettings, VirtualHost
+from multiqueue.testing import PATIENCE, FakeClock, wait_until_blocked
 
 
 class Desk:
@@ -114,20 +118,26 @@ def test_a_deleted_queue_is_forgotten_at_once(desk: Desk) -> None:
     assert not desk.keeper._planned
 
 
-def test_a_queue_with_alerts_is_visited_as_long_as_something_is_on_it() -> None:
-    """The age of the oldest message is looked at every time, and never on an empty queue."""
-    alerts: list[object] = []
+def test_a_queue_with_alerts_is_visited_when_there_may_be_one() -> None:
+    """When the oldest message reaches its age, and when what was told may be told again; never on an empty queue."""
+    alerts: list[Alert] = []
     desk = Desk(on_alert=alerts.append)
-    desk.declare(alerts=AlertThresholds(age=50))
+    desk.declare(alerts=AlertThresholds(age=50, depth=3, repeat_gap=30))
     desk.pass_time(0)
-    assert desk.pass_time(0.25) == []
+    assert desk.pass_time(1e6) == []
     desk.host.publish(Message(b"", routing_key="q"))
-    assert desk.pass_time(0.25) == ["q"]
-    assert desk.pass_time(50) == ["q"]
-    assert len(alerts) == 1
-    assert desk.host.get("q", auto_accept=True) is not None
-    assert desk.pass_time(0.25) == ["q"]
-    assert desk.pass_time(0.25) == []
+    assert desk.pass_time(49) == []
+    assert desk.pass_time(1) == ["q"]
+    for _ in range(2):
+        desk.host.publish(Message(b"", routing_key="q"))
+    assert [each.kind.value for each in alerts] == ["age", "depth"]
+    assert desk.pass_time(29) == []
+    assert desk.pass_time(1) == ["q"]
+    assert len(alerts) == 4
+    desk.host.queue("q").purge()
+    assert desk.pass_time(30) == ["q"]
+    assert desk.pass_time(1e6) == []
+    assert len(alerts) == 4
 
 
 def test_an_outgrown_queue_is_visited_when_it_becomes_empty() -> None:
@@ -161,6 +171,132 @@ def test_what_expires_in_a_temporary_store_is_dropped() -> None:
     desk.host.close()
 
 
+class Hours:
+    """What a housekeeping thread waits on, the test's thread being that: each wait is over at once, and has taken all
+    its time. When the thread would wait for ever, it ends."""
+
+    def __init__(self, keeper: Housekeeping, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.waits: list[float | None] = []
+        self.keeper, self.clock = keeper, clock
+        keeper._longest_wait = math.inf  # as if the clock were the machine's
+        keeper._is_sooner = self  # type: ignore[assignment]
+        monkeypatch.setattr(housekeeping.time, "monotonic", clock)
+
+    def notify(self) -> None: ...
+
+    def wait(self, seconds: float | None) -> None:
+        self.waits.append(seconds)
+        if seconds is None:
+            self.keeper._is_closing = True
+        else:
+            self.clock.advance(seconds)
+
+
+def test_a_visit_comes_when_its_time_has(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times to live, delays and expiries are kept to the millisecond, and nothing is looked at in between."""
+    hours = Hours(desk.keeper, desk.clock, monkeypatch)
+    desk.declare("dies", expires=7200)
+    desk.declare()
+    for seconds, what in ((0.1, "expiration"), (3600, "expiration"), (0.3, "delay"), (5, "delay")):
+        desk.host.publish(Message(b"", routing_key="q", **{what: seconds}))  # type: ignore[arg-type]
+    visits: list[tuple[str, float]] = []
+
+    def watch(name: str, visit: Callable[[], float | None]) -> Callable[[], float | None]:
+        def visited() -> float | None:
+            visits.append((name, desk.clock() - 1000.0))
+            return visit()
+
+        return visited
+
+    for each in desk.host.queues():
+        each.housekeeping = watch(each.name, each.housekeeping)  # type: ignore[method-assign]
+    desk.keeper._run()
+    *timed, (forgotten, _) = visits
+    expected = [("q", 0.1), ("dies", 0.25), ("q", 0.3), ("q", 5), ("q", 3600), ("dies", 7200)]
+    assert timed == [(name, pytest.approx(when, abs=0.002)) for name, when in expected]
+    assert forgotten == "dies"
+    assert len(hours.waits) < 20
+
+
+def test_a_hundred_thousand_times_to_come_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread sleeps through until the first of them, however long that is, and those that lie in one millisecond
+    wake it once."""
+    clock = FakeClock(1000.0)
+    keeper = Housekeeping(clock=clock)
+    hours = Hours(keeper, clock, monkeypatch)
+    many = [Asking(None, None) for _ in range(100_000)]
+    for number, each in enumerate(many):
+        keeper.ask(each, 87_400.0 + number * 1e-8)
+    keeper._run()
+    assert all(each.visits == 1 for each in many)
+    assert hours.waits[0] == 86_400.0
+    assert len(hours.waits) <= 4
+
+
+def test_an_earlier_time_wakes_the_thread() -> None:
+    """It sleeps until tomorrow, and is asked for something that is due now, or names no time."""
+    visited: queue.SimpleQueue[Asking] = queue.SimpleQueue()
+
+    class Telling(Asking):
+        def housekeeping(self) -> float | None:
+            visited.put(self)
+            return super().housekeeping()
+
+    keeper = Housekeeping(interval=0.01)
+    tomorrow, now, soon = (Telling(None, None) for _ in range(3))
+    keeper.ask(tomorrow, time.monotonic() + 86_400.0)
+    with keeper:
+        assert keeper._thread is not None
+        for each, when in ((now, time.monotonic()), (soon, AT_ONCE)):
+            wait_until_blocked(keeper._thread)
+            keeper.ask(each, when)
+            assert visited.get(timeout=PATIENCE) is each
+    assert tomorrow.visits == 0
+
+
+def test_what_names_no_time_puts_off_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A visit that waits for its interval does not keep the queue from being visited before it."""
+    clock = FakeClock(1000.0)
+    keeper = Housekeeping(interval=10.0, clock=clock)
+    Hours(keeper, clock, monkeypatch)
+    times: list[float] = []
+
+    class Timed(Asking):
+        def housekeeping(self) -> float | None:
+            times.append(clock() - 1000.0)
+            if len(times) == 1:
+                keeper.ask(self, 1010.1)
+                return AT_ONCE
+            return 1010.2 if len(times) == 2 else None
+
+    keeper.add(Timed(None, None))
+    keeper._run()
+    assert times == pytest.approx([10, 10.1, 10.2], abs=0.002)
+
+
+def test_what_names_no_time_is_visited_once_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that asks for the next without a time does not keep the thread busy."""
+    clock = FakeClock(1000.0)
+    keeper = Housekeeping(interval=0.25, clock=clock)
+    hours = Hours(keeper, clock, monkeypatch)
+    times: list[float] = []
+
+    class Restless(Asking):
+        def housekeeping(self) -> float | None:
+            times.append(clock() - 1000.0)
+            return AT_ONCE if len(times) < 4 else None
+
+    keeper.add(Restless(None, None))
+    keeper._run()
+    assert times == pytest.approx([0.25, 0.5, 0.75, 1], abs=0.005)
+    assert len(hours.waits) < 10
+
+
+def planned(keeper: Housekeeping, kept: Kept) -> float | None:
+    """When it is visited next."""
+    return AT_ONCE if kept in keeper._soon else keeper._planned.get(kept, (None,))[0]
+
+
 class Asking:
     """Asks for what it is told to in the middle of a visit."""
 
@@ -192,7 +328,7 @@ def test_of_the_answer_and_what_is_asked_for_meanwhile_the_sooner_counts(
     keeper = Housekeeping(clock=clock)
     keeper.add(kept)
     keeper.run_once()
-    assert (kept.visits, keeper._planned.get(kept)) == (1, comes)
+    assert (kept.visits, planned(keeper, kept)) == (1, comes)
     kept.asks_for = None
     for seconds in (0, 9, 1):
         clock.advance(seconds)
@@ -227,3 +363,22 @@ def test_what_was_planned_anew_does_not_pile_up() -> None:
         keeper.remove(gone)
     assert len(keeper._due) < 100
     assert list(keeper._planned) == [kept]
+    assert not keeper._soon
+
+
+def test_a_plan_keeps_no_queue_alive_that_is_gone() -> None:
+    """The end of a queue, and of the bodies on it, comes where its last user lets go of it, and under no lock."""
+    keeper = Housekeeping(clock=FakeClock(1000.0))
+    ends: list[bool] = []
+
+    class Mortal(Asking):
+        def __del__(self) -> None:
+            ends.append(keeper._lock.locked())
+
+    kept = Mortal(None, None)
+    for when in (3000.0, 2000.0, AT_ONCE):
+        keeper.ask(kept, when)
+    keeper.run_once()
+    del kept
+    gc.collect()
+    assert ends == [False]

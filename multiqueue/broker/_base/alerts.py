@@ -2,11 +2,13 @@
 
 Promise     A threshold that is reached is told once, and no sooner than `repeat_gap` seconds later again; of two
             threads that see it one tells.
-State       `_lock`, a leaf, guards `_last`, the times of the last alerts. The owner's callback runs under no lock.
+State       `_lock`, a leaf, guards `_last`, the times of the last alerts; `next_look` reads it without. The owner's
+            callback runs under no lock.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -54,6 +56,20 @@ class AlertMonitor:
             threshold: float | None = getattr(self._thresholds, name)
             if threshold is not None and value >= threshold:
                 self._tell(AlertKind(name), value, threshold)
+
+    def next_look(self, **figures: float) -> float:
+        """When time alone gives cause to look at the figures again, on the clock: what was told may then be told again,
+        or an age reaches its threshold. Infinity for never. May be called under the lock of the queue.
+        """
+        now, again = self._clock(), math.inf
+        for name, value in figures.items():
+            threshold: float | None = getattr(self._thresholds, name)
+            if threshold is not None and value >= threshold:
+                last = self._last.get(AlertKind(name))
+                again = min(again, now if last is None else last + self._thresholds.repeat_gap)
+            elif threshold is not None and name == AlertKind.AGE.value:
+                again = min(again, now + threshold - value)
+        return again
 
     def _tell(self, kind: AlertKind, value: float, threshold: float) -> None:
         now = self._clock()

@@ -55,8 +55,9 @@ class Broker(Verbs):
             broker.publish(Message(b"one tea", routing_key="orders"))
 
     Its verbs are those of its virtual host `/`; `virtual_host(name)` has the figures, limits and lists of each.
-    `threads` run callbacks; `housekeeping_interval` seconds lie between two
-    looks at the time of every queue, so a time to live is kept that exactly on a queue without traffic.
+    `threads` run callbacks. Times to live, delays and expiries are kept to some milliseconds; `housekeeping_interval`
+    seconds lie between two looks at what has no time of its own: queues for which there is no memory, messages that are
+    in a store alone, a deleted queue that is cleared piece by piece, and another `clock` than the machine's.
     `on_alert` is told of thresholds that queues were declared with, by default through the log.
 
     With `data`, a directory, every virtual host has a store there: durable exchanges and queues, their bindings, and

@@ -236,9 +236,11 @@ class PagedEntries(EntrySource):
         due = [] if self._coming is None else self._coming.old.due(now, most)
         return due + self._deadlines.due(now, most - len(due))
 
+    @property
+    def is_to_be_watched(self) -> bool:
+        return not self._queue.counters.depth  # to keep everything in memory again
+
     def next_time(self) -> float:
-        if not self._queue.counters.depth:
-            return AT_ONCE  # to keep everything in memory again
         when = self._deadlines.first
         if self._coming is not None:
             when = min(when, self._coming.old.next_time())

@@ -20,7 +20,7 @@ from multiqueue.store import Header, Level, Put, StoreDamaged
 from .._base.alerts import AlertMonitor
 from .._base.message import Message, PutOutcome
 from .._base.message_codec import decode_stored
-from .._base.ports import AT_ONCE, After
+from .._base.ports import After
 from .._base.settings import Overflow, QueueKind
 from .callbacks import Callbacks
 from .consumer import QueueConsumer
@@ -283,9 +283,9 @@ class Enqueuer:
 
     def watch(self, alerts: AlertMonitor, entry: Entry) -> None:
         counters = self._state.counters
-        with self._lock:
-            self._state.visit_by(AT_ONCE)
         alerts.look_at(message_bytes=entry.size, depth=counters.depth, depth_bytes=counters.depth_bytes)
+        with self._lock:
+            self._state.visit_by(alerts.next_look(depth=counters.depth, depth_bytes=counters.depth_bytes, age=0.0))
 
     def offer(self, entry: Entry, candidates: Iterable[QueueConsumer]) -> None:
         """Notify the first candidate whose selector matches.

@@ -165,6 +165,11 @@ class EntrySource(Protocol):
     def next_time(self) -> float:
         """When time asks for something next, infinity for never."""
 
+    @property
+    def is_to_be_watched(self) -> bool:
+        """True while housekeeping has something to do of which no time is known."""
+        return False
+
     def keep_time(self, now: float, after: After) -> None:
         """Do what else time asks for."""
         return

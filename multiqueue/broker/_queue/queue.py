@@ -95,8 +95,8 @@ class BrokerQueue:
         self._clock = clock
         self._on_deleted = on_deleted
         self._lock = polled(Lock())
-        # When housekeeping is to come next, as far as it was asked to. Guarded by the lock.
-        self._next_visit = AT_ONCE
+        # The first time that housekeeping was asked to come at, infinity for none. Guarded by the lock.
+        self._next_visit = math.inf
         self._request: Callable[[Any, float], object] | None = None
         self.callbacks: Callbacks = Callbacks(partial(on_error, self), self._lock)
         self._act = self.callbacks.act
@@ -590,16 +590,23 @@ class BrokerQueue:
         self.in_slices(partial(self._keep_time_locked, now))
         if self._alerts is not None:
             with self._lock:
-                oldest = self.state.source.oldest_age(now)
-            counters = self.state.counters
-            self._alerts.look_at(depth=counters.depth, depth_bytes=counters.depth_bytes, age=oldest)
+                figures = self._figures_locked()
+            self._alerts.look_at(**figures)
         with self._lock:  # what happened in the middle of the visit is seen here, so nothing is missed
             state = self.state
             if state.deleted:
                 return None
-            is_watched = state.limit.short_of_memory or (self._alerts is not None and state.counters.depth > 0)
-            self._next_visit = AT_ONCE if is_watched else state.next_visit()
+            self._next_visit = state.next_time()
+            if self._alerts is not None and state.counters.depth:
+                self._next_visit = min(self._next_visit, self._alerts.next_look(**self._figures_locked()))
+            if state.is_to_be_watched:
+                self.visit_by(AT_ONCE)
             return None if self._next_visit == math.inf else self._next_visit
+
+    def _figures_locked(self) -> dict[str, float]:
+        """What alerts are about."""
+        counters, oldest = self.state.counters, self.state.source.oldest_age(self._clock())
+        return {"depth": counters.depth, "depth_bytes": counters.depth_bytes, "age": oldest}
 
     def _keep_time_locked(self, now: float, after: After) -> bool:
         """Some of what is due; True when there may be more."""
@@ -716,9 +723,10 @@ class BrokerQueue:
         self._request = ask
 
     def visit_by(self, when: float) -> None:
-        """Have housekeeping come at this time at the latest. The lock is held."""
+        """Have housekeeping come at this time, or AT_ONCE. The lock is held."""
         if when < self._next_visit:
-            self._next_visit = when
+            if when != AT_ONCE:  # which puts off no time that is named later
+                self._next_visit = when
             if self._request is not None:
                 self._request(self, when)
 

@@ -19,7 +19,7 @@ from itertools import count
 from typing import Final
 
 from .._base.message import MESSAGE_BYTES, DeadLetterReason, PutOutcome
-from .._base.ports import AT_ONCE, After
+from .._base.ports import After
 from .._base.settings import Overflow, QueueSettings
 from .._base.waits import HeldLock
 from .consumer import ConsumerState, Interest, QueueConsumer, QueueConsumerManager, Reader, SharedGroups, make_groups
@@ -420,10 +420,13 @@ class QueueState:
             self.pass_baton(after, ended)
         return self.evict_some(after) or len(due) == FEW
 
-    def next_visit(self) -> float:
+    @property
+    def is_to_be_watched(self) -> bool:
+        """True while there is something to do of which no time is known."""
+        return self.limit.short_of_memory or self._is_to_evict or self.source.is_to_be_watched
+
+    def next_time(self) -> float:
         """When time asks for something next, infinity for never."""
-        if self._is_to_evict:
-            return AT_ONCE
         expires = self.settings.expires
         when = self.source.next_time()
         return when if expires is None or len(self.consumers) else min(when, self.last_used + expires)
