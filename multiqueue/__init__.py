@@ -29,29 +29,29 @@ sockets, no files, no Spark. The other rooms, along the path of a message, are i
 
 from __future__ import annotations
 
-from queue import LifoQueue as LifoQueue
-from queue import PriorityQueue as PriorityQueue
-from queue import SimpleQueue as SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from .core import LinkedBlockingMultiQueue as LinkedBlockingMultiQueue
-from .core import Offerable as Offerable
-from .core import Pollable as Pollable
-from .core import Queue as Queue
-from .core import SubQueue as SubQueue
-from .core import SubQueueSelection as SubQueueSelection
-from .core import Taken as Taken
-from .errors import Detached as Detached
-from .errors import Empty as Empty
-from .errors import Full as Full
-from .errors import InvalidSelection as InvalidSelection
-from .errors import MultiQueueError as MultiQueueError
-from .errors import ShutDown as ShutDown
-from .errors import SubQueueExists as SubQueueExists
-
 if TYPE_CHECKING:
+    from queue import LifoQueue as LifoQueue
+    from queue import PriorityQueue as PriorityQueue
+    from queue import SimpleQueue as SimpleQueue
+
     from .core import Lane as Lane
+    from .core import LinkedBlockingMultiQueue as LinkedBlockingMultiQueue
     from .core import MultiQueueExecutor as MultiQueueExecutor
+    from .core import Offerable as Offerable
+    from .core import Pollable as Pollable
+    from .core import Queue as Queue
+    from .core import SubQueue as SubQueue
+    from .core import SubQueueSelection as SubQueueSelection
+    from .core import Taken as Taken
+    from .errors import Detached as Detached
+    from .errors import Empty as Empty
+    from .errors import Full as Full
+    from .errors import InvalidSelection as InvalidSelection
+    from .errors import MultiQueueError as MultiQueueError
+    from .errors import ShutDown as ShutDown
+    from .errors import SubQueueExists as SubQueueExists
 
 __all__ = [
     "Detached",
@@ -79,9 +79,18 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    if name not in ("Lane", "MultiQueueExecutor"):  # which the core loads when a program first asks for them
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import core
+    """The core and its names, loaded when a program first asks for one: other rooms, such as the plugin, need none."""
+    from importlib import import_module
 
-    globals()[name] = value = getattr(core, name)
+    if name in ("core", "errors"):
+        return import_module(f".{name}", __name__)
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    homes = (import_module(".core", __name__), import_module(".errors", __name__), import_module("queue"))
+    home = next(home for home in homes if name in home.__all__)
+    globals()[name] = value = getattr(home, name)
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

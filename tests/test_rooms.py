@@ -148,9 +148,9 @@ def _imports_of(path: Path, text: str) -> list[tuple[str, list[str]]]:
 
 
 def test_the_front_door_opens_the_core_alone() -> None:
-    """`import multiqueue` loads no other room, no sockets, no database and no Spark."""
+    """`import multiqueue` loads no room, and its names no other one, no sockets, no database and no Spark."""
     code = (
-        "import sys, multiqueue; "
+        "import sys, multiqueue; assert not [m for m in sys.modules if m.startswith('multiqueue.')]; multiqueue.Queue; "
         "rooms = {m.split('.')[1] for m in sys.modules if m.startswith('multiqueue.')}; "
         "unwanted = {'socket', 'ssl', 'asyncio', 'sqlite3', 'pyspark', 'click'}; "
         "print(sorted(rooms), sorted(unwanted & sys.modules.keys()))"

@@ -17,16 +17,13 @@ Source      Parked locks instead of conditions: Waiter objects of `threading.Con
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias, Union
+from typing import TYPE_CHECKING, TypeAlias
 
 from . import _sync
 from ._sync import Parking
 
 if TYPE_CHECKING:
     import asyncio
-
-Waiter: TypeAlias = Union[Parking, "AsyncWaiter"]
-Waiters: TypeAlias = list[Waiter]  # a list: an empty one is 56 bytes, an empty deque 600
 
 # Seconds to wait for a lock when hardly any time is left. "Nothing in time" must be the answer of a look at the queue:
 # a lock that somebody holds for microseconds, or for a thread switch or two, is not an empty queue.
@@ -126,3 +123,7 @@ class AsyncWaiter:
     def _wake(self) -> None:
         if not self.woken.done():
             self.woken.set_result(None)
+
+
+Waiter: TypeAlias = Parking | AsyncWaiter
+Waiters: TypeAlias = list[Waiter]  # a list: an empty one is 56 bytes, an empty deque 600
