@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from multiqueue.pipeline import _executor_read as _executor_read
+from multiqueue.pipeline import _executor_write as _executor_write
 from multiqueue.pipeline import _ledger_file as _ledger_file
 from multiqueue.pipeline import _run as _run
 from multiqueue.pipeline import _scan as _scan

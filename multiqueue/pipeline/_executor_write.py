@@ -5,11 +5,12 @@ This module is sent to executors by value, so it imports nothing of ours, and wh
 Promise     Each task writes files of names that no other attempt of it has, and tells of them when it has written all:
             files of an attempt that died are told by none, and no commit names them. With `partition_by` a file has
             rows of one value of each of these columns, which are in the names of its directories.
-Memory      A batch, and per file that is being written what Parquet holds of a row group.
+Memory      A batch, and what Parquet holds of a row group for each of at most `_MOST_OPEN` files.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,10 @@ SCHEMA = "path string, size_bytes bigint, footer binary"
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _ROW_GROUP_ROWS = 128 * 1024
+# Files that one task writes at a time: an upload to a store each.
+_MOST_OPEN = 8
+# Of directories that one task writes; pyarrow would refuse more than 1,024.
+_MOST_VALUES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -38,37 +43,48 @@ class Target:
 
 
 def writer(target: Target) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """A function for `mapInArrow` that writes what it is given, and gives back a row for each file."""
+    """A function for `mapInArrow` that writes what it is given, and gives back a row for each file.
+
+    Rows with equal values of `partition_by` come together, as Spark's own writer has them.
+    """
 
     def write(batches: Iterator[Any]) -> Iterator[Any]:
         import uuid
 
-        import fsspec
         import pyarrow  # type: ignore[import-untyped]
-        import pyarrow.parquet as parquet  # type: ignore[import-untyped]
+        from pyarrow import dataset
 
-        store = fsspec.filesystem(target.protocol, **target.arguments, skip_instance_cache=True)
-        name = f"part-{uuid.uuid4().hex}.parquet"
-        opened: dict[str, tuple[Any, Any]] = {}
-        for batch in batches:
-            for place, rows in _parts(pyarrow.table(pyarrow.Table.from_batches([batch])), target):
-                if not rows.num_rows:
-                    continue
-                path = f"{place}{name}"
-                if path not in opened:
-                    stream = store.open(f"{target.directory}/{path}", "wb")
-                    opened[path] = stream, parquet.ParquetWriter(stream, rows.schema, compression=target.compression)
-                opened[path][1].write_table(rows, row_group_size=_ROW_GROUP_ROWS)
+        filled = (_in_directories(batch, target) for batch in batches if batch.num_rows)
+        first = next(filled, None)
+        if first is None:
+            return
         found: list[tuple[str, int, bytes]] = []
-        for path, (stream, file) in opened.items():
-            file.close()
-            size_bytes = stream.tell()
-            stream.close()
-            with store.open(f"{target.directory}/{path}", "rb") as written:
-                footer = parquet.read_metadata(written)
-            kept = pyarrow.BufferOutputStream()
-            footer.write_metadata_file(kept)
-            found.append((path, size_bytes, kept.getvalue().to_pybytes()))
+
+        def note(file: Any) -> None:
+            footer = pyarrow.BufferOutputStream()
+            file.metadata.write_metadata_file(footer)
+            path = file.path.lstrip("/").removeprefix(target.directory.strip("/") + "/")
+            found.append((path, file.size, footer.getvalue().to_pybytes()))
+
+        form = dataset.ParquetFileFormat()
+        parts = pyarrow.schema([(name, pyarrow.string()) for name in _directories(target)])
+        dataset.write_dataset(
+            pyarrow.RecordBatchReader.from_batches(first.schema, itertools.chain([first], filled)),
+            target.directory,
+            format=form,
+            file_options=form.make_write_options(compression=target.compression),
+            basename_template=f"part-{uuid.uuid4().hex}-{{i}}.parquet",
+            partitioning=dataset.HivePartitioning(parts) if target.partition_by else None,
+            filesystem=_filesystem(target),
+            create_dir=target.protocol == "file",
+            existing_data_behavior="overwrite_or_ignore",
+            use_threads=False,
+            max_partitions=_MOST_VALUES,
+            max_open_files=_MOST_OPEN,
+            min_rows_per_group=_ROW_GROUP_ROWS,
+            max_rows_per_group=_ROW_GROUP_ROWS,
+            file_visitor=note,
+        )
         paths, sizes, footers = ([one[place] for one in found] for place in range(3))
         yield pyarrow.RecordBatch.from_arrays(
             [pyarrow.array(paths, "string"), pyarrow.array(sizes, "int64"), pyarrow.array(footers, "binary")],
@@ -78,29 +94,44 @@ def writer(target: Target) -> Callable[[Iterator[Any]], Iterator[Any]]:
     return write
 
 
-def _parts(rows: Any, target: Target, place: int = 0) -> Iterator[tuple[str, Any]]:
-    """The rows by the values of the columns from this one on: the directory for each, and its rows."""
-    import pyarrow.compute as compute  # type: ignore[import-untyped]
+def _filesystem(target: Target) -> Any:
+    import fsspec
+    from pyarrow import fs
 
-    if place == len(target.partition_by):
-        yield "", rows if target.keeps_columns else rows.drop_columns(list(target.partition_by))
-        return
-    name = target.partition_by[place]
-    column = rows[name]
-    for value in column.unique():
-        chosen = compute.is_null(column) if not value.is_valid else compute.equal(column, value)
-        for rest, part in _parts(rows.filter(chosen), target, place + 1):
-            yield f"{'_of_' if target.keeps_columns else ''}{name}={_escaped(value.as_py())}/{rest}", part
+    store = fsspec.filesystem(target.protocol, **target.arguments, skip_instance_cache=True)
+    return fs.PyFileSystem(fs.FSSpecHandler(store))
 
 
-def _escaped(value: Any) -> str:
-    """A value as Spark writes it into the name of a directory."""
+def _directories(target: Target) -> list[str]:
+    """The names in the directories' names."""
+    return [f"_of_{name}" if target.keeps_columns else name for name in target.partition_by]
+
+
+def _in_directories(batch: Any, target: Target) -> Any:
+    """The batch with a column for each level of directories, as text; instead of the own one, unless that is kept."""
+    import pyarrow
+    import pyarrow.compute  # type: ignore[import-untyped]
+
+    for name, directory in zip(target.partition_by, _directories(target), strict=True):
+        words = batch.column(name).dictionary_encode()
+        texts = pyarrow.array([_text(value.as_py()) for value in words.dictionary], pyarrow.string())
+        # A NULL has no number in the dictionary.
+        column = pyarrow.compute.fill_null(texts.take(words.indices), _NO_VALUE)
+        if target.keeps_columns:
+            batch = batch.append_column(directory, column)
+        else:
+            batch = batch.set_column(batch.schema.get_field_index(name), directory, column)
+    return batch
+
+
+def _text(value: Any) -> str:
+    """A value as Spark writes it into the name of a directory, before what no path may have is escaped."""
     import datetime
 
     if value is None or value == "":
         return _NO_VALUE
     if isinstance(value, bool):
-        value = str(value).lower()
-    elif isinstance(value, datetime.datetime):
-        value = value.astimezone(datetime.UTC).replace(tzinfo=None) if value.tzinfo else value
-    return "".join(f"%{ord(one):02X}" if one < " " or one in "\"#%'*/:=?\\{[]^\x7f" else one for one in str(value))
+        return str(value).lower()
+    if isinstance(value, datetime.datetime) and value.tzinfo:
+        value = value.astimezone(datetime.UTC).replace(tzinfo=None)
+    return str(value)

@@ -202,6 +202,8 @@ class TableSink:
         target = _executor_write.Target(
             protocol, arguments, key, tuple(self.partition_by), table.keeps_partition_columns, compression
         )
+        if self.partition_by:
+            frame = frame.sortWithinPartitions(*map(quoted, self.partition_by))
         told = frame.mapInArrow(_executor_write.writer(target), _executor_write.SCHEMA).collect()
         return tuple(
             data_file(
