@@ -26,6 +26,7 @@ from multiqueue.broker._durable.data_directory import virtual_host_name as virtu
 from multiqueue.broker._durable.journal import Journal as Journal
 from multiqueue.broker._durable.stored_topology import definition_of as definition_of
 from multiqueue.broker._durable.stored_topology import queue_from as queue_from
+from multiqueue.broker._host import reopening as reopening
 from multiqueue.broker._host.dead_letters import dead_letter as dead_letter
 from multiqueue.broker._host.dead_letters import is_cycle as is_cycle
 from multiqueue.broker._paging import budget as budget

@@ -14,11 +14,11 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -86,8 +86,12 @@ def broker(
                 where = f"messages that must survive are in {directory}" if directory else "messages are in memory"
                 _listen_http(started, server, found, host, http, directory)
                 click.echo(f"listening on {_places(server)}; {where}; Ctrl-C ends it")
-                signals.recv(1)
+                started.add_server(_Bell(signals.ring))
+                signals.wait()
                 click.echo("closing")
+        if found.file.data.on_store_failure == "stop":
+            for failure in [each.failure for each in started.virtual_hosts() if each.failure is not None]:
+                raise failure
 
 
 def _places(server: Server) -> str:
@@ -152,9 +156,23 @@ def _many_files() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+class _Signals(NamedTuple):
+    """What the main thread waits for: a signal, or `ring`."""
+
+    reader: socket.socket
+    writer: socket.socket
+
+    def wait(self) -> None:
+        self.reader.recv(1)
+
+    def ring(self) -> None:
+        with suppress(OSError):  # it is full, or the command has ended
+            self.writer.send(b"\0")
+
+
 @contextmanager
-def _signal_socket() -> Iterator[socket.socket]:
-    """Has a byte once SIGINT or SIGTERM has come; a second one raises KeyboardInterrupt in this thread."""
+def _signal_socket() -> Iterator[_Signals]:
+    """Wakes once SIGINT or SIGTERM has come; a second one raises KeyboardInterrupt in this thread."""
     came = 0
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -169,11 +187,27 @@ def _signal_socket() -> Iterator[socket.socket]:
         woken = signal.set_wakeup_fd(writer.fileno())
         before = {each: signal.signal(each, end) for each in (signal.SIGINT, signal.SIGTERM)}
         try:
-            yield reader
+            yield _Signals(reader, writer)
         finally:
             for each, handler in before.items():
                 signal.signal(each, handler)
             signal.set_wakeup_fd(woken)
+
+
+class _Bell:
+    """Rings when the broker closes by itself, as it does with `on_store_failure = "stop"`."""
+
+    def __init__(self, ring: Callable[[], None]) -> None:
+        self._ring = ring
+
+    def close(self, timeout: float) -> None:
+        self._ring()
+
+    def forget_virtual_host(self, name: str) -> None:
+        pass
+
+    def leave_virtual_host(self, name: str, why: str) -> None:
+        pass
 
 
 def _open(config: BrokerConfig, directory: Path | None) -> Broker:
@@ -192,7 +226,8 @@ def _open(config: BrokerConfig, directory: Path | None) -> Broker:
         why = f"cannot keep messages in {directory}: {error.strerror}; choose another with --data"
         raise ServerError(why) from error
     try:
-        return Broker(data=directory, durability=section.durability, **options)
+        on_failure = section.on_store_failure
+        return Broker(data=directory, durability=section.durability, on_store_failure=on_failure, **options)
     except MultiQueueError as error:  # another process has it, or it is damaged
         raise ServerError(str(error)) from error
 

@@ -195,6 +195,9 @@ class HttpServer:
         """
         self._access.forget_virtual_host(name)
 
+    def leave_virtual_host(self, name: str, why: str) -> None:
+        """No connection of this server is in a virtual host."""
+
     def close(self, timeout: float = _PATIENCE) -> None:
         """Answer nothing further. Twice is harmless."""
         with self._closing:

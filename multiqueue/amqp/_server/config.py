@@ -66,6 +66,7 @@ class DataSection(_Section):
     directory: Text | None = None
     durability: Literal["sync", "relaxed", "memory"] = "sync"
     messages_in_memory_bytes: int | None = Field(default=None, ge=1024 * 1024)
+    on_store_failure: Literal["reopen", "stop", "stay"] = "reopen"
 
 
 class TlsSection(_Section):

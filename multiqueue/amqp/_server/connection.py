@@ -472,6 +472,9 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _open(self, method: Any) -> None:
         name = method.virtual_host
         host = self.server.virtual_host(name)
+        if host.failure is not None:
+            refused = f"access to vhost '{name}' refused for user '{self.user.name}'"
+            raise ConnectionFault(541, f"{refused}: vhost '{name}' is down")
         self.client = Client(
             host=host,
             owner=self.owner,

@@ -175,11 +175,15 @@ class Server:
             OSError: the users cannot be kept; nothing was done.
         """
         self.access.forget_virtual_host(name)
-        going = [each for each in self.connections() if each.is_open and each.client.host.name == name]
-        self._end(going, lambda each: each.close_by_operator(f"vhost '{name}' is deleted"), timeout, is_answered=False)
+        self.leave_virtual_host(name, f"vhost '{name}' is deleted", timeout)
         with self._lock:  # another one may have the name
             for counter in (self._with_confirms, self._confirmed, self._returned):
                 counter.pop(name, None)
+
+    def leave_virtual_host(self, name: str, why: str, timeout: float = 2.0) -> None:
+        """Close the connections to a virtual host; they are told `why`. Waits as `forget_virtual_host` does."""
+        going = [each for each in self.connections() if each.is_open and each.client.host.name == name]
+        self._end(going, lambda each: each.close_by_operator(why), timeout, is_answered=False)
 
     def status(self) -> dict[str, Any]:
         """The server in figures, fit for JSON. Each connection and queue at a moment of its own."""

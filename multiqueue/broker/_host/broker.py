@@ -19,14 +19,14 @@ import importlib
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from multiqueue._carried import short_string
 from multiqueue.core import notebook_table
-from multiqueue.store import Durability
+from multiqueue.store import Durability, StoreError
 
 from .._base.alerts import Alert
 from .._base.errors import BrokerClosed, NotAllowed
@@ -34,8 +34,11 @@ from .._base.message import plain_name
 from .._delivery.housekeeping import Housekeeping
 from .._delivery.subscription import Scheduler, runs_callback
 from .._durable.data_directory import DataDirectory
+from .reopening import OnStoreFailure, Reopening
 from .verbs import Verbs
 from .virtual_host import MEMORY_LIMIT, VirtualHost, VirtualHostStatistics
+
+_PATIENCE: Final = 2.0  # seconds for callbacks of a virtual host that is closed because its store failed
 
 
 class Front(Protocol):
@@ -44,6 +47,8 @@ class Front(Protocol):
     def close(self, timeout: float) -> None: ...
 
     def forget_virtual_host(self, name: str) -> None: ...
+
+    def leave_virtual_host(self, name: str, why: str) -> None: ...
 
 
 class Broker(Verbs):
@@ -65,10 +70,14 @@ class Broker(Verbs):
     survive: "sync" everything up to a power loss, "relaxed" a crash of the process, "memory" nothing. `memory_limit`
     bytes is what the messages of one virtual host may take in memory.
 
+    `on_store_failure` says what happens when the disk fails under a virtual host. "stay": each call to it raises
+    StoreFailed, until the broker is closed and opened again. "reopen": its subscriptions and connections end, and it is
+    opened again from the disk as soon as that works. "stop": the broker closes itself. The other virtual hosts go on.
+
     Raises:
         StoreLocked: another process has the directory open.
         StoreDamaged: something in it cannot be read.
-        ValueError: no such durability.
+        ValueError: no such durability, or nothing that can be done on a failure.
     """
 
     def __init__(
@@ -82,7 +91,11 @@ class Broker(Verbs):
         data: str | Path | None = None,
         durability: str = Durability.SYNC,
         memory_limit: int = MEMORY_LIMIT,
+        on_store_failure: str = OnStoreFailure.STAY,
     ) -> None:
+        self._reopening = Reopening(
+            OnStoreFailure(on_store_failure), self._close_down, self._reopen, partial(self.close, 0.0)
+        )
         survives = Durability(durability) is not Durability.MEMORY
         self._data = DataDirectory(data, durability) if survives and data is not None else None
         self._opening: dict[str, threading.Event] = {}  # guarded by _hosts_lock; set when it is open, or cannot be
@@ -98,6 +111,7 @@ class Broker(Verbs):
             scheduler=self._scheduler_threads,
             housekeeping=self._housekeeping_thread,
             memory_limit=memory_limit,
+            on_store_failure=self._reopening.note,
         )
         self._hosts_lock = threading.Lock()
         self._hosts: dict[str, VirtualHost] = {}
@@ -156,10 +170,44 @@ class Broker(Verbs):
                     with self._hosts_lock:
                         del self._opening[name]
                     opened.set()
-        if self.is_closed:
-            host.close()
+        if not self._keep(host):
             self.check_open()
         return host
+
+    def _keep(self, host: VirtualHost) -> bool:
+        """Whether the broker is open; else a virtual host that was opened meanwhile is closed too."""
+        if self.is_closed:
+            host.close()
+        return not self.is_closed
+
+    def _close_down(self, host: VirtualHost) -> None:
+        """End a virtual host whose store failed; its name is still there, and says why it is down."""
+        with self._hosts_lock:
+            servers = list(self._servers)
+        for server in servers:
+            server.leave_virtual_host(host.name, f"vhost '{host.name}' is down: its store failed")
+        with suppress(StoreError):
+            host.close(_PATIENCE)
+
+    def _reopen(self, host: VirtualHost) -> bool:
+        """Open what was closed down; False when it was deleted, or the broker closed. Raises as `add_virtual_host`."""
+        done = threading.Event()
+        with self._hosts_lock:
+            if self.is_closed or self._hosts.get(host.name) is not host:
+                return False
+            self._opening[host.name] = done  # nobody deletes it meanwhile
+        try:
+            opened = self._open(host.name)
+        finally:
+            with self._hosts_lock:
+                del self._opening[host.name]
+            done.set()
+        if not self._keep(opened):
+            return False
+        if host is self._default:
+            self._default = opened
+            super().__init__(opened.parts)
+        return True
 
     def virtual_host(self, name: str = "/") -> VirtualHost:
         """The virtual host of this name.
@@ -187,17 +235,23 @@ class Broker(Verbs):
             RuntimeError: called by something that follows a commit, on its store's own thread. Nothing was done.
         """
         self.check_open()
-        host = self.virtual_host(name)
-        name = host.name
-        if host is self._default:
-            raise NotAllowed(f"vhost '{name}' cannot be deleted: it lives as long as its broker")
-        host.check_closable()
-        with self._hosts_lock:
-            if self._hosts.get(name) is not host:
-                raise NotAllowed(f"vhost '{name}' not found")  # another thread deletes it
-            servers = list(self._servers)
-            del self._hosts[name]  # from here on no connection opens it
-            self._deleting.add(name)
+        reopened: threading.Event | None = threading.Event()
+        while reopened is not None:
+            host = self.virtual_host(name)
+            name = host.name
+            if host is self._default:
+                raise NotAllowed(f"vhost '{name}' cannot be deleted: it lives as long as its broker")
+            host.check_closable()
+            with self._hosts_lock:
+                reopened = self._opening.get(name)
+                if reopened is None:
+                    if self._hosts.get(name) is not host:
+                        raise NotAllowed(f"vhost '{name}' not found")  # another thread deletes it
+                    servers = list(self._servers)
+                    del self._hosts[name]  # from here on no connection opens it
+                    self._deleting.add(name)
+            if reopened is not None:
+                reopened.wait()
         is_kept = True
         try:
             for server in servers:
@@ -311,6 +365,7 @@ class Broker(Verbs):
         for host in self.virtual_hosts():
             host.check_closable()
         self._closed = True
+        self._reopening.close()
         try:
             with self._hosts_lock:
                 servers, self._servers = self._servers, []

@@ -74,7 +74,8 @@ class VirtualHost(Verbs):
     `clock` gives seconds that never go back, `wall_clock` seconds since 1970 for the record of dead letters.
 
     With a `store`, which it closes with itself, it begins with what the store has: durable exchanges, queues and
-    bindings, and the persistent messages on them. `memory_limit` is in bytes.
+    bindings, and the persistent messages on them. `memory_limit` is in bytes. `on_store_failure` is called once, when
+    the store fails, on the thread that notices, and must not wait.
 
     Raises:
         StoreDamaged: the store has something that cannot be read.
@@ -91,6 +92,7 @@ class VirtualHost(Verbs):
         housekeeping: Housekeeping | None = None,
         store: MessageStore | None = None,
         memory_limit: int = MEMORY_LIMIT,
+        on_store_failure: Callable[[VirtualHost], object] = lambda host: None,
     ) -> None:
         self.name: Final = name
         self._memory = MemoryManager(memory_limit, name=name)
@@ -108,11 +110,11 @@ class VirtualHost(Verbs):
         super().__init__(HostParts(topology, self._new_queue, life, publishing, dead_letters, Receiving(), scheduler))
         self._clock = clock
         self._on_alert = on_alert or _log_alert
+        self._on_store_failure = on_store_failure
         self._housekeeping = housekeeping
         if self._journal is not None and isinstance(topology, StoredTopology):
             topology.recover(lambda kept: self._make(kept.name, kept.settings, kept.number))
-            # Nothing is accepted any more: subscriptions would go on with what cannot be settled.
-            self._journal.on_failed = lambda: self.parts.receiving.end_subscriptions(time.monotonic())
+            self._journal.on_failed = self._store_failed
             if housekeeping is not None:
                 housekeeping.add(self._journal)
             self._pid = os.getpid()
@@ -145,6 +147,11 @@ class VirtualHost(Verbs):
         if self._housekeeping is not None:
             self._housekeeping.add(queue)
         return queue
+
+    def _store_failed(self) -> None:
+        """Nothing is accepted any more: subscriptions would go on with what cannot be settled."""
+        self.parts.receiving.end_subscriptions(time.monotonic())
+        self._on_store_failure(self)
 
     def _spill_rows(self) -> QueueJournal | None:
         """A place for the rows of a queue that is not durable; None when this is closed, or a try has failed lately.
@@ -186,6 +193,11 @@ class VirtualHost(Verbs):
     def store(self) -> MessageStore | None:
         """The store that keeps this virtual host, None when it lives in memory."""
         return None if self._journal is None else self._journal.store
+
+    @property
+    def failure(self) -> StoreFailed | None:
+        """Why the store of this virtual host is at its end, None while it is not."""
+        return None if self._journal is None else self._journal.failure
 
     def check_open(self) -> None:
         """Return when the virtual host can be used.

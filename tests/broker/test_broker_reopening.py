@@ -1,0 +1,155 @@
+"""A store that fails under one virtual host: what a broker does then, and that the others go on."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from broker_parts_support import reopening
+
+from multiqueue.broker import Broker, BrokerClosed, Message, NotAllowed, VirtualHost
+from multiqueue.store import SqliteStore, StoreFailed
+from multiqueue.store._sqlite_writer import SqliteWriter
+from multiqueue.testing import wait_until_blocked
+
+
+class Disk:
+    """A disk under one virtual host's directory; commits on it, and openings, fail while it is broken."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.directory = "x"
+        self.is_broken = False
+        self.openings = 0
+        commit, open_ = SqliteWriter.commit, SqliteStore._open
+
+        def failing_commit(writer: SqliteWriter, *arguments: object) -> None:
+            if self.is_broken and writer._file.parent.name == self.directory:
+                raise StoreFailed("the disk failed")
+            commit(writer, *arguments)  # type: ignore[arg-type]
+
+        def failing_open(store: SqliteStore, path: Path, *arguments: object) -> None:
+            self.openings += path.name == self.directory
+            if self.is_broken and path.name == self.directory:
+                raise OSError(errno.EIO, "Input/output error")
+            open_(store, path, *arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(SqliteWriter, "commit", failing_commit)
+        monkeypatch.setattr(SqliteStore, "_open", failing_open)
+        monkeypatch.setattr(reopening, "_FIRST_PAUSE", 0.001)
+        monkeypatch.setattr(reopening, "_LONGEST_PAUSE", 0.002)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(monkeypatch)
+
+
+def fail(host: VirtualHost | Broker, disk: Disk) -> None:
+    """Break the disk under a host that has a durable queue `q`."""
+    disk.is_broken = True
+    with pytest.raises(StoreFailed, match="the disk failed"):
+        host.publish(Message(b"lost", routing_key="q", persistent=True))
+
+
+@pytest.fixture
+def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
+    """A broker whose virtual hosts `/` and `x` have a durable queue with a message each."""
+    policy = getattr(request, "param", "reopen")
+    with Broker(data=tmp_path, on_store_failure=policy) as broker:
+        for host in (broker, broker.add_virtual_host("x")):
+            host.declare_queue("q", durable=True)
+            host.publish(Message(b"kept", routing_key="q", persistent=True))
+        yield broker
+
+
+def test_it_is_open_again_when_the_disk_works_again(
+    broker: Broker, disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The virtual host whose disk failed is down, says why, and is there with what was confirmed once the disk works.
+
+    The other virtual host goes on meanwhile, and each reason is logged once.
+    """
+    failed = broker.virtual_host("x")
+    with caplog.at_level(logging.WARNING, "multiqueue.broker"):
+        fail(failed, disk)
+        wait_until_blocked(lambda: disk.openings > 3)
+        assert isinstance(broker.virtual_host("x").failure, StoreFailed)
+        with pytest.raises(StoreFailed):
+            broker.virtual_host("x").get("q")
+        assert broker.publish(Message(b"more", routing_key="q", persistent=True)).queues
+        disk.is_broken = False
+        wait_until_blocked(lambda: "open again" in caplog.text)
+    opened = broker.virtual_host("x")
+    received = opened.get("q", auto_accept=True)
+    assert received is not None
+    assert received.body == b"kept"
+    assert received.redelivered  # in doubt: it may have been delivered before
+    assert opened.get("q") is None
+    with pytest.raises(StoreFailed):
+        failed.publish(Message(b"to the old one", routing_key="q", persistent=True))
+    said = [record.getMessage() for record in caplog.records if "vhost 'x'" in record.getMessage()]
+    assert [each.partition(":")[0] for each in said] == ["vhost 'x' stays down", "vhost 'x' is open again"]
+
+
+def test_the_verbs_of_a_broker_mean_the_virtual_host_that_was_opened(tmp_path: Path, disk: Disk) -> None:
+    """When `/` was opened again, the broker's own verbs work on it."""
+    disk.directory = "%2f"
+    with Broker(data=tmp_path, on_store_failure="reopen") as broker:
+        broker.declare_queue("q", durable=True)
+        fail(broker, disk)
+        disk.is_broken = False
+        wait_until_blocked(lambda: broker.virtual_host().failure is None)
+        wait_until_blocked(lambda: not broker.is_closed and broker.virtual_host().parts is broker.parts)
+        broker.publish(Message(b"after", routing_key="q", persistent=True))
+        assert len(broker.queue("q")) == 1
+
+
+@pytest.mark.parametrize("broker", ["stay"], indirect=True)
+def test_it_stays_down(broker: Broker, disk: Disk) -> None:
+    """With "stay", the default in a program, nothing is done: each call raises until the broker is opened anew."""
+    fail(broker.virtual_host("x"), disk)
+    disk.is_broken = False
+    openings = disk.openings
+    with pytest.raises(StoreFailed):
+        broker.virtual_host("x").publish(Message(b"", routing_key="q"))
+    assert disk.openings == openings
+    assert not [each for each in threading.enumerate() if each.name == "multiqueue-broker-reopening"]
+
+
+@pytest.mark.parametrize("broker", ["stop"], indirect=True)
+def test_it_stops(broker: Broker, disk: Disk) -> None:
+    """With "stop" the broker closes itself, and what was confirmed is on the disk."""
+    fail(broker.virtual_host("x"), disk)
+    wait_until_blocked(lambda: broker.is_closed)
+    with pytest.raises(BrokerClosed):
+        broker.add_virtual_host("y")
+
+
+def test_a_virtual_host_that_is_deleted_while_it_is_down_is_gone(broker: Broker, disk: Disk, tmp_path: Path) -> None:
+    """Deleting a virtual host that is down ends the tries to open it."""
+    fail(broker.virtual_host("x"), disk)
+    wait_until_blocked(lambda: disk.openings > 1)
+    broker.delete_virtual_host("x")
+    disk.is_broken = False
+    with pytest.raises(NotAllowed):
+        broker.virtual_host("x")
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_broker_that_is_closed_while_one_is_down_ends_its_thread(broker: Broker, disk: Disk) -> None:
+    """Closing the broker ends the tries; twice is harmless."""
+    fail(broker.virtual_host("x"), disk)
+    wait_until_blocked(lambda: disk.openings > 1)
+    broker.close()
+    broker.close()
+    assert not [each for each in threading.enumerate() if each.name == "multiqueue-broker-reopening"]
+
+
+def test_a_policy_that_there_is_not() -> None:
+    """An unknown policy is refused before anything is started."""
+    with pytest.raises(ValueError, match="'restart' is not a valid"):
+        Broker(on_store_failure="restart")
