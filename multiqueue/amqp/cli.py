@@ -13,6 +13,7 @@ import json
 import logging
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -32,7 +33,9 @@ from ._server.config import BrokerConfig, HttpSection, load_config
 from ._server.server import Server, serve
 from ._server.settings import patient_collector
 from ._session.calls import STATUS_QUEUE
-from ._wire.errors import ServerError
+from ._wire.errors import ConnectionFault, ServerError
+from ._wire.frames import PROTOCOL_HEADER, Frame, FrameSplitter
+from ._wire.methods import decode_method
 
 _FILES: Final = 65536
 _PATIENCE: Final = 10.0  # seconds, with a broker that is asked for its status
@@ -254,6 +257,9 @@ def status(url: str, as_json: bool) -> None:
     )
     if found["alarms"]:
         click.echo(f"low on {' and '.join(found['alarms'])}: publishers are blocked")
+    down = {name: each["failure"] for name, each in found["virtual_hosts"].items() if each["failure"]}
+    for name, why in down.items():
+        click.echo(f"vhost '{printable(name)}' is down: {printable(why)}")
     rows: list[tuple[Any, ...]] = [("vhost", "queue", "ready", "unacked", "consumers")]
     for host, each in found["virtual_hosts"].items():
         rows += [(printable(host), printable(name), *figures.values()) for name, figures in each["queues"].items()]
@@ -261,6 +267,55 @@ def status(url: str, as_json: bool) -> None:
     for row in rows:
         cells = [f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)]
         click.echo("  ".join(cells).rstrip())
+    if down:
+        sys.exit(1)
+
+
+@broker.command()
+@click.option("--url", envvar="MULTIQUEUE_URL", default="amqp://127.0.0.1:5672", show_default=True, help="The broker.")
+def health(url: str) -> None:
+    """Whether a running broker can be used: status 0, or 1 when a virtual host is down. Needs no account."""
+    if not fetch_health(url):
+        click.echo("a virtual host is down; `multiqueue status` says which one and why")
+        sys.exit(1)
+    click.echo("healthy")
+
+
+def fetch_health(url: str) -> bool:
+    """`Server.is_healthy` of the server at an AMQP URL, by the greeting that it sends before a login.
+
+    Raises ServerError: nothing answers there in time, or it is another broker. ClientError: that is no address.
+    """
+    address = importlib.import_module("multiqueue.client").parse_address(url)
+    try:
+        with socket.create_connection(address.endpoints[0], _PATIENCE) as plain, _tls(plain, address.tls) as connected:
+            connected.sendall(PROTOCOL_HEADER)
+            splitter = FrameSplitter()
+            frames: list[Frame] = []
+            while not frames:
+                data = connected.recv(65536)
+                if not data:
+                    raise ServerError(f"{address} closed the connection instead of an answer")
+                frames = splitter.feed(data)
+    except OSError as error:
+        raise ServerError(f"{address} does not answer: {error.strerror or error}") from error
+    except ConnectionFault as error:
+        raise ServerError(f"{address} is no AMQP broker: {error}") from error
+    greeting = decode_method(frames[0][2])
+    properties = getattr(greeting, "server_properties", {})
+    if properties.get("product") != "multiqueue":
+        raise ServerError(f"{address} is {properties.get('product')}; only multiqueue tells its health so")
+    return properties.get("healthy") is True
+
+
+def _tls(connected: socket.socket, is_wanted: bool) -> socket.socket:
+    """Nothing secret is sent, and the answer decides about nothing but a restart: the certificate is not checked."""
+    if not is_wanted:
+        return connected
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context.wrap_socket(connected)
 
 
 def fetch_status(url: str) -> dict[str, Any]:

@@ -95,6 +95,10 @@ class BrokerCollector(Collector):
         yield from self._process(sample)
         yield from _counts(sample)
         yield from _traffic(sample)
+        hosts = GaugeMetricFamily("rabbitmq_cluster_vhost_status", "Whether a given vhost is running", labels=["vhost"])
+        for name in sample.hosts:
+            hosts.add_metric([name], float(name not in sample.down))
+        yield hosts
         for families in _QUEUE_GAUGES.values():
             yield from _queue_gauges("rabbitmq_", families, sample, self._per_object)
         yield from _queue_counters("rabbitmq_", sample, self._per_object)

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from ..amqp import Server, memory_used_bytes
-from ..broker import Broker
+from ..broker import Broker, VirtualHost
+from ..store import StoreError, StoreStatistics
 
 try:
     import resource
@@ -44,7 +45,7 @@ def node_figures(broker: Broker, server: Server | None, data: Path | None) -> Ma
     """The figures of this process now, under RabbitMQ's names; `proc_used` are threads."""
     hosts = broker.virtual_hosts()
     pasts = [host.past() for host in hosts]
-    stores = [host.store.statistics() for host in hosts if host.store is not None]
+    stores = [figures for host in hosts if (figures := _store_figures(host)) is not None]
     found = {
         "mem_used": memory_used_bytes(),
         "proc_used": threading.active_count(),
@@ -71,3 +72,11 @@ def node_figures(broker: Broker, server: Server | None, data: Path | None) -> Ma
     except OSError:
         pass  # a directory that is gone has no free space to speak of
     return {name: found.get(name, 0) for name in FIGURES}
+
+
+def _store_figures(host: VirtualHost) -> StoreStatistics | None:
+    """None without a store, or when that is at its end: one that failed says nothing, and must not hide the others."""
+    try:
+        return None if host.store is None else host.store.statistics()
+    except (StoreError, OSError):
+        return None

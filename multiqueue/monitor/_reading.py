@@ -144,6 +144,8 @@ class Reading:
         """`/api/overview`."""
         listeners = self._listeners() if ask.caller.sees_all else []
         view = overview_view(self._sampler.look(), self._version, listeners)
+        down = self._sampler.look().latest.down
+        view["virtual_hosts_down"] = {name: why for name, why in down.items() if ask.caller.sees_host(name)}
         totals = {**view["queue_totals"], "message_stats": view["message_stats"]}
         self._sampler.add_samples(totals, ask.query, "host")
         return columns(view, ask.query)

@@ -121,6 +121,7 @@ class Sample:
     hosts: Mapping[str, Totals] = field(default_factory=dict)
     total: Totals = field(default_factory=Totals)
     alarms: frozenset[str] = frozenset()
+    down: Mapping[str, str] = field(default_factory=dict)  # virtual hosts whose store failed, and why
     node: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(NODE_FIGURES, 0))
 
 
@@ -169,10 +170,13 @@ class Census:
         connections = {} if server is None else {each.name: each for each in server.connection_figures()}
         exchanges: dict[str, dict[str, ExchangeStatistics]] = {}
         hosts: dict[str, Totals] = {}
+        down: dict[str, str] = {}
         changed: list[QueueSample] = []
         before, self._hosts = self._hosts, {}
         for host in () if broker is None else broker.virtual_hosts():
             name = host.name
+            if host.failure is not None:
+                down[name] = str(host.failure)
             census = before.get(host) or _HostCensus(host)
             try:
                 changed += census.look()
@@ -202,6 +206,7 @@ class Census:
             hosts=hosts,
             total=_sum([*hosts.values(), self._gone]),
             alarms=frozenset() if server is None else server.alarms,
+            down=down,
             **node,
         )
 

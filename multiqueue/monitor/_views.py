@@ -101,7 +101,7 @@ def queue_view(pair: Pair, sample: QueueSample) -> View:
         "vhost": sample.virtual_host,
         "node": NODE,
         "type": declared.arguments.get("x-queue-type", "classic"),
-        "state": "flow" if now.is_throttled else "running",
+        "state": "down" if sample.virtual_host in pair.latest.down else "flow" if now.is_throttled else "running",
         "durable": settings.durable,
         "auto_delete": settings.auto_delete,
         "exclusive": settings.exclusive,
@@ -391,7 +391,7 @@ def host_view(pair: Pair, name: str) -> View:
         "metadata": {"description": description, "tags": []},
         "default_queue_type": "undefined",
         "tracing": False,
-        "cluster_state": {NODE: "running"},
+        "cluster_state": {NODE: "stopped" if name in pair.latest.down else "running"},
         **counted(
             pair,
             [

@@ -80,7 +80,7 @@ def top(url: str) -> None:
 @_asking
 @_as_json
 def status(url: str, as_json: bool) -> None:
-    """A running broker in figures."""
+    """A running broker in figures; status 1 when a virtual host is down."""
     api = Api(url)
     found = api.ask("GET", "overview")
     if as_json:
@@ -96,6 +96,11 @@ def status(url: str, as_json: bool) -> None:
         f" {_rate(rates, 'publish')} published, {_rate(rates, 'deliver_get')} delivered,"
         f" {_rate(rates, 'ack')} acked"
     )
+    down = found.get("virtual_hosts_down", {})
+    for name, why in down.items():
+        click.echo(printable(f"vhost '{name}' is down: {why}"))
+    if down:
+        sys.exit(1)
 
 
 def _uptime(api: Api) -> str:

@@ -17,17 +17,28 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from amqp_parts_support import RANGES, LimitsSection, access, config, fetch_status, load_config, memory_of_machine
+from amqp_parts_support import (
+    RANGES,
+    LimitsSection,
+    access,
+    config,
+    fetch_health,
+    fetch_status,
+    load_config,
+    memory_of_machine,
+)
 from amqp_raw_support import RawClient
 from amqp_tls_support import TlsClient, trusting
 from click.testing import CliRunner
 from pamqp import commands
+from rabbitmq_support import Peer
 
 from multiqueue import amqp
 from multiqueue.amqp import ConfigError, Permissions, ServerError, ServerSettings, hash_password
 from multiqueue.amqp.cli import broker as command
 from multiqueue.broker import Broker
-from multiqueue.client import ClientError
+from multiqueue.client import ClientError, connect
+from multiqueue.store import StoreFailed
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "broker-toml.md"
 
@@ -280,6 +291,39 @@ def test_status(broker: Broker, url: str) -> None:
         assert figures["virtual_hosts"]["/"]["queues"] == {"orders": {"ready": 0, "unacked": 1, "consumers": 1}}
     shown = CliRunner().invoke(command, ["status", "--url", url])
     assert re.search(r", 1 connection, 1 channel\n", shown.output)  # that of the question
+
+
+def test_health_needs_no_account(tmp_path: Path) -> None:
+    """`broker health` ends with 0 while every virtual host is up, with 1 when a store failed; nobody logs in.
+
+    `broker status` names the virtual host and why, and ends with 1 too.
+    """
+    me = amqp.User("me", hash_password("secret"), {"/": Permissions(), "x": Permissions()})
+    with (
+        Broker(data=tmp_path) as broker,
+        amqp.serve(broker, users=[me]) as server,
+    ):
+        url = server.url.replace("guest:guest@", "")
+        assert CliRunner().invoke(command, ["health", "--url", url]).output == "healthy\n"
+        journal = broker.add_virtual_host("x")._journal
+        assert journal is not None
+        journal.note(StoreFailed("the disk of x failed"))
+        shown = CliRunner().invoke(command, ["health"], env={"MULTIQUEUE_URL": url})
+        assert (shown.exit_code, "a virtual host is down" in shown.output) == (1, True)
+        shown = CliRunner().invoke(command, ["status", "--url", server.url.replace("guest:guest", "me:secret")])
+        assert (shown.exit_code, "vhost 'x' is down: the disk of x failed" in shown.output) == (1, True)
+        with pytest.raises(
+            ClientError, match="INTERNAL_ERROR - access to vhost 'x' refused for user 'me': vhost 'x' is"
+        ):
+            connect(server.url.replace("guest:guest", "me:secret").replace("%2F", "x"))
+    with pytest.raises(ServerError, match=r"does not answer: Connection refused"):
+        fetch_health(url)
+
+
+def test_health_of_a_rabbitmq(rabbitmq_peer: Peer) -> None:
+    """Another broker does not tell its health so, and says which it is."""
+    with pytest.raises(ServerError, match="is RabbitMQ; only multiqueue"):
+        fetch_health(rabbitmq_peer.url)
 
 
 def test_status_of_nobody(url: str) -> None:

@@ -61,6 +61,9 @@ class ServerPort(Protocol):
     logins: Logins
     is_closed: bool
 
+    @property
+    def is_healthy(self) -> bool: ...
+
     def admit(self, connection: Any) -> bool: ...
     def forget(self, connection: Any) -> None: ...
     def let_go(self) -> None: ...
@@ -369,7 +372,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             commands.Connection.Start,
             version_major=major,
             version_minor=minor,
-            server_properties=self.server.properties,
+            server_properties=self.server.properties | {"healthy": self.server.is_healthy},
             mechanisms=" ".join(self._offered),
             locales="en_US",
         )

@@ -185,6 +185,11 @@ class Server:
         going = [each for each in self.connections() if each.is_open and each.client.host.name == name]
         self._end(going, lambda each: each.close_by_operator(why), timeout, is_answered=False)
 
+    @property
+    def is_healthy(self) -> bool:
+        """Whether every virtual host can be used. Told to whoever connects, before the login."""
+        return all(host.failure is None for host in self.broker.virtual_hosts())
+
     def status(self) -> dict[str, Any]:
         """The server in figures, fit for JSON. Each connection and queue at a moment of its own."""
         connections = self.connections()

@@ -13,12 +13,13 @@ from ...broker import VirtualHost
 
 
 def host_figures(host: VirtualHost) -> dict[str, object]:
-    """A virtual host in figures, fit for JSON: its queues."""
+    """A virtual host in figures, fit for JSON: its queues, and why it is down if it is."""
     return {
+        "failure": None if host.failure is None else str(host.failure),
         "queues": {
             name: {"ready": each.available, "unacked": each.unacked, "consumers": each.consumers}
             for name, each in host.statistics().queues.items()
-        }
+        },
     }
 
 

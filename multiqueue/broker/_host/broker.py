@@ -38,7 +38,7 @@ from .reopening import OnStoreFailure, Reopening
 from .verbs import Verbs
 from .virtual_host import MEMORY_LIMIT, VirtualHost, VirtualHostStatistics
 
-_PATIENCE: Final = 2.0  # seconds for callbacks of a virtual host that is closed because its store failed
+_PATIENCE: Final = 2.0  # seconds for callbacks and clients where a store failed
 
 
 class Front(Protocol):
@@ -94,7 +94,7 @@ class Broker(Verbs):
         on_store_failure: str = OnStoreFailure.STAY,
     ) -> None:
         self._reopening = Reopening(
-            OnStoreFailure(on_store_failure), self._close_down, self._reopen, partial(self.close, 0.0)
+            OnStoreFailure(on_store_failure), self._close_down, self._reopen, partial(self.close, _PATIENCE)
         )
         survives = Durability(durability) is not Durability.MEMORY
         self._data = DataDirectory(data, durability) if survives and data is not None else None
