@@ -7,6 +7,7 @@ from multiqueue.store import _group_commit as _group_commit
 from multiqueue.store import _plan as _plan
 from multiqueue.store import _schema as _schema
 from multiqueue.store._batch import Run as Run
+from multiqueue.store._room import Room as Room
 from multiqueue.store._salvage import first_behind as first_behind
 from multiqueue.store._schema import FILE_NAME as FILE_NAME
 from multiqueue.store._schema import FORMAT as FORMAT

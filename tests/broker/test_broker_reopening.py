@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from broker_parts_support import reopening
+from store_parts_support import SqliteWriter
 
 from multiqueue.broker import Broker, BrokerClosed, Message, NotAllowed, VirtualHost
 from multiqueue.store import SqliteStore, StoreFailed
-from multiqueue.store._sqlite_writer import SqliteWriter
 from multiqueue.testing import wait_until_blocked
 
 

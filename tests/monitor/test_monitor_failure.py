@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from monitor_support import Client
+from store_parts_support import Room
 
 from multiqueue.broker import Broker, Message
 from multiqueue.monitor.cli import status
 from multiqueue.store import StoreFailed
-from multiqueue.store._room import Room
 
 
 @pytest.fixture
