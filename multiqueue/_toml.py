@@ -163,11 +163,11 @@ def _model_at(place: Place, model: type[BaseModel]) -> type[BaseModel] | None:
 
 
 def _keys_only(place: Place, model: type[BaseModel]) -> Place:
-    """The place without what pydantic adds to name the branch of a union (`files.str`)."""
+    """The place without what pydantic adds: the branch of a union (`files.str`), and that a key is meant (`[key]`)."""
     kept: list[str | int] = []
     current: Any = model
     for part in place:
-        if _is_union(current):
+        if _is_union(current) or (part == "[key]" and len(kept) == len(place) - 1):
             break
         kept.append(part)
         current = _below(current, part)

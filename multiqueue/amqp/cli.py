@@ -74,7 +74,7 @@ def broker(
             raise ServerError("--tls-port needs a configuration with a section [tls]: the certificate is there")
         with _signal_socket() as signals, _open(found, directory) as started:
             for name in found.file.virtual_hosts:
-                started.add_virtual_host(name)
+                _add_virtual_host(started, name)
             server = serve(
                 started,
                 listen.host if host is None else host,
@@ -95,6 +95,13 @@ def broker(
         if found.file.data.on_store_failure == "stop":
             for failure in [each.failure for each in started.virtual_hosts() if each.failure is not None]:
                 raise failure
+
+
+def _add_virtual_host(started: Broker, name: str) -> None:
+    try:
+        started.add_virtual_host(name)
+    except ValueError as error:  # a directory cannot have the name
+        raise ServerError(str(error)) from None
 
 
 def _places(server: Server) -> str:

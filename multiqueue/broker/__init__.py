@@ -56,14 +56,16 @@ from ._queue.entry_list import (
 )
 from ._queue.queue import BrokerQueue
 from ._queue.watch import QueueWatch
-from ._routing.arguments import ConsumerArguments, consumer_arguments
-from ._routing.exchange import Binding, Exchange, ExchangeStatistics
+from ._routing.arguments import QUEUE_TYPES, ConsumerArguments, consumer_arguments
+from ._routing.exchange import EXCHANGE_TYPES, Binding, Exchange, ExchangeStatistics
 from ._routing.topology import DeclaredQueue
 from ._selector.selector import Selector, compile_selector
 
 _one_line_each("multiqueue.broker")
 
 __all__ = [
+    "EXCHANGE_TYPES",
+    "QUEUE_TYPES",
     "AccessRefused",
     "Alert",
     "AlertThresholds",

@@ -100,9 +100,9 @@ class Application:
         caller = await self._caller(request)
         if path == "/api/events":
             return self._stream(request, caller)
-        handler, parts = self._table.find(request.method, path)
-        ask = Ask(caller, parts, dict(request.query_params), await _body(request))
-        found = await self._on_thread(caller.user.name, handler, ask)
+        route, parts = self._table.find(request.method, path)
+        ask = Ask(caller, parts, dict(request.query_params), await _body(request), route.body)
+        found = await self._on_thread(caller.user.name, route.handler, ask)
         answer = found if isinstance(found, Answer) else Answer(200, found)
         if answer.content is None:
             return Response(status_code=answer.status, headers={**_HEADERS, **answer.headers})

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, NoReturn
 from urllib.parse import unquote
 
 from ._access import Caller
+from ._bodies import Body, read_body
 from ._errors import Refused, bad_request, not_found
 
 LARGEST_BODY: Final = 32 * 2**20  # bytes of a request
@@ -20,46 +21,44 @@ _PIECE: Final = 256  # elements that are written at once: some 3 ms for queues
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
+def _no_number(text: str) -> NoReturn:
+    """NaN and Infinity are Python's JSON, and nobody else's."""
+    raise ValueError(text)
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request of a known user. `parts` are the variable segments of its path, decoded."""
+    """One request of a known user. `parts` are the variable segments of its path, decoded; `shape` is what its body
+    may have."""
 
     caller: Caller
     parts: Mapping[str, str]
     query: Mapping[str, str]
     raw: bytes = b""
+    shape: Body = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> str:
         """A variable segment of the path."""
         return self.parts[name]
 
     def body(self) -> dict[str, Any]:
-        """The request's JSON object; empty when nothing was sent.
+        """The fields of the request's body, as its path has them.
 
         Raises:
-            Refused: it is none.
+            Refused: it is no JSON object, or a field is missing or is not what it may be.
         """
+        return read_body(self.shape, self.json())
+
+    def json(self) -> dict[str, Any]:
+        """The request's JSON object; empty when nothing was sent. Raises Refused: it is none."""
         if not self.raw.strip():
             return {}
         try:
-            found = json.loads(self.raw)
+            found = json.loads(self.raw, parse_constant=_no_number)
         except (ValueError, RecursionError):
             raise bad_request("not_json") from None
         if not isinstance(found, dict):
             raise bad_request("not_json")
-        return found
-
-    def required(self, *names: str) -> dict[str, Any]:
-        """The JSON object, which must have these keys.
-
-        Raises:
-            Refused: it lacks one.
-        """
-        found = self.body()
-        missing = [name for name in names if name not in found]
-        if missing:
-            keys = ",\n ".join(f"{{key_missing,{name}}}" for name in missing)
-            raise bad_request(f"[{keys}]")
         return found
 
     def flag(self, name: str) -> bool:
@@ -79,6 +78,13 @@ class Answer:
 Handler = Callable[[Ask], Any]  # returns an Answer, or the content of one with status 200
 
 
+class Route(NamedTuple):
+    """What answers a method of a path, and what the body of such a request has."""
+
+    handler: Handler
+    body: Body
+
+
 def as_json(content: Any) -> bytes:
     """An answer's content as its text. A long list is written in pieces: within one, no other thread can run."""
     if not isinstance(content, list):
@@ -91,21 +97,21 @@ class Table:
     """Which handler answers which method and path."""
 
     def __init__(self) -> None:
-        self._known: dict[int, list[tuple[tuple[str, ...], dict[str, Handler]]]] = {}
+        self._known: dict[int, list[tuple[tuple[str, ...], dict[str, Route]]]] = {}
 
-    def add(self, method: str, path: str, handler: Handler) -> None:
-        """Answer `path`, whose `{name}` segments stand for anything."""
+    def add(self, method: str, path: str, handler: Handler, body: Body | None = None) -> None:
+        """Answer `path`, whose `{name}` segments stand for anything; `body` is what its requests bring."""
         pattern = tuple(path.strip("/").split("/"))
         rows = self._known.setdefault(len(pattern), [])
         for known, methods in rows:
             if known == pattern:
-                methods[method] = handler
+                methods[method] = Route(handler, body or {})
                 return
-        rows.append((pattern, {method: handler}))
+        rows.append((pattern, {method: Route(handler, body or {})}))
         rows.sort(key=lambda row: sum(part.startswith("{") for part in row[0]))  # a literal segment goes first
 
-    def find(self, method: str, raw_path: str) -> tuple[Handler, dict[str, str]]:
-        """The handler, and the variable segments.
+    def find(self, method: str, raw_path: str) -> tuple[Route, dict[str, str]]:
+        """The handler and the shape of its body, and the variable segments.
 
         Raises:
             Refused: no such path, or not with this method.
@@ -115,11 +121,11 @@ class Table:
             parts = _match(pattern, segments)
             if parts is None:
                 continue
-            handler = methods.get("GET" if method == "HEAD" else method)
-            if handler is None:
+            route = methods.get("GET" if method == "HEAD" else method)
+            if route is None:
                 allowed = sorted({*methods, "HEAD", "OPTIONS"} if "GET" in methods else {*methods, "OPTIONS"})
                 raise MethodNotAllowed(", ".join(allowed))
-            return handler, parts
+            return route, parts
         raise not_found()
 
     def paths(self) -> list[tuple[str, str]]:

@@ -1,38 +1,38 @@
 """Definitions: what is declared, as one JSON object that RabbitMQ reads and writes too.
 
-Promise     Names and shapes of an import are checked as a whole before the first change. A definition that the broker
-            then refuses (it is there and differs, an argument does not fit) ends the import: what came before it stays,
-            and the import can be repeated. What cannot be honoured (policies, parameters,
-            limits) is named in the answer and left out, never taken for done.
-Left out    Exclusive queues, the predeclared exchanges and the bindings of the default exchange, as RabbitMQ does.
+Promise     The fields of an import, and the names in it, are checked as a whole before the first change. Then each
+            definition is taken for itself: one that the broker refuses (it is there and differs, an argument does not
+            fit) is named in the refusal, all others are loaded, and the import can be repeated. What this broker has
+            not (policies, limits, streams, exchanges of plugins) is named in the answer, never taken for done.
+Left out    Of an export: exclusive queues, the predeclared exchanges and the bindings of the default exchange, as
+            RabbitMQ does. Values that JSON has not, such as bytes and times in arguments, become text and numbers.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
-from ..amqp import RABBITMQ_HASH, Access, Permissions, User, check_hash, new_user
-from ..broker import Broker, BrokerError, Exchange, VirtualHost
+from ..amqp import RABBITMQ_HASH, Access, FixedUser, Permissions, User, check_hash, new_user
+from ..broker import EXCHANGE_TYPES, QUEUE_TYPES, Broker, BrokerError, Exchange, VirtualHost
+from ._bodies import WE_HAVE_NONE, definitions, read_body, shown
 from ._errors import bad_request
 from ._views import API_VERSION, View, binding_view, permission_view, plain, user_view
 
 _log = logging.getLogger("multiqueue.monitor")
-_WE_HAVE_NONE: Final = ("parameters", "policies", "topic_permissions")
-_KINDS: Final = (
-    "users",
-    "vhosts",
-    "permissions",
-    "exchanges",
-    "queues",
-    "bindings",
-    "global_parameters",
-    *_WE_HAVE_NONE,
+_ABOUT: Final = frozenset(
+    {
+        *("rabbit_version", "rabbitmq_version", "product_name", "product_version", "explanation"),
+        *("rabbitmq_definition_format", "original_cluster_name", "original_vhost_name"),
+    }
 )
-_EXCHANGE_TYPES: Final = ("direct", "fanout", "topic", "headers")
-_VERSIONS: Final = frozenset({"rabbit_version", "rabbitmq_version", "product_name", "product_version"})
+_OF_A_HOST: Final = frozenset({"description", "metadata", "limits", "tags", "default_queue_type", "name"})
+# Of the node that was exported: nothing that a program could miss.
+_OF_RABBITMQ: Final = frozenset({"cluster_name", "internal_cluster_id", "cluster_tags"})
+_LOG_EXCHANGES: Final = frozenset({"amq.rabbitmq.log", "amq.rabbitmq.event"})
 
 
 def export_definitions(broker: Broker, access: Access, version: str) -> View:
@@ -127,173 +127,161 @@ class Import:
     def __init__(self, broker: Broker, access: Access, found: Mapping[str, Any], host: str | None = None) -> None:
         self._broker = broker
         self._access = access
-        self._found = found
-        self._host = host
-        unknown = sorted(set(found) - set(_KINDS) - _VERSIONS)
-        if unknown:
-            raise bad_request(f"unknown key {unknown[0]!r} in the definitions; one of {', '.join(_KINDS)}")
-        for kind in _KINDS:
-            if not isinstance(found.get(kind, []), list):
-                raise bad_request(f"{kind} is no list")
-        self.left_out = [_called(kind, each) for kind in _WE_HAVE_NONE for each in found.get(kind, [])]
-        self._users = [_user_of(each) for each in self._items("users", "name")]
-        self._new_hosts = [_text("vhosts", each, "name") for each in self._items("vhosts", "name")]
-        self._permissions = [
-            (_text("permissions", each, "user"), self._vhost("permissions", each), _permissions_of(each))
-            for each in self._items("permissions", "user")
+        self._left_out: list[str] = []
+        self._refused: list[str] = []
+        self._absent: set[tuple[str, str, str]] = set()  # what was left out, by virtual host, kind and name
+        body = definitions(host)
+        known = {*body, *_ABOUT, *(() if host is None else _OF_A_HOST)}
+        self._left_out += [f"key {key!r}" for key in found if key not in known]
+        self._found = read_body(body, found)
+        self._users = [
+            replace(
+                user_named(each["name"]), password_hash=password_hash_of(each, f"users[{index}]"), tags=each["tags"]
+            )
+            for index, each in enumerate(self._found["users"])
         ]
         self._check_names()
-
-    def _items(self, kind: str, *keys: str) -> list[Mapping[str, Any]]:
-        items = self._found.get(kind, [])
-        for each in items:
-            if not isinstance(each, dict):
-                raise bad_request(f"an entry of {kind} is no object: {each!r}")
-            for key in keys:
-                _text(kind, each, key)
-        return list(items)
-
-    def _vhost(self, kind: str, each: Mapping[str, Any]) -> str:
-        return self._host if self._host is not None else _text(kind, each, "vhost")
+        self._look_for_what_we_have_not()
 
     def _check_names(self) -> None:
         """The virtual host of each object is there, or comes with the definitions."""
-        known = {each.name for each in self._broker.virtual_hosts()} | set(self._new_hosts)
+        known = {each.name for each in self._broker.virtual_hosts()} | {each["name"] for each in self._found["vhosts"]}
         users = {each.name for each in self._access.users()} | {each.name for each in self._users}
-        for kind, key in (("exchanges", "name"), ("queues", "name"), ("bindings", "source"), ("permissions", "user")):
-            for each in self._items(kind, key):
-                host = self._vhost(kind, each)
-                if host not in known:
-                    raise bad_request(f"{kind}: {each[key]!r} stands in vhost {host!r}, which does not exist")
-        for name, _, _ in self._permissions:
-            if name not in users:
-                raise bad_request(f"permissions: there is no user {name!r}")
-        for each in self._items("exchanges", "type"):
-            if each["type"] not in _EXCHANGE_TYPES:
-                raise bad_request(f"exchanges: {each['name']!r} has the unknown type {each['type']!r}")
-        for each in self._items("bindings", "destination", "destination_type"):
-            if each["destination_type"] not in ("queue", "exchange"):
-                raise bad_request(f"bindings: destination_type is {each['destination_type']!r}; queue or exchange")
+        for kind in ("permissions", "exchanges", "queues", "bindings"):
+            for index, each in enumerate(self._found[kind]):
+                if each["vhost"] not in known:
+                    raise bad_request(f"{kind}[{index}].vhost is {each['vhost']!r}, which does not exist")
+        for index, each in enumerate(self._found["permissions"]):
+            if each["user"] not in users:
+                raise bad_request(f"permissions[{index}].user is {each['user']!r}, which does not exist")
+
+    def _look_for_what_we_have_not(self) -> None:
+        for kind in WE_HAVE_NONE:
+            self._left_out += [
+                _called(kind, each)
+                for each in self._found[kind]
+                if kind != "global_parameters" or each.get("name") not in _OF_RABBITMQ
+            ]
+        for each in self._found["users"]:
+            if each["limits"]:
+                self._left_out.append(f"limits of user {each['name']!r}")
+        for each in self._found["vhosts"]:
+            kind = each["default_queue_type"] or each["metadata"].get("default_queue_type")
+            if kind not in (None, "undefined", "classic"):
+                self._left_out.append(f"default_queue_type {kind!r} of vhost {each['name']!r}")
+            if each["limits"]:
+                self._left_out.append(f"limits of vhost {each['name']!r}")
 
     def apply(self) -> list[str]:
         """Carry it out; returns what was left out because this broker has no such thing. Repeating it is harmless.
 
         Raises:
-            Refused: something is there already and differs. What came before it stays.
+            Refused: definitions were refused, by name; all others are loaded.
+            OSError: users cannot be kept.
         """
+        found = self._found
         for user in self._users:
-            known = self._access.user(user.name) or user
-            self._access.put(replace(known, password_hash=user.password_hash, tags=user.tags))
-        for name in self._new_hosts:
-            self._broker.add_virtual_host(name)
-        for name, host, allowed in self._permissions:
-            self._access.permit(name, host, allowed)
-        try:
-            for each in self._items("exchanges", "name"):
-                self._declare_exchange(each)
-            for each in self._items("queues", "name"):
-                self._declare_queue(each)
-            for each in self._items("bindings", "source"):
-                self._bind(each)
-        except BrokerError as error:
-            raise bad_request(error.detail) from None
-        for what in self.left_out:
+            self._do(f"user {user.name!r}", self._put_user, user)
+        for each in found["vhosts"]:
+            self._do(f"vhost {each['name']!r}", self._broker.add_virtual_host, each["name"])
+        for each in found["permissions"]:
+            self._do(f"permissions of user {each['user']!r} in vhost {each['vhost']!r}", partial(self._permit, **each))
+        for each in found["exchanges"]:
+            self._do(_called("exchanges", each), partial(self._declare_exchange, **each))
+        for each in found["queues"]:
+            self._do(_called("queues", each), partial(self._declare_queue, **each))
+        for each in found["bindings"]:
+            self._do(_called("bindings", each), partial(self._bind, **each))
+        for what in self._left_out:
             _log.warning("definitions: %s was left out: this broker has no such thing", what)
-        return self.left_out
+        if self._refused:
+            loaded = f"refused {len(self._refused)} of the definitions, and loaded all others"
+            raise bad_request("; ".join([loaded, *self._refused]))
+        return self._left_out
 
-    def _into(self, kind: str, each: Mapping[str, Any]) -> VirtualHost:
-        return self._broker.virtual_host(self._vhost(kind, each))
+    def _do(self, what: str, load: Callable[..., object], *of: Any) -> None:
+        try:
+            load(*of)
+        except _NotHere as error:
+            self._left_out.append(f"{what}: {error}")
+        except BrokerError as error:
+            self._refused.append(f"{what}: {error.detail}")
+        except (ValueError, FixedUser) as error:
+            self._refused.append(f"{what}: {error}")
 
-    def _declare_exchange(self, each: Mapping[str, Any]) -> None:
-        self._into("exchanges", each).declare_exchange(
-            each["name"],
-            _text("exchanges", each, "type"),
-            durable=each.get("durable") is True,
-            auto_delete=each.get("auto_delete") is True,
-            internal=each.get("internal") is True,
-            arguments=each.get("arguments") or {},
-        )
+    def _put_user(self, user: User) -> None:
+        known = self._access.user(user.name) or user
+        new = replace(known, password_hash=user.password_hash, tags=user.tags)
+        if new != self._access.user(user.name):
+            self._access.put(new)
 
-    def _declare_queue(self, each: Mapping[str, Any]) -> None:
-        self._into("queues", each).declare_queue(
-            each["name"],
-            durable=each.get("durable") is True,
-            auto_delete=each.get("auto_delete") is True,
-            arguments=each.get("arguments") or {},
-        )
+    def _permit(self, user: str, vhost: str, **allowed: str) -> None:
+        known, new = self._access.user(user), Permissions(**allowed)
+        if known is None or known.permissions_in(vhost) != new:
+            self._access.permit(user, vhost, new)
 
-    def _bind(self, each: Mapping[str, Any]) -> None:
-        host = self._into("bindings", each)
-        bind = host.bind_queue if each["destination_type"] == "queue" else host.bind_exchange
-        bind(each["destination"], each["source"], each.get("routing_key", ""), each.get("arguments") or {})
+    def _declare_exchange(self, name: str, vhost: str, **settings: Any) -> None:
+        if name in _LOG_EXCHANGES:  # each RabbitMQ has them, and what they bring is about itself
+            return
+        if settings["type"] not in EXCHANGE_TYPES:
+            self._absent.add((vhost, "exchange", name))
+            raise _NotHere(f"there are no exchanges of the type {settings['type']!r}")
+        self._broker.virtual_host(vhost).declare_exchange(name, **settings)
+
+    def _declare_queue(self, name: str, vhost: str, **settings: Any) -> None:
+        kind = settings["arguments"].get("x-queue-type", "classic")
+        if kind not in QUEUE_TYPES:
+            self._absent.add((vhost, "queue", name))
+            raise _NotHere(f"there are no queues of the type {kind!r}")
+        self._broker.virtual_host(vhost).declare_queue(name, **settings, is_restored=True)
+
+    def _bind(self, vhost: str, source: str, destination: str, destination_type: str, **of: Any) -> None:
+        for kind, name in (("exchange", source), (destination_type, destination)):
+            if (vhost, kind, name) in self._absent or name in _LOG_EXCHANGES:
+                raise _NotHere(f"{kind} {name!r} was left out")
+        host = self._broker.virtual_host(vhost)
+        bind = host.bind_queue if destination_type == "queue" else host.bind_exchange
+        bind(destination, source, of["routing_key"], of["arguments"])
 
 
-def _called(kind: str, each: object) -> str:
-    """The name of an entry of a list, for a sentence: `policy 'ha' in vhost '/'`."""
+class _NotHere(Exception):
+    """This broker has no such thing."""
+
+
+def _called(kind: str, each: Mapping[str, Any]) -> str:
+    """An entry of a list, for a sentence: `policy 'ha' in vhost '/'`."""
     singular = {"policies": "policy"}.get(kind, kind.removesuffix("s").replace("_", " "))
-    if not isinstance(each, Mapping):
-        return f"{singular} {each!r}"
-    return f"{singular} {each.get('name', each.get('user'))!r} in vhost {each.get('vhost', '/')!r}"
+    if kind == "bindings":
+        what = f"of {each['destination_type']} {each['destination']!r} to exchange {each['source']!r}"
+        return f"binding {what} in vhost {each['vhost']!r}"
+    name = shown(each.get("name", each.get("user")))
+    return (
+        f"{singular} {name}"
+        if kind == "global_parameters"
+        else f"{singular} {name} in vhost {shown(each.get('vhost', '/'))}"
+    )
 
 
-def _text(kind: str, each: Mapping[str, Any], key: str) -> str:
-    value = each.get(key)
-    if not isinstance(value, str):
-        raise bad_request(f"an entry of {kind} has no {key}: {dict(each)!r}")
-    return value
+def user_named(name: str) -> User:
+    """A user without rights. Raises Refused: no login can carry the name."""
+    try:
+        return new_user(name)
+    except ValueError as error:
+        raise bad_request(str(error)) from None
 
 
-def tags_of(value: Any) -> frozenset[str]:
-    """A user's tags: a list, or a text with commas."""
-    names = value.split(",") if isinstance(value, str) else value
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise bad_request(f"tags is {value!r}; it is a list of names, or one text with commas")
-    return frozenset(name.strip() for name in names if name.strip())
-
-
-def _user_of(each: Mapping[str, Any]) -> User:
-    tags = tags_of(each.get("tags", ""))
-    return replace(new_user(each["name"]), password_hash=password_hash_of(each), tags=tags)
-
-
-def password_hash_of(each: Mapping[str, Any]) -> str | None:
+def password_hash_of(each: Mapping[str, Any], path: str = "") -> str | None:
     """The hash of a user's password as we keep it: RabbitMQ's SHA-256 with its salt, or our scrypt.
 
     Raises:
-        Refused: another algorithm, or no such hash.
+        Refused: no such hash.
     """
-    hashed = each.get("password_hash")
-    if not hashed:
+    text = each["password_hash"]
+    if not text:
         return None
-    algorithm = each.get("hashing_algorithm") or RABBITMQ_HASH
-    text = str(hashed)
-    if algorithm == RABBITMQ_HASH:
+    if each["hashing_algorithm"] in (None, RABBITMQ_HASH):
         text = f"{RABBITMQ_HASH}${text}"
-    elif algorithm != "scrypt":
-        raise bad_request(
-            f"user {each.get('name')!r}: hashing_algorithm is {algorithm!r}; {RABBITMQ_HASH} and scrypt are known"
-        )
     try:
         return check_hash(text)
     except ValueError as error:
-        raise bad_request(f"user {each.get('name')!r}: {error}") from None
-
-
-def _permissions_of(each: Mapping[str, Any]) -> Permissions:
-    return permissions_of(each, f"permissions of {each.get('user')!r}")
-
-
-def permissions_of(each: Mapping[str, Any], label: str) -> Permissions:
-    """Three regular expressions.
-
-    Raises:
-        Refused: one is missing, or is none.
-    """
-    missing = [name for name in ("configure", "write", "read") if not isinstance(each.get(name), str)]
-    if missing:
-        keys = ",".join(f"{{key_missing,{name}}}" for name in missing)
-        raise bad_request(f"[{keys}]")
-    try:
-        return Permissions(each["configure"], each["write"], each["read"])
-    except ValueError as error:
-        raise bad_request(f"{label}: {error}") from None
+        raise bad_request(f"{path}{path and '.'}password_hash: {error}") from None

@@ -126,8 +126,8 @@ class Events:
 
     def _answer(self, user: User, look: Look) -> str:
         try:
-            handler, parts = self._table.find("GET", look.path)
-            found = handler(Ask(Caller(user), parts, dict(look.query)))
+            route, parts = self._table.find("GET", look.path)
+            found = route.handler(Ask(Caller(user), parts, dict(look.query)))
             content = found.content if isinstance(found, Answer) else found
         except Refused as refused:
             content = {"status": refused.status, "error": refused.error, "reason": refused.reason}

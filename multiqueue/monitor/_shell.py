@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
+from .._carried import long_string
 from .._words import counted
 from ._errors import MonitorError
 
@@ -63,10 +64,14 @@ class Api:
 
         Raises:
             RequestFailed: the broker refused.
-            MonitorError: a segment is empty; no server answers there, or not with this API.
+            MonitorError: a segment is empty, or no text; no server answers there, or not with this API.
         """
-        if "" in segments:
-            raise MonitorError(f"a name is empty: {'/'.join(segments)!r}; give one")
+        for segment in segments:
+            try:
+                if not long_string(segment):
+                    raise MonitorError(f"a name is empty: {'/'.join(segments)!r}; give one")
+            except ValueError as error:  # the bytes of an argument that are no UTF-8
+                raise MonitorError(str(error)) from None
         parts = urlsplit(self.url)
         path = "/".join(quote(segment, safe="") for segment in segments)
         request = urllib.request.Request(f"{self.place}/api/{path}{query and '?' + query}", method=method)

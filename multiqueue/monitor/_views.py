@@ -411,7 +411,7 @@ def user_view(user: User) -> View:
     return {
         "name": user.name,
         "password_hash": rest if algorithm == RABBITMQ_HASH else hashed,
-        "hashing_algorithm": algorithm,
+        "hashing_algorithm": algorithm or RABBITMQ_HASH,
         "tags": sorted(user.tags),
         "limits": {},
     }

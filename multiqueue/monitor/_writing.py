@@ -12,15 +12,38 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
-from ..amqp import Access, FixedUser, Rights, Server, hash_password, new_user
+from ..amqp import (
+    Access,
+    FixedUser,
+    Permissions,
+    Rights,
+    Server,
+    hash_password,
+    rights_for_exchange,
+    rights_for_queue,
+)
 from ..broker import AccessRefused, Broker, BrokerError, NotAllowed, NotFound, VirtualHost
 from ._access import check_right
 from ._asking import Answer, Ask, Table
-from ._definitions import Import, export_definitions, export_host, password_hash_of, permissions_of, tags_of
+from ._bodies import (
+    BINDING,
+    EXCHANGE,
+    GET,
+    MOVE,
+    PEEK,
+    PERMISSIONS,
+    PUBLISH,
+    QUEUE,
+    USER,
+    USERS,
+    definitions,
+    read_body,
+)
+from ._definitions import Import, export_definitions, export_host, password_hash_of, user_named
 from ._errors import Refused, bad_request, not_authorised, not_found
-from ._messages import LARGEST_COUNT, get_messages, message_of, peek_messages
+from ._messages import get_messages, peek_messages, publish
 from ._reading import between, default_name
 from ._sampler import Sampler
 from ._views import binding_view, properties_key
@@ -44,35 +67,35 @@ class Writing:
 
     def add_to(self, table: Table) -> None:
         """Answer what changes something."""
-        for method, path, handler in (
-            ("PUT", "/api/queues/{vhost}/{queue}", self.put_queue),
+        for method, path, handler, *body in (
+            ("PUT", "/api/queues/{vhost}/{queue}", self.put_queue, QUEUE),
             ("DELETE", "/api/queues/{vhost}/{queue}", self.delete_queue),
             ("DELETE", "/api/queues/{vhost}/{queue}/contents", self.purge),
-            ("POST", "/api/queues/{vhost}/{queue}/get", self.get),
+            ("POST", "/api/queues/{vhost}/{queue}/get", self.get, GET),
             ("GET", "/api/queues/{vhost}/{queue}/messages", self.peek),
-            ("POST", "/api/queues/{vhost}/{queue}/move", self.move),
-            ("PUT", "/api/exchanges/{vhost}/{exchange}", self.put_exchange),
+            ("POST", "/api/queues/{vhost}/{queue}/move", self.move, MOVE),
+            ("PUT", "/api/exchanges/{vhost}/{exchange}", self.put_exchange, EXCHANGE),
             ("DELETE", "/api/exchanges/{vhost}/{exchange}", self.delete_exchange),
-            ("POST", "/api/exchanges/{vhost}/{exchange}/publish", self.publish),
-            ("POST", "/api/bindings/{vhost}/e/{exchange}/q/{queue}", self.bind),
-            ("POST", "/api/bindings/{vhost}/e/{exchange}/e/{destination}", self.bind),
+            ("POST", "/api/exchanges/{vhost}/{exchange}/publish", self.publish, PUBLISH),
+            ("POST", "/api/bindings/{vhost}/e/{exchange}/q/{queue}", self.bind, BINDING),
+            ("POST", "/api/bindings/{vhost}/e/{exchange}/e/{destination}", self.bind, BINDING),
             ("DELETE", "/api/bindings/{vhost}/e/{exchange}/q/{queue}/{props}", self.unbind),
             ("DELETE", "/api/bindings/{vhost}/e/{exchange}/e/{destination}/{props}", self.unbind),
             ("DELETE", "/api/connections/{name}", self.close_connection),
             ("GET", "/api/aliveness-test/{vhost}", self.aliveness),
             ("PUT", "/api/vhosts/{vhost}", self.put_host),
             ("DELETE", "/api/vhosts/{vhost}", self.delete_host),
-            ("PUT", "/api/users/{user}", self.put_user),
+            ("PUT", "/api/users/{user}", self.put_user, USER),
             ("DELETE", "/api/users/{user}", self.delete_user),
-            ("POST", "/api/users/bulk-delete", self.delete_users),
-            ("PUT", "/api/permissions/{vhost}/{user}", self.put_permissions),
+            ("POST", "/api/users/bulk-delete", self.delete_users, USERS),
+            ("PUT", "/api/permissions/{vhost}/{user}", self.put_permissions, PERMISSIONS),
             ("DELETE", "/api/permissions/{vhost}/{user}", self.delete_permissions),
             ("GET", "/api/definitions", self.export),
-            ("POST", "/api/definitions", self.take_in),
+            ("POST", "/api/definitions", self.take_in, definitions()),
             ("GET", "/api/definitions/{vhost}", self.export_host),
-            ("POST", "/api/definitions/{vhost}", self.take_in_host),
+            ("POST", "/api/definitions/{vhost}", self.take_in_host, definitions()),
         ):
-            table.add(method, path, handler)
+            table.add(method, path, handler, *body)
 
     # -- queues
 
@@ -80,16 +103,10 @@ class Writing:
         """Declare a queue: 201 when it is new, 204 when it was there as asked."""
         host, rights = self._acting(ask)
         name, body = ask["queue"], ask.body()
-        check_right(rights, "configure", "queue", name)
+        for right in rights_for_queue(name, body["arguments"]):
+            check_right(rights, *right)
         is_new = not _has_queue(host, name)
-        self._do(
-            lambda: host.declare_queue(
-                name,
-                durable=_switch(body, "durable"),
-                auto_delete=_switch(body, "auto_delete"),
-                arguments=_arguments(body),
-            )
-        )
+        self._do(lambda: host.declare_queue(name, **body))
         return self._changed(is_new)
 
     def delete_queue(self, ask: Ask) -> Answer:
@@ -112,32 +129,24 @@ class Writing:
     def get(self, ask: Ask) -> Any:
         """Take messages, and settle them as asked."""
         host, rights = self._acting(ask)
-        asked = ask.required("count", "ackmode", "encoding")
+        asked = ask.body()
         check_right(rights, "read", "queue", ask["queue"])
-        return get_messages(host, ask["queue"], asked)
+        return get_messages(host, ask["queue"], **asked)
 
     def peek(self, ask: Ask) -> Any:
         """Look at messages without taking them. RabbitMQ has no such request."""
         host, rights = self._acting(ask)
         check_right(rights, "read", "queue", ask["queue"])
         self._existing(host, ask["queue"])
-        count = _number(ask.query.get("count", "10"), "count")
-        truncate = ask.query.get("truncate")
-        encoding = ask.query.get("encoding", "auto")
-        found: Any = self._do(
-            lambda: peek_messages(
-                host, ask["queue"], count, encoding, None if truncate is None else _number(truncate, "truncate")
-            )
-        )
+        asked = read_body(PEEK, ask.query)
+        found: Any = self._do(lambda: peek_messages(host, ask["queue"], **asked))
         return found
 
     def move(self, ask: Ask) -> Any:
         """Move the ready messages to the end of another queue. RabbitMQ needs a shovel for that."""
         host, rights = self._acting(ask)
-        body = ask.required("to")
-        target, count = str(body["to"]), body.get("count")
-        if count is not None:
-            count = _number(str(count), "count")
+        body = ask.body()
+        target, count = body["to"], body["count"]
         check_right(rights, "read", "queue", ask["queue"])
         check_right(rights, "write", "exchange", "")
         self._existing(host, ask["queue"])
@@ -154,19 +163,11 @@ class Writing:
     def put_exchange(self, ask: Ask) -> Answer:
         """Declare an exchange."""
         host, rights = self._acting(ask)
-        name, body = ask["exchange"], ask.required("type")
-        check_right(rights, "configure", "exchange", name)
+        name, body = ask["exchange"], ask.body()
+        for right in rights_for_exchange(name, body["arguments"]):
+            check_right(rights, *right)
         is_new = not _has_exchange(host, name)
-        self._do(
-            lambda: host.declare_exchange(
-                name,
-                str(body["type"]),
-                durable=_switch(body, "durable"),
-                auto_delete=_switch(body, "auto_delete"),
-                internal=_switch(body, "internal"),
-                arguments=_arguments(body),
-            )
-        )
+        self._do(lambda: host.declare_exchange(name, **body))
         return self._changed(is_new)
 
     def delete_exchange(self, ask: Ask) -> Answer:
@@ -182,19 +183,11 @@ class Writing:
     def publish(self, ask: Ask) -> Any:
         """Publish one message; says whether a queue has it."""
         host, rights = self._acting(ask)
-        asked = ask.required("properties", "routing_key", "payload", "payload_encoding")
+        asked = ask.body()
         name = default_name(ask["exchange"])
         check_right(rights, "write", "exchange", name)
-        message = message_of(name, asked)
-        if message.user_id is not None and message.user_id != ask.caller.user.name:
-            raise bad_request(
-                f"user_id property set to '{message.user_id}' but authenticated user was '{ask.caller.user.name}'"
-            )
-        try:
-            published = host.publish(message)
-        except BrokerError as error:
-            raise bad_request(f"{error.reply_code} {error.reply_text}") from None
-        published.wait()
+        most = None if self._server is None else self._server.settings.max_message_bytes
+        published = publish(host, ask.caller.user.name, name, most, **asked)
         return {"routed": published.queues > 0}
 
     def bind(self, ask: Ask) -> Answer:
@@ -202,11 +195,11 @@ class Writing:
         host, rights = self._acting(ask)
         body = ask.body()
         source = default_name(ask["exchange"])
-        key, arguments = str(body.get("routing_key", "")), _arguments(body)
+        key, arguments = body["routing_key"], body["arguments"]
         destination, is_queue = self._ends(ask, rights, source)
         bind = host.bind_queue if is_queue else host.bind_exchange
         self._do(lambda: bind(destination, source, key, arguments))
-        return Answer(201, None, {"location": f"{destination}/{properties_key(key, arguments)}"})
+        return Answer(201, None, {"location": f"{quote(destination, safe='')}/{properties_key(key, arguments)}"})
 
     def unbind(self, ask: Ask) -> Answer:
         """Remove one binding, named by its `properties_key`."""
@@ -257,15 +250,13 @@ class Writing:
         """Make a virtual host; its maker may do everything in it."""
         ask.caller.check_administrator()
         name = ask["vhost"]
-        if not name:
-            raise bad_request("a virtual host has a name")
         is_new = all(each.name != name for each in self._broker.virtual_hosts())
         try:
             self._do(lambda: self._broker.add_virtual_host(name))
         except ValueError as error:
             raise bad_request(str(error)) from None
         if is_new and ask.caller.user.permissions_in(name) is None:
-            self._keep(lambda: self._access.permit(ask.caller.user.name, name, permissions_of(_EVERYTHING, name)))
+            self._keep(lambda: self._access.permit(ask.caller.user.name, name, Permissions()))
         return self._changed(is_new)
 
     def delete_host(self, ask: Ask) -> Answer:
@@ -278,17 +269,13 @@ class Writing:
     def put_user(self, ask: Ask) -> Answer:
         """Make or change a user: `password`, or `password_hash` with `hashing_algorithm`; and `tags`."""
         ask.caller.check_administrator()
-        name, body = ask["user"], ask.body()
-        if "tags" not in body:
+        name = ask["user"]
+        if "tags" not in ask.json():
             raise bad_request("tags_not_present")
-        if not name:
-            raise bad_request("a user has a name")
-        password = body.get("password")
-        if password is not None and not isinstance(password, str):
-            raise bad_request("password is no text")
-        hashed = hash_password(password) if password else password_hash_of({"name": name, **body})
+        body = ask.body()
+        hashed = hash_password(body["password"]) if body["password"] else password_hash_of(body)
         known = self._access.user(name)
-        user = replace(known or new_user(name), password_hash=hashed, tags=tags_of(body["tags"]))
+        user = replace(known or user_named(name), password_hash=hashed, tags=body["tags"])
         self._keep(lambda: self._access.put(user))
         return self._changed(known is None)
 
@@ -303,12 +290,9 @@ class Writing:
     def delete_users(self, ask: Ask) -> Answer:
         """Remove several users; those that are not there are passed over."""
         ask.caller.check_administrator()
-        names = ask.required("users")["users"]
-        if not isinstance(names, list):
-            raise bad_request("users is no list")
-        for name in names:
-            if self._access.user(str(name)) is not None:
-                self._keep(lambda name=name: self._access.remove(str(name)))  # type: ignore[misc]
+        for name in ask.body()["users"]:
+            if self._access.user(name) is not None:
+                self._keep(partial(self._access.remove, name))
         return _DONE
 
     def put_permissions(self, ask: Ask) -> Answer:
@@ -318,7 +302,7 @@ class Writing:
         user = self._access.user(name)
         if user is None or all(each.name != host for each in self._broker.virtual_hosts()):
             raise bad_request("vhost_or_user_not_found")
-        allowed = permissions_of(ask.body(), f"permissions of {name!r} in {host!r}")
+        allowed = Permissions(**ask.body())
         is_new = user.permissions_in(host) is None
         self._keep(lambda: self._access.permit(name, host, allowed))
         return self._changed(is_new)
@@ -345,23 +329,25 @@ class Writing:
         return export_host(self._host(ask))
 
     def take_in(self, ask: Ask) -> Answer:
-        """Import definitions: 204, or 200 with what was left out."""
+        """Import definitions: 204, 200 with what this broker has not, or 400 with what was refused."""
         ask.caller.check_administrator()
-        return self._import(ask, None)
+        return self._import(ask)
 
     def take_in_host(self, ask: Ask) -> Answer:
         """Import definitions into one virtual host."""
         ask.caller.check_administrator()
         return self._import(ask, self._host(ask).name)
 
-    def _import(self, ask: Ask, host: str | None) -> Answer:
+    def _import(self, ask: Ask, host: str | None = None) -> Answer:
         try:
-            found = ask.body()
+            found = ask.json()
         except Refused:
             raise bad_request("failed_to_parse_json") from None
         coming = Import(self._broker, self._access, found, host)
-        left_out: list[str] = self._keep(coming.apply)
-        self._sampler.expire()
+        try:
+            left_out: list[str] = self._keep(coming.apply)
+        finally:
+            self._sampler.expire()
         return Answer(200, {"left_out": left_out}) if left_out else _DONE
 
     # -- details
@@ -429,30 +415,3 @@ def _has_exchange(host: VirtualHost, name: str) -> bool:
     except BrokerError:
         pass  # the default exchange
     return True
-
-
-_EVERYTHING = {"configure": ".*", "write": ".*", "read": ".*"}
-
-
-def _switch(body: dict[str, Any], name: str) -> bool:
-    value = body.get(name, False)
-    if value in (True, "true"):
-        return True
-    if value in (False, "false", None):
-        return False
-    raise bad_request(f"{name} is {value!r}; it is true or false")
-
-
-def _arguments(body: dict[str, Any]) -> dict[str, Any]:
-    found = body.get("arguments", {})
-    if found is None:
-        return {}
-    if not isinstance(found, dict):
-        raise bad_request("arguments is no object")
-    return found
-
-
-def _number(text: str, name: str) -> int:
-    if not text.isdecimal() or int(text) > LARGEST_COUNT:
-        raise bad_request(f"{name} is {text!r}; it is a whole number up to {LARGEST_COUNT}")
-    return int(text)

@@ -17,7 +17,7 @@ import click
 from .._logs import printable
 from .._words import counted, duration
 from ._errors import MonitorError
-from ._shell import DEFAULT_URL, Api, Column, field, table
+from ._shell import DEFAULT_URL, Api, Column, RequestFailed, field, table
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -451,10 +451,19 @@ def definitions() -> None:
 
 @definitions.command("export")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
+@click.option(
+    "--for-rabbitmq", is_flag=True, help="Leave out the hashes of passwords that RabbitMQ cannot check; set them there."
+)
 @_asking
-def export_definitions(url: str, file: Path | None) -> None:
+def export_definitions(url: str, file: Path | None, for_rabbitmq: bool) -> None:
     """Write users, virtual hosts, permissions, exchanges, queues and bindings to FILE, or to standard output."""
-    text = json.dumps(Api(url).ask("GET", "definitions"), indent=1) + "\n"
+    from ..amqp import RABBITMQ_HASH  # which loads a broker
+
+    found = Api(url).ask("GET", "definitions")
+    for each in found["users"] if for_rabbitmq else ():
+        if each["hashing_algorithm"] != RABBITMQ_HASH:
+            each.update(password_hash="", hashing_algorithm=RABBITMQ_HASH)
+    text = json.dumps(found, indent=1) + "\n"
     if file is None:
         click.echo(text, nl=False)
     else:
@@ -465,11 +474,14 @@ def export_definitions(url: str, file: Path | None) -> None:
 @click.argument("file", type=click.File("rb"))
 @_asking
 def import_definitions(url: str, file: Any) -> None:
-    """Load FILE, or standard input for `-`; what the broker has no such thing for is named."""
+    """Load FILE, or standard input for `-`. What the broker has not is named, and the exit status is 1; all else is
+    loaded."""
     try:
         found = json.load(file)
     except ValueError as error:
         raise MonitorError(f"{getattr(file, 'name', 'standard input')} is no JSON: {error}") from error
-    answer = Api(url).ask("POST", "definitions", body=found) or {}
-    for what in answer.get("left_out", []):
+    left_out = (Api(url).ask("POST", "definitions", body=found) or {}).get("left_out", [])
+    for what in left_out:
         click.echo(printable(f"left out: {what}"), err=True)
+    if left_out:
+        raise RequestFailed(f"{counted(len(left_out), 'definition')} left out; all others are loaded")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import socket
 import time
 import urllib.request
@@ -17,8 +18,9 @@ import pytest
 from amqp_parts_support import UsersFile
 from monitor_support import Client
 
-from multiqueue.amqp import FixedUser, Permissions, Server, ServerError, User
+from multiqueue.amqp import FixedUser, Permissions, Server, ServerError, ServerSettings, User
 from multiqueue.broker import Broker, Message
+from multiqueue.client import connect
 from multiqueue.monitor import HttpServer, MonitorError, serve_http
 
 
@@ -603,8 +605,7 @@ def test_what_we_have_not_is_left_out_by_name(client: Client) -> None:
         {"permissions": [{"user": "nobody", "vhost": "/", "configure": "", "write": "", "read": ""}]},
         {"permissions": [{"user": "guest", "vhost": "/", "configure": "("}]},
         {"bindings": [{"source": "amq.direct", "vhost": "/", "destination": "q", "destination_type": "stone"}]},
-        {"exchanges": [{"name": "good", "vhost": "/", "type": "direct"}, {"name": "x", "vhost": "/", "type": "stone"}]},
-        {"unheard_of": []},
+        {"exchanges": [{"name": "good", "vhost": "/", "type": "direct"}, {"name": "x", "vhost": "/", "type": 5}]},
     ],
 )
 def test_definitions_with_a_mistake_change_nothing(client: Client, wrong: dict[str, Any]) -> None:
@@ -614,6 +615,96 @@ def test_definitions_with_a_mistake_change_nothing(client: Client, wrong: dict[s
     reply = client("POST", "/api/definitions", {**good, **wrong})
     assert reply.status == 400, reply
     assert client.get("/api/definitions") == before
+
+
+# -- what HTTP and AMQP have in common
+
+
+@pytest.mark.parametrize("name", ["€", "a/b", "a b", "%2F", "\N{SNOWMAN}" * 85, "~", "x\r\ny: z", "."])
+def test_names_of_all_kinds_work(client: Client, name: str) -> None:
+    """A queue may be called anything in UTF-8: it is bound, and the answer says where the binding is."""
+    queue = quote(name, safe="")
+    assert client("PUT", f"/api/queues/%2F/{queue}").status == 201
+    assert client("PUT", f"/api/exchanges/%2F/{queue}", {"type": "direct"}).status == 201
+    reply = client("POST", f"/api/bindings/%2F/e/{queue}/q/{queue}", {"routing_key": name, "arguments": {name: name}})
+    assert reply.status == 201
+    (binding,) = client.get(f"/api/bindings/%2F/e/{queue}/q/{queue}")
+    assert (binding["destination"], binding["routing_key"], binding["arguments"]) == (name, name, {name: name})
+    assert client("DELETE", f"/api/bindings/%2F/e/{queue}/q/{reply.headers['location']}").status == 204
+    assert client.get(f"/api/bindings/%2F/e/{queue}/q/{queue}") == []
+
+
+def test_a_publish_over_http_is_one_over_amqp(client: Client, broker: Broker, server: Server) -> None:
+    """Properties come out of a queue as they went in; CC and BCC lead to queues, and BCC is not shown."""
+    for queue in ("to", "cc", "bcc"):
+        broker.declare_queue(queue)
+    properties = {
+        "content_type": "text/plain",
+        "delivery_mode": 2,
+        "priority": 255,
+        "expiration": "60000",
+        "timestamp": 5,
+        "message_id": "x" * 255,
+        "user_id": "guest",
+        "cluster_id": "c",
+        "headers": {"CC": ["cc"], "BCC": ["bcc"], "n": [1, None, {"deep": 1.5}]},
+    }
+    body = {"properties": properties, "routing_key": "to", "payload": "\u20ac", "payload_encoding": "string"}
+    assert client("POST", "/api/exchanges/%2F/amq.default/publish", body).json == {"routed": True}
+    headers = {name: value for name, value in properties["headers"].items() if name != "BCC"}  # type: ignore[attr-defined]
+    for queue in ("to", "cc", "bcc"):
+        (found,) = client.get(f"/api/queues/%2F/{queue}/messages")
+        assert found["properties"] == {**properties, "headers": headers}
+        with connect(server.url) as connection, connection.channel() as channel:
+            got = channel.basic_get(queue, auto_ack=True)
+            assert got is not None
+            assert (got.body, got.properties["headers"]) == ("\u20ac".encode(), headers)
+
+
+def test_a_message_over_http_is_as_large_as_one_over_amqp(broker: Broker) -> None:
+    """The limit of the server's settings holds for both."""
+    server = broker.listen(settings=ServerSettings(max_message_bytes=10))
+    client = Client(broker.listen_http(amqp=server).url)
+    broker.declare_queue("q")
+    for size, status in ((10, 200), (11, 400)):
+        body = {"properties": {}, "routing_key": "q", "payload": "x" * size, "payload_encoding": "string"}
+        assert client("POST", "/api/exchanges/%2F/amq.default/publish", body).status == status
+
+
+def test_a_declaration_over_http_needs_the_rights_of_one_over_amqp(client: Client) -> None:
+    """Who may not write to an exchange cannot have dead letters, or what it does not route, sent there."""
+    waiter = make_user(client, "waiter", "management")
+    mine = {"configure": "^mine", "write": "^mine", "read": "^mine"}
+    assert client("PUT", "/api/permissions/%2F/waiter", mine).status == 204
+    for exchange, status in (("mine", 201), ("theirs", 401)):
+        queue = {"arguments": {"x-dead-letter-exchange": exchange}}
+        assert waiter("PUT", f"/api/queues/%2F/mine-{exchange}", queue).status == status
+        alternate = {"type": "topic", "arguments": {"alternate-exchange": exchange}}
+        assert waiter("PUT", f"/api/exchanges/%2F/mine-{exchange}", alternate).status == status
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"timestamp": math.inf},
+        {"expiration": math.inf},
+        {"message_id": object()},
+        {"headers": {5: {"a": {1}}}},
+        {"priority": 3000},
+        {"type": "\ud800"},
+        {"body": "\ud800"},
+    ],
+)
+def test_a_message_that_stays_in_this_process_can_be_looked_at(
+    client: Client, broker: Broker, odd: dict[str, Any]
+) -> None:
+    """What no wire can carry is shown as far as it can be, and costs the look nothing."""
+    broker.declare_queue("objects")
+    broker.publish(Message(**{"body": b"", "routing_key": "objects", **odd}))
+    (found,) = client.get("/api/queues/%2F/objects/messages")
+    assert found["routing_key"] == "objects"
+    got = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
+    assert client("POST", "/api/queues/%2F/objects/get", got).status == 200
 
 
 # -- metrics, the server

@@ -1,9 +1,12 @@
 """The server: sockets, threads, logins and settings. The names below are those that `multiqueue.amqp` shows."""
 
+from .._session.calls import rights_for_exchange as rights_for_exchange
+from .._session.calls import rights_for_queue as rights_for_queue
 from .._session.figures import ChannelFigures as ChannelFigures
 from .._session.figures import ConnectionFigures as ConnectionFigures
 from .._session.figures import ConsumerFigures as ConsumerFigures
 from .._session.figures import ServerPast as ServerPast
+from .._session.publishing import publish_alone as publish_alone
 from .._wire.errors import ConfigError as ConfigError
 from .._wire.errors import FixedUser as FixedUser
 from .._wire.errors import ServerError as ServerError

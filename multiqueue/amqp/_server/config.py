@@ -15,12 +15,26 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from ..._carried import short_string
 from ..._toml import Mistaken, placed_sentences, read_toml, validated
 from .._wire.errors import ConfigError
 from .access import Permissions, User, check_hash, guest
 from .settings import MEBIBYTE, RANGES, ServerSettings, disk_bytes, memory_of_machine, server_tls
 
 Text = Annotated[str, Field(min_length=1)]
+
+
+def _name(text: str) -> str:
+    short_string(text)
+    return text
+
+
+def _user_name(text: str) -> str:
+    return User(text).name
+
+
+Name = Annotated[Text, AfterValidator(_name)]
+UserName = Annotated[Text, AfterValidator(_user_name)]
 
 
 def _network(text: str) -> str:
@@ -119,7 +133,7 @@ class UserSection(_Section):
     password_hash: str | None = None
     loopback_only: bool = False
     tags: list[Literal["administrator", "monitoring", "policymaker", "management"]] = Field(default_factory=list)
-    permissions: dict[Text, PermissionsSection] = Field(default_factory=dict)
+    permissions: dict[Name, PermissionsSection] = Field(default_factory=dict)
     everywhere: PermissionsSection | None = None
 
     @field_validator("password_hash")
@@ -139,8 +153,8 @@ class ConfigFile(_Section):
     data: DataSection = Field(default_factory=DataSection)
     tls: TlsSection | None = None
     limits: LimitsSection = Field(default_factory=LimitsSection)
-    virtual_hosts: list[Text] = Field(default_factory=list)
-    users: dict[Text, UserSection] | None = None
+    virtual_hosts: list[Name] = Field(default_factory=list)
+    users: dict[UserName, UserSection] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from .._wire.methods import commands
 from .._wire.properties import encode_properties
 from .confirms import Confirms
 from .consumer import Held, SessionConsumer, Window
-from .effects import Operation
+from .effects import Kind, Operation
 from .machine import CHANNEL_CLOSE
 from .routing import REPLY_PREFIX, REPLY_TO, find_reply_queue, open_reply_queue
 from .session import Session, answers, handles
@@ -29,6 +30,22 @@ _FEW: Final = 256  # messages that are purged at once: half a millisecond, where
 _NAP: Final = 0.0002  # seconds, between two slices of long work: a slice takes about as long
 STATUS_QUEUE: Final = "amq.multiqueue.status"
 """A `basic.get` from here is answered with the server's figures, as JSON."""
+
+
+def rights_for_queue(name: str, arguments: Mapping[str, object]) -> Iterator[tuple[Operation, Kind, str]]:
+    """What a user must be permitted for this declaration."""
+    yield "configure", "queue", name
+    letters = arguments.get("x-dead-letter-exchange")
+    if isinstance(letters, str):
+        yield from (("read", "queue", name), ("write", "exchange", letters))
+
+
+def rights_for_exchange(name: str, arguments: Mapping[str, object]) -> Iterator[tuple[Operation, Kind, str]]:
+    """What a user must be permitted for this declaration."""
+    yield "configure", "exchange", name
+    alternate = arguments.get("alternate-exchange")
+    if isinstance(alternate, str):
+        yield from (("read", "exchange", name), ("write", "exchange", alternate))
 
 
 def _permitted(session: Session, operation: Operation, name: str) -> str:
@@ -71,11 +88,8 @@ def _closed(session: Session, method: Any) -> None:
 def _declare_exchange(session: Session, method: Any) -> None:
     client = session.client
     if not method.passive:
-        client.check("configure", "exchange", method.exchange)
-        alternate = method.arguments.get("alternate-exchange")
-        if isinstance(alternate, str):
-            client.check("read", "exchange", method.exchange)
-            client.check("write", "exchange", alternate)
+        for right in rights_for_exchange(method.exchange, method.arguments):
+            client.check(*right)
     client.host.declare_exchange(
         method.exchange,
         method.exchange_type,
@@ -121,11 +135,8 @@ def _declared(session: Session, method: Any) -> BrokerQueue:
             raise ChannelFault(404, f"no queue '{method.queue}' in vhost '{client.host.name}'")
         return queue
     if not method.passive:
-        client.check("configure", "queue", method.queue or "amq.gen-")
-        letters = method.arguments.get("x-dead-letter-exchange")
-        if isinstance(letters, str):
-            client.check("read", "queue", method.queue or "amq.gen-")
-            client.check("write", "exchange", letters)
+        for right in rights_for_queue(method.queue or "amq.gen-", method.arguments):
+            client.check(*right)
     return client.host.declare_queue(
         method.queue,
         durable=method.durable and not method.exclusive,  # an exclusive queue does not outlive its connection

@@ -91,7 +91,8 @@ class Effects(Sender, Protocol):
 
 
 Operation = Literal["configure", "write", "read"]
-Check = Callable[[Operation, Literal["queue", "exchange"], str], None]
+Kind = Literal["queue", "exchange"]
+Check = Callable[[Operation, Kind, str], None]
 """Returns when the user may do this to a queue or exchange of the name. Raises ChannelFault: it may not."""
 
 

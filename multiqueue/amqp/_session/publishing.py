@@ -7,19 +7,50 @@ State       One thread uses it; any thread may read the counters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
 
-from ...broker import Message, MessageRefused, Run, Sent, Unroutable
+from ...broker import BrokerQueue, Message, MessageRefused, Published, Run, Sent, Unroutable, VirtualHost
 from .._wire.errors import AmqpError, ChannelFault, ConnectionFault
+from .._wire.fields import encode_short_string
 from .._wire.frames import Content, decode_hot
-from .._wire.message import WireMessage, content_of, wire_message
+from .._wire.message import Digests, WireMessage, content_of, wire_message
+from .._wire.properties import encode_properties
 from .confirms import Confirms
 from .effects import Client, Effects, Output
 from .routing import REPLY_PREFIX, routed, with_reply_address
 from .transaction import SessionTransaction
+
+
+def publish_alone(
+    host: VirtualHost, user: str, exchange: str, routing_key: str, properties: Mapping[str, object], body: bytes
+) -> Published:
+    """One publish of a user who has no channel: what a channel would refuse is refused, and it goes the same ways.
+
+    Whether the user may write to the exchange is the caller's to check.
+
+    Raises:
+        ValueError, TypeError: a name or property that no frame can carry.
+        ChannelFault: a property that a channel refuses.
+        BrokerError: as `VirtualHost.publish`.
+    """
+    names = encode_short_string(exchange) + encode_short_string(routing_key)
+    block, digests = encode_properties(properties), Digests()
+    message = wire_message(body, exchange, routing_key, names, block, digests.of(block), None)
+    queues, message = _looked_at(host, user, message, None, digests)
+    return host.put_on(queues, message)
+
+
+def _looked_at(
+    host: VirtualHost, user: str, message: WireMessage, reply_address: str | None, digests: Digests
+) -> tuple[list[BrokerQueue], WireMessage]:
+    """The queues that a message goes to, and the message as it goes there: with its reply-to, without BCC. Raises
+    ChannelFault: it says that it is another user's, or `reply_address` is needed. As `routed`."""
+    if message.user_id is not None and message.user_id != user:
+        raise ChannelFault(406, f"user_id property set to '{message.user_id}' but authenticated user was '{user}'")
+    return routed(host, with_reply_address(message, reply_address, digests), digests)
 
 
 class Publishing:
@@ -135,11 +166,7 @@ class Publishing:
     ) -> Sent:
         """Put a message in a transaction, to several keys, with a reply-to of ours, or as an answer to one."""
         client = self._client
-        user, actual = message.user_id, client.user
-        if user is not None and user != actual:
-            raise ChannelFault(406, f"user_id property set to '{user}' but authenticated user was '{actual}'")
-        message = with_reply_address(message, self.reply_address, client.digests)
-        queues, message = routed(client.host, message, client.digests)
+        queues, message = _looked_at(client.host, client.user, message, self.reply_address, client.digests)
         if transaction is not None:
             transaction.publish(message, queues, mandatory=mandatory)
             return Sent()

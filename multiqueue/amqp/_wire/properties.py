@@ -40,12 +40,16 @@ class Properties(TypedDict, total=False):
 
 
 def _encode_octet(value: int) -> bytes:
+    if isinstance(value, bool):
+        raise TypeError
     if not 0 <= value <= 255:
         raise ValueError(f"{value} does not fit in an octet: from 0 to 255")
     return bytes((value,))
 
 
 def _encode_timestamp(value: float) -> bytes:
+    if isinstance(value, bool):
+        raise TypeError
     if not 0 <= value < 2**64:
         raise ValueError(f"{value} is no time: seconds since 1970")
     return int(value).to_bytes(8)

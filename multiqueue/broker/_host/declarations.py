@@ -41,6 +41,7 @@ from .._routing.topology import DeclaredQueue, Topology
 from .life import Life
 
 RESERVED_PREFIX = "amq."
+GENERATED_PREFIX = "amq.gen-"
 
 # RabbitMQ's, for what its tracing shows. Programs look for it; a publish to it is refused.
 TRACE_EXCHANGE = "amq.rabbitmq.trace"
@@ -146,10 +147,12 @@ class Declarations:
         arguments: Table | None = None,
         settings: QueueSettings | None = None,
         owner: object = None,
+        is_restored: bool = False,
     ) -> BrokerQueue:
         """The queue of this name, made when there is none; without a name, a new one; `passive` only looks.
 
-        What it is like is said by flags and arguments, as over a wire, or by `settings` alone.
+        What it is like is said by flags and arguments, as over a wire, or by `settings` alone. One that `is_restored`
+        may have a name that a broker has given to it.
 
         Raises:
             NotFound: `passive`, and there is none.
@@ -163,11 +166,13 @@ class Declarations:
             queue = self.queue(name, owner=owner)
             queue.touch()
             return queue
-        if name:
+        if is_restored and isinstance(name, str) and name.startswith(GENERATED_PREFIX):
+            _check_text("queue name", name)
+        elif name:
             _check_new_name("queue", name)
         else:
             # 128 random bits, written as RabbitMQ writes them: no other queue has the name.
-            name = "amq.gen-" + base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
+            name = GENERATED_PREFIX + base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
         what = self._label("queue", name)
         arguments = checked_arguments(what, arguments)
         if settings is None:

@@ -96,7 +96,7 @@ _POLICIES = {
 # Both types are the one kind of broker queue there is: it keeps order like a classic queue and counts deliveries like a
 # quorum queue. What RabbitMQ refuses for a type is refused here.
 QUEUE_TYPE = "x-queue-type"
-_QUEUE_TYPES = {"classic": "classic", "quorum": "quorum"}
+QUEUE_TYPES = {"classic": "classic", "quorum": "quorum"}
 _UNFIT_FOR_QUORUM = {
     "exclusive": (True, "exclusive-owner"),
     "auto_delete": (True, "auto-delete"),
@@ -127,7 +127,7 @@ _ARGUMENTS: dict[str, _Argument] = {
     "x-single-active-consumer": _Argument("single_active_consumer", _of_type(bool, "true or false")),
     # n returns are n + 1 deliveries; -1 is no limit.
     "x-delivery-limit": _Argument("max_delivery_attempts", lambda value: Range(True, -1)(value) + 1 or None),
-    QUEUE_TYPE: _Argument("", _one_of(_QUEUE_TYPES)),
+    QUEUE_TYPE: _Argument("", _one_of(QUEUE_TYPES)),
     "x-queue-mode": _Argument("", _one_of({"default": 0, "lazy": 1}), _CLASSIC),
     "x-queue-version": _Argument("", Range(True, 1, 2), _CLASSIC),
     "x-queue-leader-locator": _Argument(
@@ -175,7 +175,7 @@ def queue_settings(
     """
     found: dict[str, object] = {"durable": durable, "exclusive": exclusive, "auto_delete": auto_delete}
     given_by: dict[str, str] = {}
-    type = _given(queue, arguments, QUEUE_TYPE, _one_of(_QUEUE_TYPES)) or "classic"
+    type = _given(queue, arguments, QUEUE_TYPE, _one_of(QUEUE_TYPES)) or "classic"
     for flag, (unfit, called) in _UNFIT_FOR_QUORUM.items() if type == "quorum" else ():
         if found[flag] is unfit:
             raise PreconditionFailed(f"invalid property '{called}' for {queue}")
