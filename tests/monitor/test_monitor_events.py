@@ -126,6 +126,19 @@ def test_a_user_that_is_gone_is_told_no_more(
     assert reading.event() == ("", None)
 
 
+@pytest.mark.usefixtures("many_samples")
+def test_a_user_with_other_tags_is_told_no_more(client: Client, stream: Callable[..., Stream]) -> None:
+    """A stream ends when its user's tags change and nothing else does. (monitor 9)"""
+    client("PUT", "/api/users/ada", {"password": "secret", "tags": "administrator"})
+    reading = stream("/api/whoami", of=client.as_user("ada:secret"))
+    reading.until("tick")
+    known = client.get("/api/users/ada")  # with its hash: a password anew would have another salt
+    assert client("PUT", "/api/users/ada", {**known, "tags": "monitoring"}).status == 204
+    told = [reading.event()[0] for _ in range(20)]  # samples are many: a stream that went on would tick
+    assert "end" in told
+    assert told[-1] == ""
+
+
 @pytest.mark.parametrize("bound", ["_STREAMS", "_STREAMS_OF_ONE"])
 def test_there_are_so_many_streams_and_no_more(
     client: Client, stream: Callable[..., Stream], monkeypatch: pytest.MonkeyPatch, bound: str
