@@ -48,6 +48,7 @@ from multiqueue.bench._statistics import paired_ratio as paired_ratio
 from multiqueue.bench._statistics import percentile as percentile
 from multiqueue.bench._statistics import summarize as summarize
 from multiqueue.bench._store import SUITE as SUITE
+from multiqueue.bench._table import _cells as _cells
 from multiqueue.bench._table import as_markdown as as_markdown
 from multiqueue.bench._table import facts as facts
 from multiqueue.bench._table import quantity as quantity

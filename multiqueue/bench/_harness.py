@@ -13,11 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Literal
 
 from ._machine import commit, describe_machine, versions
-from ._model import BenchError, Figures, Rival, Suite, Workload
-from ._report import Report, RivalResult, WorkloadResult
+from ._model import BenchError, Figures, ItemsLost, Rival, Suite, Workload
+from ._report import Report, RivalResult, Status, WorkloadResult
 
 
 def _tell_nobody(_: str) -> None:
@@ -72,7 +71,7 @@ class _Entrant:
         self._n = workload.n_for(rival)
         self._figures: list[Figures] = []
         self._problem = "" if is_installed(rival) else f"{rival.requires} is not installed"
-        self._status: Literal["measured", "missing", "failed"] = "missing" if self._problem else "measured"
+        self._status: Status = "missing" if self._problem else "measured"
 
     def run_once(self) -> None:
         """Run one attempt, unless the rival is out."""
@@ -80,13 +79,15 @@ class _Entrant:
             return
         try:
             self._figures.append(run_attempt(self.rival, self._n))
+        except ItemsLost as error:  # what another's queue loses is a result; what ours loses is a failure
+            self._fail(f"{type(error).__name__}: {error}", "failed" if self.rival.role == "ours" else "lost")
         except BenchError as error:
             self._fail(f"{type(error).__name__}: {error}")
         except Exception as error:  # noqa: BLE001 - a rival's bug must not end the run of the others
             self._fail(f"raised {type(error).__name__}: {error}")
 
-    def _fail(self, problem: str) -> None:
-        self._status, self._problem = "failed", problem
+    def _fail(self, problem: str, status: Status = "failed") -> None:
+        self._status, self._problem = status, problem
 
     def result(self) -> RivalResult:
         """The samples of all rounds, or the problem: part of the rounds is no figure."""

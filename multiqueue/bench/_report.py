@@ -14,6 +14,9 @@ from ._statistics import Summary, paired_ratio, summarize
 
 SCHEMA = 1
 
+Status = Literal["measured", "missing", "lost", "failed"]
+"""What became of a rival: it has figures, is not installed, lost items, or failed (for ours, by losing items too)."""
+
 
 @dataclass(frozen=True, slots=True)
 class RivalResult:
@@ -21,7 +24,7 @@ class RivalResult:
 
     rival: Rival
     n: int
-    status: Literal["measured", "missing", "failed"]
+    status: Status
     samples: Mapping[str, Sequence[float]] = field(default_factory=dict)
     problem: str = ""
 
@@ -101,7 +104,7 @@ class Report:
 
     @property
     def failures(self) -> tuple[tuple[WorkloadResult, RivalResult], ...]:
-        """Every rival that lost items, raised or got stuck, with the workload it did so in."""
+        """Whoever raised or got stuck, and ours that lost items, with the workload it did so in."""
         return tuple((result, failed) for result in self.workloads for failed in result.failures)
 
     def as_json(self) -> dict[str, Any]:

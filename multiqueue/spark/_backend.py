@@ -79,5 +79,11 @@ class Backend(Protocol):
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Whether the session is one of Spark Connect, told without importing what may not be installed."""
+    """Whether the session is one of Spark Connect, told without importing what may not be installed.
+
+    Raises:
+        TypeError: it is no session.
+    """
+    if not hasattr(type(spark), "sparkContext") and not hasattr(spark, "sparkContext"):
+        raise TypeError(f"spark must be a SparkSession, not {spark!r}")
     return type(spark).__module__.startswith("pyspark.sql.connect")

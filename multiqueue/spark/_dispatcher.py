@@ -19,7 +19,7 @@ from ._backend import Backend, is_connect
 from ._future import SparkFuture
 from ._job import DispatcherContext, LaneContext
 from ._lane import SparkLane, SparkLaneSettings
-from ._options import JobOptions, Retry
+from ._options import JobOptions, Retry, at_least_one
 from ._running import cancel
 from ._statistics import SparkStatistics
 
@@ -44,10 +44,10 @@ class SparkDispatcher(MultiQueueExecutor):
 
         Raises:
             ValueError: `max_running` is less than 1.
+            TypeError: it is no int, or `spark` no session.
             SparkEnvironmentError: threads are not pinned (PYSPARK_PIN_THREAD=false).
         """
-        if max_running < 1:
-            raise ValueError(f"max_running must be at least 1, not {max_running}")
+        at_least_one("max_running", max_running)
         super().__init__(max_running)
         self._backend = backend_of(spark)
         self._context = DispatcherContext(self._backend, self._workers.name)

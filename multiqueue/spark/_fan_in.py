@@ -34,13 +34,15 @@ from ._causes import cause_of
 from ._dispatcher import SparkDispatcher
 from ._errors import FanInError
 from ._future import SparkFuture
+from ._options import at_least_one
 from ._progress import Progress
-from ._reading import record_batches, rows
+from ._reading import record_batches, require_frame, rows
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql import DataFrame, Row
 
+K = TypeVar("K")
 E = TypeVar("E")
 
 # Elements of each source. A row of some hundred bytes, a batch of at most 10,000 rows (Spark's default).
@@ -50,34 +52,34 @@ READ: dict[str, Callable[[Any], Iterator[Any]]] = {"rows": rows, "arrow": record
 
 @overload
 def fan_in(
-    frames: Mapping[Any, DataFrame],
+    frames: Mapping[K, DataFrame],
     *,
-    priorities: Mapping[Any, int] | None = None,
+    priorities: Mapping[K, int] | None = None,
     capacity: int | None = None,
     batches: Literal["rows"] = "rows",
     max_running: int | None = None,
-) -> FanIn[Row]: ...
+) -> FanIn[K, Row]: ...
 
 
 @overload
 def fan_in(
-    frames: Mapping[Any, DataFrame],
+    frames: Mapping[K, DataFrame],
     *,
-    priorities: Mapping[Any, int] | None = None,
+    priorities: Mapping[K, int] | None = None,
     capacity: int | None = None,
     batches: Literal["arrow"],
     max_running: int | None = None,
-) -> FanIn[pa.RecordBatch]: ...
+) -> FanIn[K, pa.RecordBatch]: ...
 
 
 def fan_in(
-    frames: Mapping[Any, DataFrame],
+    frames: Mapping[K, DataFrame],
     *,
-    priorities: Mapping[Any, int] | None = None,
+    priorities: Mapping[K, int] | None = None,
     capacity: int | None = None,
     batches: Literal["rows", "arrow"] = "rows",
     max_running: int | None = None,
-) -> FanIn[Any]:
+) -> FanIn[K, Any]:
     """The rows of many DataFrames as they come: iterate over `(name, row)`, best inside `with`.
 
     With `batches="arrow"` it is `(name, pyarrow.RecordBatch)`: many times faster, and needs pyarrow. Each source has a
@@ -91,9 +93,13 @@ def fan_in(
     Raises:
         ValueError: a number is less than 1, a priority is for no source, a DataFrame is a streaming one, they are of
             different sessions of Spark Connect, or `batches` is something else.
+        TypeError: a source is no DataFrame of Spark, or what is given is no mapping or no number.
     """
     if batches not in READ:
         raise ValueError(f"batches is {batches!r}; it is 'rows' or 'arrow'")
+    for what, given in (("frames", frames), ("priorities", priorities or {})):
+        if not isinstance(given, Mapping):
+            raise TypeError(f"{what} must be a mapping by the sources' names, not {type(given).__name__}")
     settings = _Settings(
         batches,
         CAPACITY[batches] if capacity is None else capacity,
@@ -109,14 +115,14 @@ class _Settings:
     max_running: int
 
 
-class FanIn(Generic[E]):
+class FanIn(Generic[K, E]):
     """An iterator over `(name, element)`; made by `fan_in`.
 
     Any thread may take the next element, several at the same time too. `next` blocks until some source has one. After a
     `FanInError` the other sources can be read on.
     """
 
-    def __init__(self, frames: dict[Any, DataFrame], priorities: dict[Any, int], settings: _Settings) -> None:
+    def __init__(self, frames: dict[K, DataFrame], priorities: dict[K, int], settings: _Settings) -> None:
         _check(frames, priorities, settings)
         self._frames = frames
         self._settings = settings
@@ -127,7 +133,7 @@ class FanIn(Generic[E]):
             for name, priority in self._priorities.items()
         }
         self._starting = threading.Lock()
-        self._futures: dict[Any, SparkFuture[None]] | None = None  # None: not started
+        self._futures: dict[K, SparkFuture[None]] | None = None  # None: not started
         self._close: Callable[[], object] = self._queue.shutdown
 
     def __enter__(self) -> Self:
@@ -142,7 +148,7 @@ class FanIn(Generic[E]):
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> tuple[Any, E]:
+    def __next__(self) -> tuple[K, E]:
         if self._futures is None:
             self._start()
         try:
@@ -150,10 +156,11 @@ class FanIn(Generic[E]):
         except ShutDown:
             self.close()
             raise StopIteration from None
+        name: Any = taken.subqueue.key
         element = taken.item
         if type(element) is _Failure:
-            raise element.named(taken.subqueue.key)
-        return taken.subqueue.key, element
+            raise element.named(name)
+        return name, element
 
     def close(self) -> None:
         """Cancel what runs, drop what was not taken, and wait until Spark has let go. Again has no effect."""
@@ -163,7 +170,7 @@ class FanIn(Generic[E]):
                 self._queue.shutdown(immediate=True)
         self._close()
 
-    def progress(self) -> dict[Any, Progress]:
+    def progress(self) -> dict[K, Progress]:
         """How far Spark has come with each source that was begun, as `SparkFuture.progress`."""
         return {name: future.progress() for name, future in list((self._futures or {}).items())}
 
@@ -192,7 +199,7 @@ class FanIn(Generic[E]):
             if not was_closed:
                 raise
 
-    def _submit(self, dispatcher: SparkDispatcher, futures: dict[Any, SparkFuture[None]]) -> None:
+    def _submit(self, dispatcher: SparkDispatcher, futures: dict[K, SparkFuture[None]]) -> None:
         sources = _Sources(self._queue, len(self._frames))
         read = READ[self._settings.batches]
         for name, frame in self._frames.items():
@@ -249,12 +256,12 @@ def _read(_: object, read: Callable[[DataFrame], Iterator[Any]], frame: DataFram
             close()
 
 
-def _check(frames: Mapping[Any, DataFrame], priorities: Mapping[Any, int], settings: _Settings) -> None:
-    if settings.max_running < 1:
-        raise ValueError(f"max_running must be at least 1, not {settings.max_running}")
+def _check(frames: Mapping[K, DataFrame], priorities: Mapping[K, int], settings: _Settings) -> None:
+    at_least_one("max_running", settings.max_running)
     if unknown := [name for name in priorities if name not in frames]:
         raise ValueError(f"priorities has {unknown[0]!r}, which is none of the sources {list(frames)}")
     for name, frame in frames.items():
+        require_frame(f"source {name!r}", frame)
         if frame.isStreaming:
             raise ValueError(f"source {name!r} is a streaming DataFrame; it has no end to be read to: use writeStream")
     sessions = {id(frame.sparkSession) for frame in frames.values() if is_connect(frame.sparkSession)}
@@ -274,7 +281,7 @@ def _let_go(queue: LinkedBlockingMultiQueue[Any], dispatcher: SparkDispatcher) -
     dispatcher.shutdown(wait=False)
 
 
-_open: weakref.WeakSet[FanIn[Any]] = weakref.WeakSet()
+_open: weakref.WeakSet[FanIn[Any, Any]] = weakref.WeakSet()
 
 
 def _close_at_exit() -> None:

@@ -10,6 +10,14 @@ from typing import TypedDict
 from ._transient import is_transient
 
 
+def at_least_one(name: str, value: int) -> None:
+    """Refuse what is no number of things to have."""
+    if not isinstance(value, int):
+        raise TypeError(f"{name} must be an int, not {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, not {value}")
+
+
 @dataclass(frozen=True, slots=True)
 class Retry:
     """Run a failed job again, after a pause, where `when` says that the failure may pass.
@@ -27,8 +35,7 @@ class Retry:
     when: Callable[[BaseException], bool] = is_transient
 
     def __post_init__(self) -> None:
-        if self.attempts < 1:
-            raise ValueError(f"attempts must be at least 1, not {self.attempts}")
+        at_least_one("attempts", self.attempts)
         if self.first_pause < 0 or self.max_pause < 0 or self.factor < 1:
             raise ValueError(
                 f"pauses must not be negative and factor not less than 1, not first_pause={self.first_pause}, "

@@ -34,6 +34,12 @@ PREFETCH = True  # the next partition is computed while one is read
 AT_ONCE = 2  # partitions that one job computes for Arrow; they are in the JVM until they are read
 
 
+def require_frame(what: str, frame: object) -> None:
+    """Refuse what is no DataFrame of Spark's, pandas' for one."""
+    if not hasattr(frame, "sparkSession"):
+        raise TypeError(f"{what} must be a DataFrame of Spark, not {type(frame).__name__}")
+
+
 def rows(frame: DataFrame) -> Iterator[Row]:
     """The rows, as `collect` has them."""
     elements = frame.toLocalIterator(prefetchPartitions=PREFETCH)

@@ -35,6 +35,8 @@ from ._causes import cause_of
 from ._dispatcher import SparkDispatcher
 from ._errors import TaskEventsError
 from ._future import SparkFuture
+from ._options import at_least_one
+from ._reading import require_frame
 from ._task_events_ledger import EventLedger, TaskEvent, TaskProgress, ledger_for
 from ._task_events_sender import HEARTBEAT, Route, TaskSender, run_task
 from ._task_events_wire import Chunk, Refused, read, written
@@ -85,14 +87,15 @@ def task_events(
 
     Raises:
         ValueError: a setting is none of the above, or `frame` is a streaming DataFrame.
+        TypeError: `frame` is no DataFrame.
         ImportError: `blocking-multiqueue[amqp]` is not installed.
     """
     if commit not in ("task", "row"):
         raise ValueError(f"commit is {commit!r}; it is 'task' or 'row'")
     if batches not in ("rows", "arrow"):
         raise ValueError(f"batches is {batches!r}; it is 'rows' or 'arrow'")
-    if capacity < 1:
-        raise ValueError(f"capacity must be at least 1, not {capacity}")
+    at_least_one("capacity", capacity)
+    require_frame("frame", frame)
     if frame.isStreaming:
         raise ValueError("a streaming DataFrame has no end to be run to: use writeStream")
     try:

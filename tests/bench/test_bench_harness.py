@@ -5,7 +5,18 @@ from __future__ import annotations
 import gc
 
 import pytest
-from bench_parts_support import BEST_RIVAL, Figures, Goal, ItemsLost, Rival, run_attempt, run_suite, run_workload
+from bench_parts_support import (
+    BEST_RIVAL,
+    Figures,
+    Goal,
+    ItemsLost,
+    Rival,
+    Stuck,
+    _cells,
+    run_attempt,
+    run_suite,
+    run_workload,
+)
 from bench_support import scripted_rival, suite_of, workload_of
 
 
@@ -43,9 +54,9 @@ def test_medians_and_ratios_come_from_all_rounds() -> None:
     assert (mine.summary(metric).median, ratio.median) == (30.0, 3.0)
 
 
-@pytest.mark.parametrize("error", [ItemsLost("7 items never arrived"), RuntimeError("broken")])
+@pytest.mark.parametrize("error", [Stuck("7 threads never came"), RuntimeError("broken")])
 def test_a_rival_that_fails_once_has_no_figure_and_is_not_run_again(error: Exception) -> None:
-    """Good rounds before a lost item prove nothing; the others go on, and the report says what happened."""
+    """Good rounds before a failure prove nothing; the others go on, and the report says what happened."""
     log: list[str] = []
     bad, good = scripted_rival("bad", [1.0] * 3, log, error), scripted_rival("good", [1.0] * 3, log)
     result = run_workload(workload_of(good, bad), rounds=3)
@@ -53,6 +64,17 @@ def test_a_rival_that_fails_once_has_no_figure_and_is_not_run_again(error: Excep
     assert str(error) in result.failures[0].problem
     assert (log.count("run bad"), log.count("run good")) == (1, 3)
     assert result.named("bad") is None
+
+
+def test_what_a_rival_loses_is_a_cell_and_what_ours_loses_a_failure() -> None:
+    """A rival that lost items is told in the table, without a figure; the run fails for ours alone."""
+    lossy = ItemsLost("3 events of 5 came")
+    rivals = scripted_rival("base", [1.0]), scripted_rival("rival", [1.0], fault=lossy)
+    result = run_workload(workload_of(*rivals, scripted_rival("ours", [1.0], fault=lossy, role="ours")), rounds=1)
+    assert [one.status for one in result.rivals] == ["measured", "lost", "failed"]
+    assert [failed.rival.name for failed in result.failures] == ["ours"]
+    assert _cells(result, result.rivals[1])[0] == "lost"
+    assert "3 events of 5 came" in result.rivals[1].problem
 
 
 def test_a_rival_that_is_not_installed_is_named_and_fails_nothing() -> None:

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import assert_type
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 from multiqueue import Lane, MultiQueueExecutor
 from multiqueue.broker import (
@@ -27,7 +27,7 @@ from multiqueue.broker import (
 from multiqueue.client import Channel, Confirm, Connection, Inbox, connect
 from multiqueue.client import Message as Delivered
 from multiqueue.pipeline import PipelineConfig, load_config, run_pipeline
-from multiqueue.spark import SparkDispatcher, SparkFuture, SparkLane
+from multiqueue.spark import FanIn, Progress, SparkDispatcher, SparkFuture, SparkLane
 from multiqueue.store import Commit, Put, SqliteStore
 from multiqueue.testing import Sequencer, Threads
 
@@ -89,6 +89,11 @@ def spark(session: SparkSession) -> None:
             return len(name)
 
         assert_type(lane.submit(job, "a"), SparkFuture[int])
+
+
+def fan_in(rows: FanIn[int, Row]) -> None:  # `fan_in` itself names pyarrow, which has no types
+    assert_type(next(rows), tuple[int, Row])
+    assert_type(rows.progress(), dict[int, Progress])
 
 
 def pipeline(file: Path) -> None:

@@ -317,7 +317,7 @@ def batches_are_decoded_as_they_were_written(spark: SparkSession) -> None:
 def a_fan_in_names_the_source_that_fails(spark: SparkSession) -> None:
     """A source's failure comes with its name, from PySpark's own error; the others can be read on."""
     frames: dict[str, DataFrame] = {"good": spark.range(10), "bad": spark.sql("select raise_error('oh no') as id")}
-    open_fans: list[FanIn[Any]] = [fan_in(frames), fan_in(frames, batches="arrow")]
+    open_fans: list[FanIn[str, Any]] = [fan_in(frames), fan_in(frames, batches="arrow")]
     for fan in open_fans:
         good, failures = 0, []
         while True:

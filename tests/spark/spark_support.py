@@ -32,6 +32,8 @@ class Gone(ConnectionError):
 class FakeSpark:
     """A session and its backend: jobs run until they are cancelled by tag, and cancelling finds only active ones."""
 
+    sparkContext = None  # the name by which a session is known
+
     def __init__(self) -> None:
         self._lock = threading.Condition()
         self._active: dict[str, str | None] = {}  # tag -> why it is to end

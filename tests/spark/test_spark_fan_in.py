@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import threading
 from collections.abc import Iterator
 from itertools import chain
@@ -14,7 +15,17 @@ from pyspark.sql import SparkSession
 from spark_parts_support import _dispatcher, _reading
 from spark_support import FakeSpark
 
-from multiqueue.spark import FanIn, FanInError, SparkSessionStopped, fan_in
+from multiqueue.spark import (
+    FanIn,
+    FanInError,
+    Retry,
+    SparkDispatcher,
+    SparkSessionStopped,
+    check_environment,
+    fan_in,
+    register,
+    task_events,
+)
 from multiqueue.testing import PATIENCE, wait_until_blocked
 
 
@@ -49,7 +60,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSpark]:
     assert set(threading.enumerate()) <= before
 
 
-def fan_of(frames: dict[str, Source], **settings: Any) -> FanIn[Any]:
+def fan_of(frames: dict[str, Source], **settings: Any) -> FanIn[str, Any]:
     return fan_in(cast(Any, frames), **settings)
 
 
@@ -186,7 +197,8 @@ def test_a_session_that_can_not_be_submitted_to_ends_the_fan_in(fake: FakeSpark)
 
 def test_no_sources_give_no_rows() -> None:
     """A fan-in of nothing is empty."""
-    with fan_in({}) as fan:
+    fan: FanIn[str, Any] = fan_in({})
+    with fan:
         assert list(fan) == []
 
 
@@ -204,6 +216,30 @@ def test_wrong_settings_are_refused(settings: dict[str, Any], problem: str) -> N
     """A setting that makes no sense is refused before anything runs."""
     with pytest.raises(ValueError, match=problem):
         fan_of({"a": Source(FakeSpark())}, **settings)
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        (lambda: fan_in(cast(Any, {"a": 5})), "source 'a' must be a DataFrame of Spark, not int"),
+        (lambda: fan_in(cast(Any, [1, 2])), "frames must be a mapping by the sources' names, not list"),
+        (
+            lambda: fan_in({}, priorities=cast(Any, ["a"])),
+            "priorities must be a mapping by the sources' names, not list",
+        ),
+        (lambda: fan_in({}, max_running=cast(Any, "3")), "max_running must be an int, not '3'"),
+        (lambda: SparkDispatcher(cast(Any, None), 2), "spark must be a SparkSession, not None"),
+        (lambda: SparkDispatcher(cast(Any, FakeSpark()), cast(Any, "2")), "max_running must be an int, not '2'"),
+        (lambda: check_environment(cast(Any, 5)), "spark must be a SparkSession, not 5"),
+        (lambda: register(cast(Any, None)), "spark must be a SparkSession, not None"),
+        (lambda: task_events(cast(Any, 5), print, "amqp://127.0.0.1:1"), "frame must be a DataFrame of Spark, not int"),
+        (lambda: Retry(attempts=cast(Any, "3")), "attempts must be an int, not '3'"),
+    ],
+)
+def test_a_thing_of_another_kind_is_refused_by_its_name(call: Any, problem: str) -> None:
+    """What is no session, DataFrame, mapping or number is refused at once: which it was, and what it should be."""
+    with pytest.raises(TypeError, match=re.escape(problem)):
+        call()
 
 
 def test_a_streaming_dataframe_is_refused() -> None:
