@@ -20,7 +20,7 @@ LIMIT = 100
 class Paper:
     """Writes down what a session tells, and does at once what it asks for. `run` does what was posted."""
 
-    is_held_back = is_closed = False
+    is_held_back = is_closed = awaits_turn = False
 
     def __init__(self) -> None:
         self.told: list[Any] = []
@@ -62,6 +62,7 @@ class Paper:
         work()()
 
     def flush(self) -> None: ...
+    def took_turn(self) -> None: ...
     def publishes(self) -> None: ...
     def forget(self, session: Any) -> None: ...
     def __getattr__(self, name: str) -> Any:

@@ -6,13 +6,17 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import pytest
 from client_contract_support import PEERS, Seen
+from client_parts_support import DirectLink, Event, Link, ReceiveBuffer, Settings
+from pamqp import commands
 
+from multiqueue.amqp import NO_PROPERTIES
 from multiqueue.broker import Broker, VirtualHost
-from multiqueue.client import Channel, ChannelClosed, Connection, connect
+from multiqueue.client import Channel, ChannelClosed, Connection, ConnectionClosed, connect
 from multiqueue.store import MemoryStore
 from multiqueue.testing import PATIENCE, wait_until_blocked
 
@@ -167,3 +171,40 @@ def test_a_late_commit_confirms_nothing_of_a_later_channel(store: MemoryStore, h
     assert not waits.done()
     store.release()
     waits.result(PATIENCE)
+
+
+class Listening:
+    """The receiver of a link's events, which writes down what kind of methods come."""
+
+    receive_buffer = ReceiveBuffer(1 << 20)
+
+    def __init__(self) -> None:
+        self.came: Queue[str] = Queue()
+
+    def arrived(self, link: Link, events: list[Event]) -> None:
+        for event in events:
+            self.came.put(type(event.method).__name__)
+
+    def lost(self, link: Link, error: ConnectionClosed) -> None: ...
+
+
+def test_in_process_a_delivery_comes_before_the_confirm() -> None:
+    """What a client consumes of its own transient publishes is there before they are confirmed, as over a socket
+    (client 12)."""
+    with Broker() as broker:
+        broker.declare_queue("q")
+        listener = Listening()
+        link = DirectLink(broker.virtual_host(), Settings(), listener)
+        link.start()
+        for method, fields in (
+            (commands.Channel.Open, {}),
+            (commands.Confirm.Select, {}),
+            (commands.Basic.Consume, {"queue": "q", "consumer_tag": "c", "no_ack": True}),
+        ):
+            link.send(1, method, **fields)
+            listener.came.get(timeout=PATIENCE)
+        for _ in range(20):
+            link.publish(link.prepare(1, "", "q", False, NO_PROPERTIES, b"x"))
+            assert [listener.came.get(timeout=PATIENCE) for _ in range(2)] == ["Deliver", "Ack"]
+        link.end(ConnectionClosed("that was all"))
+        link.join(PATIENCE)

@@ -99,6 +99,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.io = io
         self.post: Callable[..., None] = io.post
         self.notify: Callable[[SessionConsumer], None] = io.turns.notify
+        self.awaits_turn: bool = False
         self.machine: ConnectionMachine = ConnectionMachine()
         self._monitor = HeartbeatMonitor()
         self.sessions: dict[int, Session] = {}
@@ -217,6 +218,10 @@ class ServerConnection(asyncio.BufferedProtocol):
     @property
     def alarms(self) -> frozenset[str]:
         return self.server.alarms
+
+    def took_turn(self) -> None:
+        self.awaits_turn = False
+        self.flush()
 
     def new_session(self, number: int) -> Session:
         most = self._channel_max  # open at a time: as RabbitMQ, with any numbers

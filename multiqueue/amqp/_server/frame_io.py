@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from .._session.confirms import Confirms
-from .._session.consumer import SessionConsumer
+from .._session.consumer import Sender, SessionConsumer
 from .._session.effects import PIECE, Effects, fail
 from .._session.machine import CANCEL, CHANNEL_CLOSE, ChannelState
 from .._session.session import Session
@@ -70,7 +70,7 @@ _CLOSE_OK_FRAME: Final = encode_method(0, commands.Connection.CloseOk)
 class FrameWriter:
     """The way out of a connection; `too_far_behind` is called when its peer does not fetch its replies."""
 
-    _of: object
+    _connection: Sender
     frame_max: int
     _buffer_bytes: int
     _too_far_behind: Callable[[], None]
@@ -93,8 +93,10 @@ class FrameWriter:
 
     def flush(self) -> None:
         """Write what there is to write. A turn on the I/O thread ends with this."""
-        while self.confirming:
-            self.confirm(self.confirming.popitem()[0])
+        if self.confirming and not self._connection.awaits_turn:
+            for confirms in self.confirming:
+                self.confirm(confirms)
+            self.confirming.clear()
         if self.pieces and self.transport is not None:
             data = b"".join(self.pieces)
             self.pieces.clear()
@@ -130,7 +132,7 @@ class FrameWriter:
             self.pieces.append(encode_settlement(number, each))
 
     def __repr__(self) -> str:
-        return repr(self._of)
+        return repr(self._connection)
 
 
 class ReadGate:

@@ -2,11 +2,13 @@
 turn it is.
 
 Promise     A consumer with work is served on its session's thread until it has none. While several of one queue have
-            work, each gets one message in turn; one that is alone at its queue, runs.
+            work, each gets one message in turn; one that is alone at its queue, runs. A client gets what it consumes of
+            its own publishes before their confirms, where they need no commit: these wait for the turn.
 State       `on_work` and `on_cancelled` are called by the queue, on any thread; all else of a consumer runs on its
             session's. A publisher's thread that looks at `is_open` of a window meanwhile may see the value of before;
             the session then tells the queue, which looks again under its own lock. `Turns._lock` guards the set of
-            ready consumers and `_scheduled`. It is a leaf: nothing is called under it.
+            ready consumers and `_scheduled`. It is a leaf: nothing is called under it. `awaits_turn` of a sender is set
+            before its consumer becomes ready, and cleared by a turn that had one of its consumers.
 Waiting     The notification that finds no turn scheduled schedules one. A turn takes the whole set out, and clears the
             flag with it, before it pulls: what is notified meanwhile schedules the next.
 Source      "Consumer-Queue Interactions": the publisher's thread notifies, the consumer's thread pulls.
@@ -80,9 +82,17 @@ _RUN_BYTES: Final = 32 * 1024  # of messages in one pull: a slow reader is notic
 
 
 class Sender(Protocol):
-    """The way of deliveries to a client. Any thread may call `post` and `notify`, the session's thread the others."""
+    """The way of deliveries to a client. Any thread may call `post` and `notify`, and set `awaits_turn`, the session's
+    thread the others."""
+
+    awaits_turn: bool
+    """A consumer may have work: what is confirmed waits until it had its turn."""
 
     def flush(self) -> None: ...
+
+    def took_turn(self) -> None:
+        """Its consumers had their turn: tell the client everything."""
+
     def failed(self, error: BaseException) -> None: ...
 
     def post(self, callback: Callable[..., object], *args: Any) -> None:
@@ -120,6 +130,7 @@ class SessionConsumer:
 
     def on_work(self, consumer: QueueConsumer) -> None:
         """The queue may have something. Any thread, under no lock."""
+        self.sender.awaits_turn = True
         self.sender.notify(self)
 
     def on_cancelled(self, consumer: QueueConsumer) -> None:
@@ -194,7 +205,7 @@ class Turns:
             self._ready.clear()
             self._scheduled = False
         rivals = Counter([consumer.queue for consumer in ring])
-        served: dict[Sender, None] = {}
+        served = dict.fromkeys([consumer.sender for consumer in ring])
         left = _TURN
         while ring and left:
             consumer = ring.popleft()
@@ -205,12 +216,11 @@ class Turns:
                 consumer.sender.failed(error)
                 delivered = 0
             if delivered:
-                served[consumer.sender] = None
                 ring.append(consumer)
                 left -= delivered
             else:
                 rivals[queue] -= 1
         for sender in served:
-            sender.flush()
+            sender.took_turn()
         for consumer in ring:
             self.notify(consumer)

@@ -53,6 +53,7 @@ class DirectLink:
         self._error: ConnectionClosed | None = None
         self._thread = threading.Thread(target=self._run, name=f"{settings.name}-direct", daemon=True)
         self.notify = amqp.Turns(self.post).notify
+        self.awaits_turn = False
         self.confirming: dict[amqp.Confirms, None] = {}
         self._throttled: tuple[Any, ...] = ()  # queues that publishers have to wait for
         self.is_held_back = False  # the receive buffer is full
@@ -181,11 +182,17 @@ class DirectLink:
     def flush(self) -> None:
         """Tell everything that is to be told. A turn of the link's thread ends with this."""
         self._hand_in()
-        while self.confirming:
-            self.confirm(self.confirming.popitem()[0])
+        if not self.awaits_turn:
+            for confirms in self.confirming:
+                self.confirm(confirms)
+            self.confirming.clear()
         events, self._events = self._events, []
         if events:
             self._listener.arrived(self, events)
+
+    def took_turn(self) -> None:
+        self.awaits_turn = False
+        self.flush()
 
     def reply(self, number: int, method: Any, /, **fields: Any) -> None:
         """A method without content, without the checks of pamqp, which refuses names that brokers take."""
@@ -207,7 +214,7 @@ class DirectLink:
             self.flush()
 
     def _wait_for_buffer(self) -> None:
-        self.flush()
+        self.took_turn()
         self.is_held_back = True
         amqp.want(self._sessions, False)
         self._receive_buffer.wait_until_free(lambda: self._error is not None)
