@@ -53,6 +53,15 @@ FOLDERS: dict[str, list[str]] = {
 # Imports that go up instead, those for types included.
 UPWARD: set[tuple[str, str]] = set()
 
+# Imports by a string that go up: the verb, or the option, stands in the lower room for whoever has installed the other.
+UPWARD_BY_STRING = {
+    "amqp.cli: client",  # `broker status` is a client of the broker that it asks
+    "broker._host.broker: amqp",  # `Broker.listen`
+    "broker._host.broker: monitor",  # `Broker.listen_http`
+    "pipeline.cli: monitor",  # `pipeline run --http`
+    "testing.contracts: broker",  # the contract of an entry list of one's own
+}
+
 # Modules that import each other in a circle, imports for types included.
 CIRCLES: list[set[str]] = []
 
@@ -104,6 +113,63 @@ def imports(path: Path) -> Iterator[tuple[str, list[str]]]:
         for target in targets:
             if target[0] == "multiqueue" and len(target) > 1:
                 yield target[1], target[2:]
+
+
+def imports_by_string(path: Path) -> set[str]:
+    """The rooms that a module names in strings, if it imports anything by a string.
+
+    The rule is coarse on purpose: how the string comes to the import is not followed. Names of loggers do not count.
+    """
+    everything = list(ast.walk(tree(path)))
+    names = {node.attr for node in everything if isinstance(node, ast.Attribute)}
+    names |= {node.id for node in everything if isinstance(node, ast.Name)}
+    names |= {alias.name for node in everything if isinstance(node, ast.ImportFrom) for alias in node.names}
+    if not names & {"import_module", "__import__", "find_spec", "resolve_name", "run_module"}:
+        return set()
+    logger = {
+        id(argument)
+        for node in everything
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "getLogger"
+        for argument in node.args
+    }
+    found = set()
+    for node in everything:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in logger:
+            named = re.fullmatch(r"(?:multiqueue|\.)\.(\w+)(?:\.[\w.]*)?", node.value)
+            if named and ((HOUSE / named[1]).is_dir() or (HOUSE / f"{named[1]}.py").exists()):
+                found.add(named[1])
+    return found
+
+
+def test_imports_by_string_go_down() -> None:
+    """A module imports by a string only what it might import by a statement, but for those listed."""
+    found = {
+        f"{name_of(path)}: {target}"
+        for path in modules()
+        if (room := room_of(path)) not in SEES_ALL
+        for target in imports_by_string(path) - {room} - MAY_KNOW.get(room, set())
+    }
+    assert found == UPWARD_BY_STRING
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import importlib\nimportlib.import_module('multiqueue.broker')",
+        "from importlib import import_module as bring\nbring('multiqueue.broker')",
+        "from importlib import import_module\nNAME = 'multiqueue.broker._queue.queue'\nimport_module(NAME)",
+        "from importlib import import_module\nimport_module('..broker', __package__)",
+        "from importlib import import_module\nimport_module(f'multiqueue.broker.{name}')",
+        "__import__('multiqueue.broker')",
+        "import pkgutil\npkgutil.resolve_name('multiqueue.broker')",
+        "from importlib.util import find_spec\nfind_spec('multiqueue.broker')",
+    ],
+)
+def test_the_rule_of_strings_can_fail(tmp_path: Path, text: str) -> None:
+    """The reader of strings sees each way to import by one; the name of a logger is none, nor is an attribute's."""
+    module = tmp_path / "m.py"
+    module.write_text(f"{text}\nimport logging\nlog = logging.getLogger('multiqueue.store')\nat = 'multiqueue.lane'")
+    assert imports_by_string(module) == {"broker"}
 
 
 @pytest.mark.parametrize("room", sorted({room_of(path) for path in modules()} - SEES_ALL))
