@@ -13,6 +13,8 @@ from multiqueue.monitor import _patience as _patience
 from multiqueue.monitor import _reading as _reading
 from multiqueue.monitor import _sampler as _sampler
 from multiqueue.monitor import _server as _server
+from multiqueue.monitor import _troubles as _troubles
+from multiqueue.monitor import _views as _views
 from multiqueue.monitor._definitions import Import as Import
 from multiqueue.monitor._definitions import export_definitions as export_definitions
 from multiqueue.monitor._errors import Refused as Refused

@@ -101,7 +101,8 @@ class Application:
         if path == "/api/events":
             return self._stream(request, caller)
         route, parts = self._table.find(request.method, path)
-        ask = Ask(caller, parts, dict(request.query_params), await _body(request), route.body)
+        why = request.headers.get("x-reason", "")
+        ask = Ask(caller, parts, dict(request.query_params), await _body(request), route.body, why)
         found = await self._on_thread(caller.user.name, route.handler, ask)
         answer = found if isinstance(found, Answer) else Answer(200, found)
         if answer.content is None:

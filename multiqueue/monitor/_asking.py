@@ -29,13 +29,14 @@ def _no_number(text: str) -> NoReturn:
 @dataclass(frozen=True, slots=True)
 class Ask:
     """One request of a known user. `parts` are the variable segments of its path, decoded; `shape` is what its body
-    may have."""
+    may have, `why` its `X-Reason`."""
 
     caller: Caller
     parts: Mapping[str, str]
     query: Mapping[str, str]
     raw: bytes = b""
     shape: Body = field(default_factory=dict)
+    why: str = ""
 
     def __getitem__(self, name: str) -> str:
         """A variable segment of the path."""

@@ -8,6 +8,7 @@ sample. A program that has a registry of its own registers `BrokerCollector` the
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
@@ -99,6 +100,7 @@ class BrokerCollector(Collector):
         for name in sample.hosts:
             hosts.add_metric([name], float(name not in sample.down))
         yield hosts
+        yield from _troubles(sample, self._per_object)
         for families in _QUEUE_GAUGES.values():
             yield from _queue_gauges("rabbitmq_", families, sample, self._per_object)
         yield from _queue_counters("rabbitmq_", sample, self._per_object)
@@ -232,6 +234,28 @@ def _traffic(sample: Sample) -> Iterator[Metric]:
         ("unroutable_dropped", "Total number of other messages that no queue took", total.dropped),
     ):
         yield CounterMetricFamily(f"rabbitmq_channel_messages_{name}", text, value=count)
+
+
+def _troubles(sample: Sample, per_object: bool) -> Iterator[Metric]:
+    """What somebody should look at, under names of ours: RabbitMQ has none for it."""
+    loops = [(each.key, sample.wall - (each.redelivering_since or sample.wall)) for each in sample.redelivering]
+    held = [(key, sample.wall - since) for key, since in sample.held_since.items()]
+    for name, text, rows in (
+        ("redelivering_seconds", "For how long a queue has delivered the same messages again and again", loops),
+        ("oldest_unacked_seconds", "For how long a consumer has had a message without an ack", held),
+    ):
+        labels = ["vhost", "queue"] if per_object else []
+        metric = GaugeMetricFamily(f"multiqueue_queue_{name}", text, labels=labels)
+        for key, seconds in rows if per_object else [((), max((seconds for _, seconds in rows), default=0.0))]:
+            metric.add_metric(list(key), seconds)
+        yield metric
+    states = GaugeMetricFamily(
+        "multiqueue_connections", "Connections by state: an alarm blocks those that publish", labels=["state"]
+    )
+    count = Counter(each.state for each in sample.connections.values())
+    for state in ("running", "flow", "blocking", "blocked"):
+        states.add_metric([state], count[state])
+    yield states
 
 
 def _global(labels: dict[str, str], *rows: tuple[str, str, int]) -> Iterator[Metric]:

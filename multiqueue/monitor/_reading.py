@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from ..amqp import Access, ConnectionFigures, Server, open_files_limit
 from ..broker import Broker, BrokerError, Exchange, NotAllowed, NotFound, VirtualHost
 from ._asking import Answer, Ask, Table
-from ._errors import Refused, not_found
+from ._errors import Refused, not_authorised, not_found
 from ._listing import columns, listing, page_of_many
 from ._node import threads_limit
 from ._sampler import Sampler
@@ -37,6 +37,7 @@ from ._views import (
     queue_consumers_view,
     queue_orders,
     queue_view,
+    troubles_view,
     user_view,
 )
 
@@ -90,6 +91,7 @@ class Reading:
             "/api/vhosts/{vhost}/connections": self.connections,
             "/api/vhosts/{vhost}/channels": self.channels,
             "/api/users": self.users,
+            "/api/users/without-permissions": self.users_without_permissions,
             "/api/users/{user}": self.user,
             "/api/users/{user}/permissions": self.user_permissions,
             "/api/users/{user}/topic-permissions": lambda ask: [],
@@ -97,6 +99,7 @@ class Reading:
             "/api/permissions/{vhost}/{user}": self.permission,
             "/api/topic-permissions": lambda ask: [],
             "/api/queues": self.queues,
+            "/api/queues/detailed": self.queues,
             "/api/queues/{vhost}": self.queues,
             "/api/queues/{vhost}/{queue}": self.queue,
             "/api/queues/{vhost}/{queue}/bindings": self.queue_bindings,
@@ -112,6 +115,7 @@ class Reading:
             "/api/bindings/{vhost}/e/{exchange}/q/{queue}/{props}": self.binding,
             "/api/bindings/{vhost}/e/{exchange}/e/{destination}/{props}": self.binding,
             "/api/connections": self.connections,
+            "/api/connections/username/{user}": self.connections_of,
             "/api/connections/{name}": self.connection,
             "/api/connections/{name}/channels": self.connection_channels,
             "/api/channels": self.channels,
@@ -123,16 +127,35 @@ class Reading:
             "/api/operator-policies": lambda ask: [],
             "/api/operator-policies/{vhost}": self.nothing_in_host,
             "/api/parameters": lambda ask: [],
+            "/api/parameters/{component}": lambda ask: [],
+            "/api/parameters/{component}/{vhost}": self.nothing_in_host,
             "/api/global-parameters": lambda ask: [],
             "/api/vhost-limits": lambda ask: [],
+            "/api/vhost-limits/{vhost}": self.nothing_in_host,
             "/api/user-limits": lambda ask: [],
+            "/api/user-limits/{user}": self.nothing_of_user,
             "/api/feature-flags": lambda ask: [],
+            "/api/deprecated-features": lambda ask: [],
+            "/api/deprecated-features/used": lambda ask: [],
+            "/api/version": lambda ask: self._version,
+            "/api/healthchecks/node": self.check_node,
+            "/api/healthchecks/node/{node}": self.check_node,
             "/api/health/checks/alarms": self.check_alarms,
             "/api/health/checks/local-alarms": self.check_alarms,
             "/api/health/checks/virtual-hosts": self.check_hosts,
             "/api/health/checks/port-listener/{port}": self.check_port,
             "/api/health/checks/protocol-listener/{protocol}": self.check_protocol,
-            "/api/health/checks/certificate-expiration/{within}/{unit}": lambda ask: {"status": "ok"},
+            "/api/health/checks/is-in-service": _is_well,
+            "/api/health/checks/below-node-connection-limit": self.check_limit,
+            "/api/health/checks/ready-to-serve-clients": self.check_limit,
+            "/api/health/checks/reached-target-cluster-size": _is_well,
+            "/api/health/checks/metadata-store/initialized": _is_well,
+            "/api/health/checks/metadata-store/initialized/with-data": _is_well,
+            "/api/health/checks/certificate-expiration/{within}/{unit}": _is_well,
+            "/api/health/checks/quorum-queues-without-elected-leaders/all-vhosts": _is_well,
+            "/api/health/checks/quorum-queues-without-elected-leaders/all-vhosts/pattern/{pattern}": _is_well,
+            "/api/health/checks/quorum-queues-without-elected-leaders/vhost/{vhost}": self.check_host,
+            "/api/health/checks/quorum-queues-without-elected-leaders/vhost/{vhost}/pattern/{pattern}": self.check_host,
             "/api/health/checks/node-is-mirror-sync-critical": _single_node,
             "/api/health/checks/node-is-quorum-critical": _single_node,
         }.items():
@@ -143,9 +166,10 @@ class Reading:
     def overview(self, ask: Ask) -> Any:
         """`/api/overview`."""
         listeners = self._listeners() if ask.caller.sees_all else []
-        view = overview_view(self._sampler.look(), self._version, listeners)
-        down = self._sampler.look().latest.down
-        view["virtual_hosts_down"] = {name: why for name, why in down.items() if ask.caller.sees_host(name)}
+        pair = self._sampler.look()
+        down = {name: why for name, why in pair.latest.down.items() if ask.caller.sees_host(name)}
+        troubles = {"virtual_hosts_down": down, "troubles": troubles_view(pair, self._hosts(ask))}
+        view = overview_view(pair, self._version, listeners) | troubles
         totals = {**view["queue_totals"], "message_stats": view["message_stats"]}
         self._sampler.add_samples(totals, ask.query, "host")
         return columns(view, ask.query)
@@ -198,6 +222,13 @@ class Reading:
         """`/api/users`."""
         ask.caller.check_administrator()
         return listing(list(map(user_view, self._access.users())), ask.query, ("name",))
+
+    def users_without_permissions(self, ask: Ask) -> Any:
+        """`/api/users/without-permissions`: those that can log in and may enter no virtual host."""
+        ask.caller.check_administrator()
+        known = {view["user"] for view in self._permissions()}
+        views = [user_view(each) for each in self._access.users() if each.name not in known]
+        return listing(views, ask.query, ("name",))
 
     def user(self, ask: Ask) -> Any:
         """`/api/users/NAME`."""
@@ -362,14 +393,21 @@ class Reading:
 
     # -- connections, channels, consumers
 
+    def connections_of(self, ask: Ask) -> Any:
+        """`/api/connections/username/USER`: those of one user, for itself and for the tag `monitoring`."""
+        if not self._sees(ask, ask["user"]):
+            raise not_authorised("User not authorised to access object")
+        return self.connections(ask)
+
     def connections(self, ask: Ask) -> Any:
         """`/api/connections`, `/api/vhosts/VHOST/connections`: one's own, or all with the tag `monitoring`."""
         host = self._host(ask).name if "vhost" in ask.parts else None
+        user = ask.parts.get("user")
         pair = self._sampler.look()
         found = [
             self._connection_view(pair, each, ask)
             for each in self._connections(pair).values()
-            if self._sees(ask, each.user) and host in (None, each.virtual_host)
+            if self._sees(ask, each.user) and host in (None, each.virtual_host) and user in (None, each.user)
         ]
         return listing(found, ask.query, ("name",))
 
@@ -441,6 +479,29 @@ class Reading:
             return Answer(503, {"status": "failed", "reason": "Some virtual hosts are down", "virtual-hosts": down})
         return {"status": "ok"}
 
+    def check_node(self, ask: Ask) -> Any:
+        """`/api/healthchecks/node`, of old: whether no alarm is raised, and each virtual host can be used."""
+        if ask.parts.get("node", NODE) != NODE:
+            raise not_found()
+        found = self.check_alarms(ask)
+        return found if isinstance(found, Answer) else self.check_hosts(ask)
+
+    def check_limit(self, ask: Ask) -> Any:
+        """`/api/health/checks/below-node-connection-limit`: whether another client can come."""
+        server = self._server
+        if server is None:
+            return Answer(503, {"status": "failed", "reason": "no active listeners for AMQP/AMQPS"})
+        count = len(server.connections())
+        if count >= server.settings.max_connections:
+            reason = "node connection limit is reached"
+            return Answer(503, {"status": "failed", "reason": reason, "connections": count})
+        return {"status": "ok"}
+
+    def check_host(self, ask: Ask) -> Any:
+        """A check of a virtual host's quorum queues, which have no leaders to elect here."""
+        self._host(ask)
+        return {"status": "ok"}
+
     def check_port(self, ask: Ask) -> Any:
         """`/api/health/checks/port-listener/PORT`."""
         if not ask["port"].isdecimal():
@@ -462,6 +523,11 @@ class Reading:
     def nothing_in_host(self, ask: Ask) -> Any:
         """An empty list, for a virtual host that exists."""
         self._host(ask)
+        return []
+
+    def nothing_of_user(self, ask: Ask) -> Any:
+        """An empty list, for a user that exists."""
+        self.user(ask)
         return []
 
     # -- details
@@ -515,6 +581,10 @@ def between(ask: Ask) -> Callable[[View], bool]:
 
 def _decoded_key(binding: Any) -> str:
     return unquote(properties_key(binding.routing_key, binding.arguments))
+
+
+def _is_well(ask: Ask) -> Any:
+    return {"status": "ok"}
 
 
 def _single_node(ask: Ask) -> Any:

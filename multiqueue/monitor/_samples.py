@@ -53,16 +53,22 @@ _NO_PAST: Final = ServerPast(
     returned={},
 )
 
+_MOST_SEEN: Final = 600  # samples that are kept of a channel whose oldest message is not acked
+
 QueueKey = tuple[str, str]  # virtual host, name
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSample:
-    """One queue of a sample."""
+    """One queue of a sample.
+
+    `redelivering_since`, in seconds since 1970: from then on more messages were delivered again than left the queue.
+    """
 
     virtual_host: str
     declared: DeclaredQueue
     figures: QueueStatistics
+    redelivering_since: float | None = None
 
     @property
     def key(self) -> QueueKey:
@@ -109,13 +115,19 @@ Delivering = QueueStatistics | ChannelFigures | Totals  # what counts deliveries
 class Sample:
     """The figures of a broker at one moment. Each queue, exchange and connection is of a moment of its own.
 
-    `changed` are the queues whose figures are others than in the sample before.
+    `changed` are the queues whose figures are others than in the sample before; `redelivering` those that deliver
+    the same messages again and again. `unacked_since` and `held_since` say, for channels by connection and number, and
+    for queues, when the first sample saw delivered what is unacked for longest: of each channel one message is looked
+    at.
     """
 
     at: float  # seconds of a clock that never goes back
     wall: float  # seconds since 1970
     queues: Mapping[QueueKey, QueueSample] = field(default_factory=dict)
     changed: tuple[QueueSample, ...] = ()
+    redelivering: tuple[QueueSample, ...] = ()
+    unacked_since: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    held_since: Mapping[QueueKey, float] = field(default_factory=dict)
     exchanges: Mapping[str, Mapping[str, ExchangeStatistics]] = field(default_factory=dict)
     connections: Mapping[str, ConnectionFigures] = field(default_factory=dict)
     hosts: Mapping[str, Totals] = field(default_factory=dict)
@@ -160,6 +172,7 @@ class Census:
         self._data = data
         self._wall_clock = wall_clock
         self._hosts: dict[VirtualHost, _HostCensus] = {}
+        self._delivered: dict[tuple[str, int], list[tuple[float, int]]] = {}  # when channels had so many deliveries
         self._gone = Totals()  # the counters of virtual hosts that were deleted
         self._queues: dict[QueueKey, QueueSample] = {}  # of the latest sample, which never changes
 
@@ -167,6 +180,7 @@ class Census:
         """Read what has changed, and say what there is. Any thread, one at a time."""
         broker, server = self._broker, self._server
         past = _NO_PAST if server is None else server.past()  # first: a channel that ends is not counted twice
+        wall = self._wall_clock()
         connections = {} if server is None else {each.name: each for each in server.connection_figures()}
         exchanges: dict[str, dict[str, ExchangeStatistics]] = {}
         hosts: dict[str, Totals] = {}
@@ -179,7 +193,7 @@ class Census:
                 down[name] = str(host.failure)
             census = before.get(host) or _HostCensus(host)
             try:
-                changed += census.look()
+                changed += census.look(wall)
                 known = host.exchange_statistics()
                 gone = host.past()
             except BrokerClosed:
@@ -195,12 +209,16 @@ class Census:
             self._queues = {each.key: each for census in self._hosts.values() for each in census.samples}
         elif changed:
             self._queues = self._queues | {each.key: each for each in changed}
+        unacked_since, held_since = self._unacked(connections.values(), wall)
         node = {} if broker is None else {"node": node_figures(broker, server, self._data)}
         return Sample(
             at=at,
-            wall=self._wall_clock(),
+            wall=wall,
             queues=self._queues,
             changed=tuple(changed),
+            redelivering=tuple(each for census in self._hosts.values() for each in census.redelivering.values()),
+            unacked_since=unacked_since,
+            held_since=held_since,
             exchanges=exchanges,
             connections=connections,
             hosts=hosts,
@@ -209,6 +227,33 @@ class Census:
             down=down,
             **node,
         )
+
+    def _unacked(
+        self, connections: Iterable[ConnectionFigures], wall: float
+    ) -> tuple[dict[tuple[str, int], float], dict[QueueKey, float]]:
+        """`Sample.unacked_since` and `held_since`. A delivery is no later than the first sample that has its tag, so no
+        delivery need note its time.
+        """
+        before, self._delivered = self._delivered, {}
+        channels: dict[tuple[str, int], float] = {}
+        queues: dict[QueueKey, float] = {}
+        for connection in connections:
+            for channel in connection.channels:
+                if channel.oldest_unacked is None:
+                    continue
+                tag, queue = channel.oldest_unacked
+                place = connection.name, channel.number
+                seen = before.get(place, [])
+                if not seen or seen[-1][1] > channel.delivered:  # or another channel has its number
+                    seen = [(wall, channel.delivered)]
+                elif seen[-1][1] < channel.delivered:
+                    seen = [*(each for each in seen if each[1] >= tag), (wall, channel.delivered)]
+                    del seen[1:-_MOST_SEEN]  # the first is that of the oldest message
+                self._delivered[place] = seen
+                since = channels[place] = next((at for at, delivered in seen if delivered >= tag), wall)
+                key = connection.virtual_host, queue
+                queues[key] = min(since, queues.get(key, since))
+        return channels, queues
 
 
 class _HostCensus:
@@ -221,10 +266,11 @@ class _HostCensus:
         self.samples: list[QueueSample] = []  # Invariant: one for each of `_declared`, in their order.
         self.sums: dict[str, int] = dict.fromkeys(_SUMMED, 0)  # Invariant: of the figures of `samples`.
         self.totals: Totals = Totals()
+        self.redelivering: dict[QueueKey, QueueSample] = {}  # Invariant: those of `samples`.
         self.is_another: bool = True  # the latest look found queues declared or deleted
 
-    def look(self) -> list[QueueSample]:
-        """Read the queues that have changed; returns those.
+    def look(self, wall: float) -> list[QueueSample]:
+        """Read the queues that have changed, `wall` seconds after 1970; returns those.
 
         Raises:
             BrokerClosed: the virtual host is closed.
@@ -239,20 +285,37 @@ class _HostCensus:
             self._declared = declared
             for each in left.values():
                 self._add(each.figures, -1)
+                self.redelivering.pop(each.key, None)
         changed = []
         for place, figures in self._watch.changed().items():
             before = known[place]
             if before is not None:
                 self._add(before.figures, -1)
             self._add(figures, 1)
-            known[place] = now = QueueSample(self._host.name, declared[place], figures)
+            since = None if before is None else _redelivering_since(before, figures, wall)
+            known[place] = now = QueueSample(self._host.name, declared[place], figures, since)
             changed.append(now)
+            if since is not None:
+                self.redelivering[now.key] = now
+            elif before is not None:
+                self.redelivering.pop(now.key, None)
         self.samples = [each for each in known if each is not None]  # a queue that is new has changed
         return changed
 
     def _add(self, figures: QueueStatistics, sign: int) -> None:
         for name in _SUMMED:
             self.sums[name] += sign * getattr(figures, name)
+
+
+def _redelivering_since(before: QueueSample, now: QueueStatistics, wall: float) -> float | None:
+    """A loop begins when more is delivered again than leaves, and ends when as much leaves, or nothing is there."""
+    again = now.redelivered - before.figures.redelivered
+    gone = now.dequeued - before.figures.dequeued
+    if not now.depth:
+        return None
+    if again > gone:
+        return wall if before.redelivering_since is None else before.redelivering_since
+    return None if gone else before.redelivering_since
 
 
 def deliveries(figures: Delivering) -> Figures:

@@ -6,6 +6,7 @@ Who runs    Textual's event loop draws; a thread of its own asks the broker, one
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
@@ -20,11 +21,14 @@ from textual.widgets import DataTable, Footer, Input, Static
 
 from .._logs import printable
 from ._errors import MonitorError
-from ._shell import Api, Column, field, shortened, text_of
+from ._shell import Api, Column, RequestFailed, field, shortened, text_of
+from ._troubles import of_a_connection, of_a_queue, of_the_whole
 
 _EVERY: Final = 1.0  # seconds
 _ROWS: Final = 200  # of one view: more than a terminal shows
+_MOST_TOLD: Final = 3  # lines about what is wrong
 _LEAST_NAME: Final = 8  # columns of a terminal
+_MOST_TEXT: Final = 24  # columns of a text that is not the name
 
 Row = dict[str, Any]
 
@@ -36,6 +40,7 @@ class View:
     noun: str
     columns: Sequence[Column]
     rows: Callable[[Api, Column, bool, str], list[Row]]
+    trouble: Callable[[Row, float], str] = lambda row, now: ""
 
 
 def _paged(path: str) -> Callable[[Api, Column, bool, str], list[Row]]:
@@ -74,6 +79,7 @@ VIEWS: Final = {
             field("consumers", "cons", is_number=True),
         ),
         _paged("queues"),
+        of_a_queue,
     ),
     "connections": View(
         "connections",
@@ -83,8 +89,10 @@ VIEWS: Final = {
             field("recv_oct_details.rate", "in B/s", is_number=True),
             field("send_oct_details.rate", "out B/s", is_number=True),
             field("user"),
+            field("user_provided_name", "client"),
         ),
         _paged("connections"),
+        of_a_connection,
     ),
     "lanes": View(
         "lanes",
@@ -106,7 +114,7 @@ class Top(App[None]):
 
     TITLE = "multiqueue top"
     ENABLE_COMMAND_PALETTE = False
-    CSS = "Input { display: none; } Input.shown { display: block; } #told { height: 1; }"
+    CSS = "Input { display: none; } Input.shown { display: block; } #told { height: auto; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("1", "view('queues')", "Queues"),
         Binding("2", "view('connections')", "Connections"),
@@ -141,13 +149,21 @@ class Top(App[None]):
         """Ask the broker, and show what it answers."""
         view, by, reverse, name = self._shown, self._by, self._reverse, self._part
         try:
-            rows, told = view.rows(self._api, view.columns[by], reverse, name), ""
+            rows, wrong = view.rows(self._api, view.columns[by], reverse, name), self._wrong()
+            told = f"{len(rows)} {view.noun} of {self._api.place}"
         except MonitorError as error:
-            rows, told = [], str(error)
+            rows, wrong, told = [], [], str(error)
         if not self._exit:
-            self.call_from_thread(self._show, view, by, rows, told)
+            self.call_from_thread(self._show, view, by, rows, told, wrong)
 
-    def _show(self, view: View, by: int, rows: list[Row], told: str) -> None:
+    def _wrong(self) -> list[str]:
+        """What is wrong with the broker as a whole; nothing of a program that has lanes alone."""
+        try:
+            return of_the_whole(self._api.ask("GET", "overview", query="columns=troubles"), [], time.time())
+        except RequestFailed:
+            return []
+
+    def _show(self, view: View, by: int, rows: list[Row], told: str, wrong: list[str]) -> None:
         if view is not self._shown or by != self._by:
             return  # another question is under way
         try:
@@ -156,22 +172,30 @@ class Top(App[None]):
             return  # the program ends, and its screen is gone
         mark = "▼" if self._reverse else "▲"
         titles = [f"{column.title}{mark if place == by else ''}" for place, column in enumerate(view.columns)]
-        cells = [[_cell(column.read(row)) for column in view.columns] for row in rows]
+        whole = [[_cell(column.read(row)) for column in view.columns] for row in rows]
+        cells = [[first, *(shortened(each, _MOST_TEXT) for each in rest)] for first, *rest in whole]
         widths = [max(map(len, each)) for each in zip(titles, *cells, strict=True)]
         room = max(_LEAST_NAME, self.size.width - sum(widths[1:]) - 2 * len(widths) - 2)
         cursor = table.cursor_row
         table.clear(columns=True)
         for place, title in enumerate(titles):
             table.add_column(Text(title, justify="right" if view.columns[place].is_number else "left"))
-        for line in cells:
+        now = time.time()
+        troubles = [view.trouble(row, now) for row in rows]
+        if any(troubles):
+            table.add_column("look at")
+        for trouble, line in zip(troubles, cells, strict=True):
             first, *rest = line
             numbers = [
                 Text(text, justify="right" if column.is_number else "left")
                 for text, column in zip(rest, view.columns[1:], strict=True)
             ]
-            table.add_row(Text(shortened(first, room)), *numbers)
+            name = Text(shortened(first, room), style="bold red" if trouble else "")
+            table.add_row(name, *numbers, *([Text(trouble)] if any(troubles) else []))
         table.move_cursor(row=min(cursor, max(0, len(cells) - 1)))
-        told_at.update(Text(told or f"{len(rows)} {view.noun} of {self._api.place}"))
+        more = [f"and {len(wrong) - _MOST_TOLD:,} more; `status` has all"] if len(wrong) > _MOST_TOLD else []
+        lines = [shortened(printable(each), self.size.width) for each in [*wrong[:_MOST_TOLD], *more]]
+        told_at.update(Text.assemble(*((f"{each}\n", "bold red") for each in lines), told))
 
     def action_view(self, name: str) -> None:
         """Show another view, in the order of its names."""

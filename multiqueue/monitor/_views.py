@@ -11,7 +11,8 @@ import hashlib
 import json
 import os
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
@@ -25,14 +26,16 @@ View = dict[str, Any]
 
 API_VERSION: Final = "3.10.8"  # of RabbitMQ, whose API this is: clients compare it
 _TYPES: Final = ("direct", "fanout", "headers", "topic")
+LOOP: Final = 10.0  # seconds of redelivery that are a loop, and not a consumer that began anew
+_MOST_LOOPS: Final = 10  # queues that are named
 NODE: Final = f"multiqueue@{socket.gethostname().partition('.')[0]}"
 
 
-Counter = tuple[str, int, int]
+Counted = tuple[str, int, int]
 """A figure that only grows, under RabbitMQ's name, now and in the sample before."""
 
 
-def counted(pair: Pair, counters: Iterable[Counter]) -> View:
+def counted(pair: Pair, counters: Iterable[Counted]) -> View:
     """Counters with their rates, as RabbitMQ writes them."""
     view: View = {}
     seconds = pair.seconds
@@ -53,7 +56,7 @@ def gauges(pair: Pair, figures: Mapping[str, tuple[int, int]]) -> View:
     return view
 
 
-def delivery_stats(now: Delivering, before: Delivering) -> Iterable[Counter]:
+def delivery_stats(now: Delivering, before: Delivering) -> Iterable[Counted]:
     """The counts of messages delivered and acked, as `counted` wants them."""
     return zip(DELIVERIES, deliveries(now), deliveries(before), strict=True)
 
@@ -109,9 +112,10 @@ def queue_view(pair: Pair, sample: QueueSample) -> View:
         "consumers": now.consumers,
         "consumer_capacity": _capacity(now.consumers, now.consumers_willing),
         "consumer_utilisation": _capacity(now.consumers, now.consumers_willing),
-        "exclusive_consumer_tag": None,
-        "single_active_consumer_tag": None,
-        "head_message_timestamp": None,
+        **_special_consumers(sample),
+        "head_message_timestamp": _head_timestamp(sample),
+        "redelivering_since": _loop_since(pair, sample),
+        "oldest_unacknowledged_since": milliseconds(pair.latest.held_since.get(sample.key)),
         "policy": None,
         "operator_policy": None,
         "effective_policy_definition": {},
@@ -129,6 +133,64 @@ def queue_view(pair: Pair, sample: QueueSample) -> View:
         "message_bytes_unacknowledged": now.unacked_bytes,
         **_queue_stats(pair, now, before),
         **owner,
+    }
+
+
+def milliseconds(at: float | None) -> int | None:
+    """A time as the API writes it: since 1970."""
+    return None if at is None else int(at * 1000)
+
+
+def is_in_a_loop(pair: Pair, sample: QueueSample) -> bool:
+    """Whether a queue has delivered the same messages again and again for some time."""
+    since = sample.redelivering_since
+    return since is not None and pair.latest.wall - since >= LOOP
+
+
+def _loop_since(pair: Pair, sample: QueueSample) -> int | None:
+    return milliseconds(sample.redelivering_since) if is_in_a_loop(pair, sample) else None
+
+
+def _special_consumers(sample: QueueSample) -> View:
+    """The consumer that has the queue for itself, and the one that is active where one alone is."""
+    queue = sample.declared.queue
+    is_single = queue.settings.single_active_consumer
+    consumers = queue.consumers() if is_single or sample.figures.consumers == 1 else []
+    return {
+        "exclusive_consumer_tag": next((each.tag for each in consumers if each.exclusive), None),
+        "single_active_consumer_tag": next((each.tag for each in consumers if is_single and each.active), None),
+    }
+
+
+def _head_timestamp(sample: QueueSample) -> int | None:
+    """The timestamp that a publisher gave the first message; null, as at RabbitMQ, where it is in a store alone."""
+    if not sample.figures.available:
+        return None
+    head = sample.declared.queue.head()
+    return None if head is None or head.timestamp is None else int(head.timestamp)
+
+
+def troubles_view(pair: Pair, hosts: Collection[str]) -> View:
+    """What somebody should look at, in these virtual hosts: ours, RabbitMQ's overview has none of it."""
+    latest = pair.latest
+    loops = [each for each in latest.redelivering if each.virtual_host in hosts and is_in_a_loop(pair, each)]
+    loops.sort(key=lambda each: each.redelivering_since or 0)
+    states = Counter(each.state for each in latest.connections.values() if each.virtual_host in hosts)
+    held = min(((since, key) for key, since in latest.held_since.items() if key[0] in hosts), default=None)
+    oldest = None
+    if held is not None:
+        since, (host, queue) = held
+        oldest = {"since": milliseconds(since), "vhost": host, "queue": queue}
+    return {
+        "alarms": sorted(latest.alarms),
+        "connections_blocked": states["blocked"],
+        "connections_blocking": states["blocking"],
+        "queues_redelivering": len(loops),
+        "redelivering": [
+            {"vhost": each.virtual_host, "queue": each.declared.name, "since": milliseconds(each.redelivering_since)}
+            for each in loops[:_MOST_LOOPS]
+        ],
+        "oldest_unacknowledged": oldest,
     }
 
 
@@ -246,6 +308,8 @@ def properties_key(routing_key: str, arguments: Mapping[str, object]) -> str:
 def connection_view(pair: Pair, now: ConnectionFigures) -> View:
     """One connection."""
     before = pair.previous.connections.get(now.name, now)
+    unacked = [pair.latest.unacked_since.get((now.name, each.number)) for each in now.channels]
+    oldest = min((each for each in unacked if each is not None), default=None)
     return {
         "name": now.name,
         "node": NODE,
@@ -270,6 +334,8 @@ def connection_view(pair: Pair, now: ConnectionFigures) -> View:
         "peer_cert_validity": None,
         "auth_mechanism": now.mechanism,
         "client_properties": plain(now.client_properties),
+        "user_provided_name": user_provided_name(now),
+        "oldest_unacknowledged_since": milliseconds(oldest),
         "connected_at": int(now.connected_at * 1000),
         "timeout": now.heartbeat,
         "frame_max": now.frame_max,
@@ -283,6 +349,12 @@ def connection_view(pair: Pair, now: ConnectionFigures) -> View:
             ],
         ),
     }
+
+
+def user_provided_name(connection: ConnectionFigures) -> str | None:
+    """The name that a client gave its connection, of all that it may say there a text alone."""
+    name = connection.client_properties.get("connection_name")
+    return name if isinstance(name, str) else None
 
 
 def channel_name(connection: ConnectionFigures, channel: ChannelFigures) -> str:
@@ -302,13 +374,14 @@ def channel_view(pair: Pair, connection: ConnectionFigures, now: ChannelFigures)
         "vhost": connection.virtual_host,
         "user": connection.user,
         "user_who_performed_action": connection.user,
-        "state": connection.state,
+        "state": "flow" if connection.state == "flow" else "running",
         "confirm": now.confirm,
         "transactional": now.transactional,
         "prefetch_count": now.prefetch,
         "global_prefetch_count": now.global_prefetch,
         "consumer_count": len(now.consumers),
         "messages_unacknowledged": now.unacked,
+        "oldest_unacknowledged_since": milliseconds(pair.latest.unacked_since.get((connection.name, now.number))),
         "messages_unconfirmed": now.unconfirmed,
         "messages_uncommitted": now.uncommitted,
         "acks_uncommitted": now.acks_uncommitted,
@@ -342,6 +415,7 @@ def consumer_view(connection: ConnectionFigures, channel: ChannelFigures, now: C
             "name": channel_name(connection, channel),
             "number": channel.number,
             "connection_name": connection.name,
+            "user_provided_name": user_provided_name(connection),
             "node": NODE,
             "peer_host": connection.peer_host,
             "peer_port": connection.peer_port,

@@ -50,6 +50,7 @@ from ._views import binding_view, properties_key
 
 _log = logging.getLogger("multiqueue.monitor")
 _DONE = Answer(204)
+_CLOSED = "Closed via management plugin"  # RabbitMQ's words, where the request has no header X-Reason
 _CALLBACKS = 10.0  # seconds for callbacks that run in a virtual host when it is deleted
 
 
@@ -82,6 +83,7 @@ class Writing:
             ("DELETE", "/api/bindings/{vhost}/e/{exchange}/q/{queue}/{props}", self.unbind),
             ("DELETE", "/api/bindings/{vhost}/e/{exchange}/e/{destination}/{props}", self.unbind),
             ("DELETE", "/api/connections/{name}", self.close_connection),
+            ("DELETE", "/api/connections/username/{user}", self.close_connections_of),
             ("GET", "/api/aliveness-test/{vhost}", self.aliveness),
             ("PUT", "/api/vhosts/{vhost}", self.put_host),
             ("DELETE", "/api/vhosts/{vhost}", self.delete_host),
@@ -232,10 +234,22 @@ class Writing:
         if server is None or found is None:
             raise not_found()
         owner = getattr(found, "user", None)
-        if not ask.caller.is_administrator and (owner is None or owner.name != ask.caller.user.name):
-            raise not_authorised("Not administrator user")
-        server.close_connection(found, "Closed via management plugin")
+        self._check_closes(ask, None if owner is None else owner.name)
+        server.close_connection(found, ask.why or _CLOSED)
         return _DONE
+
+    def close_connections_of(self, ask: Ask) -> Answer:
+        """Close all connections of a user: one's own, or any as administrator."""
+        self._check_closes(ask, ask["user"])
+        if self._server is not None:
+            for each in self._server.connections():
+                if each.is_open and each.user.name == ask["user"]:
+                    self._server.close_connection(each, ask.why or _CLOSED)
+        return _DONE
+
+    def _check_closes(self, ask: Ask, owner: str | None) -> None:
+        if not ask.caller.is_administrator and owner != ask.caller.user.name:
+            raise not_authorised("Not administrator user")
 
     def aliveness(self, ask: Ask) -> Any:
         """Whether a virtual host takes messages. RabbitMQ 3 declares a queue for it; here a GET changes nothing."""

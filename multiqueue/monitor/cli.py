@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ from .._logs import printable
 from .._words import counted, duration
 from ._errors import MonitorError
 from ._shell import DEFAULT_URL, Api, Column, RequestFailed, field, table
+from ._troubles import Row, of_a_connection, of_a_queue, of_the_whole
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -37,13 +39,25 @@ def _in_host(command: Command) -> Command:
 _as_json = click.option("--json", "as_json", is_flag=True, help="JSON, as the broker answers.")
 
 
-def _show(rows: list[dict[str, Any]], columns: Sequence[Column], noun: str, as_json: bool) -> None:
+def _show(
+    rows: list[dict[str, Any]],
+    columns: Sequence[Column],
+    noun: str,
+    as_json: bool,
+    trouble: Callable[[Row, float], str] = lambda row, now: "",
+) -> None:
+    """Print a table, and what is wrong with its rows on standard error: who reads the table has rows alone."""
     if as_json:
         json.dump(rows, sys.stdout, indent=1)
         click.echo()
         return
     for line in table(rows, columns, noun):
         click.echo(printable(line))
+    now = time.time()
+    for row in rows:
+        if wrong := trouble(row, now):
+            name = row.get("user_provided_name") or row["name"]
+            click.echo(printable(f"{noun} {name!r}: {wrong}"), err=True)
 
 
 def _object(text: str | None, option: str) -> dict[str, Any]:
@@ -82,13 +96,13 @@ def top(url: str) -> None:
 def status(url: str, as_json: bool) -> None:
     """A running broker in figures; status 1 when a virtual host is down."""
     api = Api(url)
-    found = api.ask("GET", "overview")
+    found, nodes = api.ask("GET", "overview"), _nodes(api)
     if as_json:
         _print(found)
         return
     totals, objects = found["queue_totals"], found["object_totals"]
     rates = found.get("message_stats", {})
-    click.echo(f"{found['product_name']} {found['product_version']} on {found['node']}{_uptime(api)}")
+    click.echo(f"{found['product_name']} {found['product_version']} on {found['node']}{_uptime(nodes)}")
     things = [counted(objects[f"{each}s"], each) for each in ("connection", "channel", "consumer", "queue")]
     click.echo(", ".join(things))
     click.echo(
@@ -96,6 +110,8 @@ def status(url: str, as_json: bool) -> None:
         f" {_rate(rates, 'publish')} published, {_rate(rates, 'deliver_get')} delivered,"
         f" {_rate(rates, 'ack')} acked"
     )
+    for sentence in of_the_whole(found, nodes, time.time()):
+        click.echo(printable(sentence))
     down = found.get("virtual_hosts_down", {})
     for name, why in down.items():
         click.echo(printable(f"vhost '{name}' is down: {why}"))
@@ -103,12 +119,16 @@ def status(url: str, as_json: bool) -> None:
         sys.exit(1)
 
 
-def _uptime(api: Api) -> str:
+def _nodes(api: Api) -> list[dict[str, Any]]:
     try:
-        nodes = api.ask("GET", "nodes")
+        found: list[dict[str, Any]] = api.ask("GET", "nodes")
     except MonitorError:  # for those with the tag `monitoring` alone
-        return ""
-    return f", up {duration(nodes[0]['uptime'] / 1000)}"
+        return []
+    return found
+
+
+def _uptime(nodes: list[dict[str, Any]]) -> str:
+    return f", up {duration(nodes[0]['uptime'] / 1000)}" if nodes else ""
 
 
 def _rate(stats: dict[str, Any], name: str) -> str:
@@ -145,7 +165,7 @@ def list_queues(url: str, vhost: str | None, as_json: bool) -> None:
     """All queues."""
     found = Api(url).ask("GET", "queues", *([] if vhost is None else [vhost]))
     columns = [column for column in _QUEUES if vhost is None or column.title != "vhost"]
-    _show(found, columns, "queue", as_json)
+    _show(found, columns, "queue", as_json, of_a_queue)
 
 
 @queue.command()
@@ -169,11 +189,13 @@ def show(url: str, vhost: str, name: str, as_json: bool) -> None:
         *((f"{key}", json.dumps(value)) for key, value in sorted(found["arguments"].items())),
     ):
         click.echo(printable(f"{label:10}  {value}"))
+    if wrong := of_a_queue(found, time.time()):
+        click.echo(printable(f"{'look at':10}  {wrong}"))
     for binding in found["bindings"]:
         if binding["source"]:
             click.echo(printable(f"{'bound to':10}  {binding['source']} by {binding['routing_key']!r}"))
     for consumer in found["consumer_details"]:
-        where = consumer["channel_details"]["name"]
+        where = consumer["channel_details"].get("user_provided_name") or consumer["channel_details"]["name"]
         click.echo(
             printable(f"{'consumer':10}  {consumer['consumer_tag']} on {where}, prefetch {consumer['prefetch_count']}")
         )
@@ -343,13 +365,15 @@ def list_connections(url: str, as_json: bool) -> None:
     """All connections."""
     columns = (
         field("name"),
+        field("user_provided_name", "client"),
+        field("state"),
         field("user"),
         field("vhost"),
         field("channels", is_number=True),
         field("recv_oct", "in", is_number=True),
         field("send_oct", "out", is_number=True),
     )
-    _show(Api(url).ask("GET", "connections"), columns, "connection", as_json)
+    _show(Api(url).ask("GET", "connections"), columns, "connection", as_json, of_a_connection)
 
 
 @connection.command("close")

@@ -22,6 +22,11 @@ field holds. Fields with the suffix `_details` hold the rate.
 `get_no_ack`, `get_empty`, `redeliver` and `ack` as RabbitMQ does, for queues, channels, virtual hosts and the whole;
 `publish` of a queue counts what came, `publish_in` and `publish_out` are an exchange's. `proc_used` and `proc_total`
 are threads.
+
+Ours are `troubles` of the overview (alarms, blocked connections, redelivery loops, the oldest message without an ack),
+and `redelivering_since` and `oldest_unacknowledged_since` in milliseconds since 1970. What came after 3.10,
+`/api/version`, `/api/deprecated-features`, `/api/queues/detailed` and some health checks, is answered as by a RabbitMQ
+4.3 that is well.
 """
 
 # Why a field is not here.
@@ -48,6 +53,7 @@ _CLOSED = frozenset(
         "metrics_gc_queue_length",
         "ra_open_file_metrics",
         "applications",
+        "troubles",
     }
 )
 

@@ -634,7 +634,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             name=self.name,
             user=self.user.name,
             virtual_host=self.client.host.name,
-            state=self.machine.state.value,
+            state=self._state(),
             peer_host=self._peer[0],
             peer_port=self._peer[1],
             host=self._here[0],
@@ -652,6 +652,16 @@ class ServerConnection(asyncio.BufferedProtocol):
             cipher=self._cipher,
             channels=tuple(each.figures() for each in list(self.sessions.values())),
         )
+
+    def _state(self) -> str:
+        if not self.machine.is_running:
+            return self.machine.state.value
+        reasons = tuple(self.gate.reasons)
+        if _ALARM in reasons:
+            return "blocked"
+        if self.server.alarms:
+            return "blocking"
+        return "flow" if any(isinstance(each, BrokerQueue) for each in reasons) else self.machine.state.value
 
     def _unsent_bytes(self) -> int:
         while True:

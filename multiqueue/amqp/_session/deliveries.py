@@ -89,6 +89,14 @@ class Deliveries:
             self.got_without_ack += 1
         return tag
 
+    def oldest(self) -> tuple[int, str] | None:
+        """The delivery tag of the first message that is unacked, and its queue; None for none. Any thread may ask."""
+        while True:
+            try:
+                return next(((tag, held.entry.queue.name) for tag, held in self.unacked.items()), None)
+            except RuntimeError:
+                pass  # the session's thread has just changed it
+
     def acked(self, unacked: int) -> int:
         """How many messages the client is done with, when so many are unacked."""
         return self.last_tag - self.without_ack - self.got_without_ack - self._went_back - unacked

@@ -39,7 +39,8 @@ class ConsumerFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelFigures:
-    """One channel. `prefetch` is what consumers that start from now on get, 0 for no limit.
+    """One channel. `prefetch` is what consumers that start from now on get, 0 for no limit. `oldest_unacked` is the
+    delivery tag of the message that is unacked for longest, and its queue.
 
     From `published` on these are counters. `with_confirms` counts publishes whose confirm the client waits for or has.
     `delivered` has all deliveries: of them `delivered_no_ack`, `got` and `got_no_ack` are what their names say. `acked`
@@ -56,6 +57,7 @@ class ChannelFigures:
     unconfirmed: int
     uncommitted: int
     acks_uncommitted: int
+    oldest_unacked: tuple[int, str] | None
     consumers: tuple[ConsumerFigures, ...]
     published: int
     with_confirms: int
@@ -73,6 +75,9 @@ class ChannelFigures:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionFigures:
     """One connection. Times are seconds since 1970, `heartbeat` is seconds, sizes are bytes.
+
+    `state` has RabbitMQ's words: `blocked` by an alarm, `blocking` while it may still publish once, `flow` at a queue
+    without room, else `running`.
 
     `cipher` is TLS's protocol and cipher; `unsent_bytes` wait for the peer to read.
     """

@@ -124,6 +124,7 @@ class Session:
             unconfirmed=0 if confirms is None else confirms.unconfirmed,
             uncommitted=uncommitted,
             acks_uncommitted=acks_uncommitted,
+            oldest_unacked=deliveries.oldest(),  # before what was delivered: its tag is not above that
             consumers=tuple(each.figures() for each in list(self.consumers.values())),
             published=publishing.published,
             with_confirms=publishing.with_confirms,

@@ -149,6 +149,9 @@ class ResidentEntries(EntrySource):
                 return first
         return next((entry for entry in self.entries.least_significant() if entry.is_ready), None)
 
+    def head(self, after: After) -> Entry | None:
+        return self.next_for(self.begin_get(None), after)
+
     def oldest_age(self, now: float) -> float:
         if self._log is not None:
             first = self.entries.after(self.start)

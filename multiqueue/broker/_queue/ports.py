@@ -177,6 +177,10 @@ class EntrySource(Protocol):
     def least_significant(self, after: After) -> Entry | None:
         """The ready entry that a ring evicts; None when there is none here now."""
 
+    def head(self, after: After) -> Entry | None:
+        """The entry that a get would have next, where it is in memory."""
+        return None
+
     def oldest_age(self, now: float) -> float:
         """Seconds since the oldest entry arrived; 0 when there is none."""
 

@@ -651,6 +651,12 @@ class BrokerQueue:
         with self._lock:
             self.state.counters.reset_high_water_marks()
 
+    def head(self) -> Message | None:
+        """The message that a get would have next; None where there is none, or a store alone has it."""
+        with self.callbacks.deciding() as after:
+            entry = None if self.state.deleted else self.state.source.head(after)
+        return None if entry is None else entry.message
+
     def consumers(self) -> list[QueueConsumer]:
         """The consumers, highest priority first."""
         with self._lock:

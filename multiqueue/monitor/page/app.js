@@ -8,7 +8,7 @@ import { overviewPage } from "./overview.js";
 import { queuePage, queuesPage } from "./queues.js";
 
 // A page is a function of the parts of its address; it returns {title, looks, node, answer(number, content)},
-// and where something moves with the time, tick(seconds since 1970).
+// where something moves with the time, tick(seconds since 1970), and where something is drawn over time, prime().
 const PAGES = {
   "": overviewPage,
   queues: queuesPage,
@@ -18,12 +18,14 @@ const PAGES = {
   channels: channelsPage,
   lanes: lanesPage,
 };
+const LONGEST = 10; // seconds without an answer: hidden, or out of reach
 const main = document.getElementById("main");
 const nav = document.getElementById("nav");
 const live = document.getElementById("live");
 const leave = document.getElementById("leave");
 let stop = () => {};
 let tick = () => {};
+let prime = () => {}; // asks the broker for what was, where the page's charts do not know it
 let seen = 0; // seconds since 1970 of the sample that is shown
 let names = [];
 
@@ -38,6 +40,8 @@ function show(address) {
   const page = shown(parts.slice(1), open);
   document.title = `${page.title} · multiqueue`;
   tick = page.tick ?? (() => {});
+  prime = page.prime ?? (() => {});
+  prime();
   main.replaceChildren(page.node);
   for (const link of nav.children) {
     const isHere = link.dataset.page === parts[0] || link.dataset.page === `${parts[0]}s`;
@@ -53,6 +57,7 @@ function state(now, at) {
     return login("You are signed out: the user, or its password, has changed.");
   }
   if (at) {
+    if (seen && at - seen > LONGEST) prime();
     seen = at;
     tick(at);
   }

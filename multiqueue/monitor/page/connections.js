@@ -4,6 +4,11 @@ import { path, request } from "./api.js";
 import { bytes, count, duration, h, question, say, setText, table } from "./dom.js";
 
 const PAGE = 100;
+const STATES = {
+  blocked: "blocked: an alarm is raised, and this client publishes",
+  blocking: "an alarm is raised: its next publish blocks it",
+  flow: "throttled: a queue has no room for what it publishes",
+};
 const flow = (row, name) => `${bytes(row[`${name}_details`]?.rate ?? 0)}/s`;
 
 async function close(row) {
@@ -62,7 +67,8 @@ function paged(title, base, columns, key, open) {
 
 export function connectionsPage(parts, open) {
   return paged("Connections", "/api/connections", [
-    { title: "Name", name: true, sort: "name", cell: (row) => h("a", { href: `#/connection/${encodeURIComponent(row.name)}` }, row.name) },
+    { title: "Name", name: true, sort: "name", cell: (row) => h("span", {}, h("a", { href: `#/connection/${encodeURIComponent(row.name)}` }, row.name),
+      row.state !== "running" && h("span", { class: "tag warn narrow" }, row.state)) },
     { title: "User", sort: "user", cell: (row) => row.user },
     { title: "Client", wide: true, cell: product },
     { title: "State", wide: true, sort: "state", cell: (row) => row.state },
@@ -102,7 +108,8 @@ export function connectionPage([name]) {
       client: product(found) || "unknown",
       user: `${found.user}, virtual host ${found.vhost}`,
       from: `${found.peer_host}:${found.peer_port}, ${found.ssl ? "TLS" : "no TLS"}, ${found.auth_mechanism}`,
-      state: found.state,
+      state: STATES[found.state] ?? found.state,
+      "longest without an ack": found.oldest_unacknowledged_since ? duration(Math.max(0, Date.now() - found.oldest_unacknowledged_since) / 1000) : "none",
       "connected for": duration(Date.now() / 1000 - found.connected_at / 1000),
       received: `${bytes(found.recv_oct)}, ${flow(found, "recv_oct")}`,
       sent: `${bytes(found.send_oct)}, ${flow(found, "send_oct")}`,

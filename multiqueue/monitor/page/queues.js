@@ -1,15 +1,26 @@
 // The list of queues, and one queue: figures, consumers, bindings, a look at its messages, and what can be done to it.
 
 import { get, path, request } from "./api.js";
-import { bytes, compact, count, h, question, rate, say, setText, table } from "./dom.js";
+import { bytes, compact, count, duration, h, question, rate, say, setText, table } from "./dom.js";
 import { Series, chart, spark } from "./draw.js";
 
 const PAGE = 50;
+const OLD = 60; // seconds that a consumer may have a message before anybody is told
 const SPAN = 120; // seconds of a sparkline
-const COLUMNS = "name,vhost,type,state,durable,messages_ready,messages_unacknowledged,messages,consumers,"
+const COLUMNS = "name,vhost,type,state,durable,redelivering_since,oldest_unacknowledged_since,messages_ready,messages_unacknowledged,messages,consumers,"
   + "message_stats.publish_details.rate,message_stats.deliver_get_details.rate";
 const link = (row) => `#/queue/${encodeURIComponent(row.vhost)}/${encodeURIComponent(row.name)}`;
 const speed = (row, name) => row.message_stats?.[`${name}_details`]?.rate ?? 0;
+
+// What is wrong with a queue, in a few words each.
+export function troubles(row, now) {
+  const since = (at) => duration(Math.max(0, now - at / 1000));
+  return [
+    row.state === "flow" && "throttled",
+    row.redelivering_since && `redelivers, ${since(row.redelivering_since)}`,
+    row.oldest_unacknowledged_since && now - row.oldest_unacknowledged_since / 1000 >= OLD && `no ack, ${since(row.oldest_unacknowledged_since)}`,
+  ].filter(Boolean);
+}
 
 function consumerState(row) {
   if (row.activity_status !== "up") return row.activity_status;
@@ -34,7 +45,7 @@ export function queuesPage(parts, open) {
   };
   const list = table("Queues", [
     { title: "Name", name: true, sort: "name", cell: (row) => h("span", {}, h("a", { href: link(row) }, row.name),
-      row.type !== "classic" && h("span", { class: "tag" }, row.type), row.state === "flow" && h("span", { class: "tag warn" }, "throttled")) },
+      row.type !== "classic" && h("span", { class: "tag" }, row.type), troubles(row, now).map((text) => h("span", { class: "tag warn" }, text))) },
     { title: "Host", wide: true, sort: "vhost", cell: (row) => row.vhost },
     { title: "Ready", number: true, sort: "messages_ready", cell: (row) => compact(row.messages_ready) },
     { title: "Unacked", number: true, wide: true, sort: "messages_unacknowledged", cell: (row) => compact(row.messages_unacknowledged) },
@@ -113,7 +124,6 @@ export function queuesPage(parts, open) {
     host.hidden = names.length < 2;
   }
 
-  prime();
   return {
     title: "Queues",
     looks: looks(),
@@ -127,6 +137,7 @@ export function queuesPage(parts, open) {
       now = at;
       if (latest) show(latest);
     },
+    prime,
   };
 }
 
@@ -142,7 +153,7 @@ export function queuePage([vhost, name]) {
   let latest = null;
   let origin = ""; // where the first message that was looked at came from, if it is a dead letter
 
-  get(`${here}?lengths_age=600&lengths_incr=5&msg_rates_age=600&msg_rates_incr=5`).then((found) => {
+  const prime = () => get(`${here}?lengths_age=600&lengths_incr=5&msg_rates_age=600&msg_rates_incr=5`).then((found) => {
     depth.ready.prime(found.messages_ready_details?.samples ?? []);
     depth.unacked.prime(found.messages_unacknowledged_details?.samples ?? []);
     for (const [each, series] of Object.entries(rates)) series.primeRates(found.message_stats?.[`${each}_details`]?.samples ?? []);
@@ -150,7 +161,7 @@ export function queuePage([vhost, name]) {
 
   const consumers = table("Consumers", [
     { title: "Tag", name: true, cell: (row) => row.consumer_tag },
-    { title: "Channel", wide: true, cell: (row) => row.channel_details.name },
+    { title: "Channel", wide: true, cell: (row) => row.channel_details.user_provided_name ?? row.channel_details.name },
     { title: "Prefetch", number: true, cell: (row) => row.prefetch_count || "no limit" },
     { title: "Unacked", number: true, cell: (row) => count(row.messages_unacknowledged) },
     { title: "Acks", wide: true, cell: (row) => (row.ack_required ? "by hand" : "automatic") },
@@ -236,7 +247,8 @@ export function queuePage([vhost, name]) {
     const kinds = [found.type, found.durable ? "durable" : "transient", found.exclusive && "exclusive", found.auto_delete && "auto-delete"];
     const rows = {
       kind: kinds.filter(Boolean).join(", "),
-      state: found.state === "flow" ? "throttled: publishers wait" : found.state,
+      state: troubles(found, now).join(", ") || found.state,
+      "delivered again": `${count(found.message_stats?.redeliver)}, ${rate(speed(found, "redeliver"))}`,
       "size of messages": bytes(found.message_bytes),
       "consumers that can take": found.consumers ? `${Math.round(found.consumer_capacity * found.consumers)} of ${count(found.consumers)}` : "none",
       arguments: Object.entries(found.arguments).map(([key, value]) => `${key} = ${value}`).join(", ") || "none",
@@ -266,5 +278,6 @@ export function queuePage([vhost, name]) {
       else bindings.show(Array.isArray(found) ? found : []);
     },
     tick: (now) => latest && queue(latest, now),
+    prime,
   };
 }

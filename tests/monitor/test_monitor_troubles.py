@@ -1,0 +1,255 @@
+"""Alarms, blocked connections, redelivery loops and messages without an ack: seen wherever one looks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import monitor_parts_support as parts
+import pika
+import pytest
+from click.testing import CliRunner
+from monitor_parts_support import Api, Census
+from monitor_support import Client
+
+from multiqueue.amqp import ServerSettings
+from multiqueue.broker import Broker, Message
+from multiqueue.cli import main
+from multiqueue.monitor import Sampler
+from multiqueue.testing import FakeClock
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(1000.0)
+
+
+@pytest.fixture
+def short_of() -> set[str]:
+    """What the process is short of."""
+    return set()
+
+
+@pytest.fixture
+def server(broker: Broker, short_of: set[str]) -> Any:
+    return broker.listen(settings=ServerSettings(alarm_interval=0.01), measure=lambda: set(short_of))
+
+
+@pytest.fixture
+def census(broker: Broker, server: Any, clock: FakeClock) -> Census:
+    return Census(broker, server, wall_clock=clock)
+
+
+@pytest.fixture
+def connection(server: Any) -> Iterator[pika.BlockingConnection]:
+    parameters = pika.URLParameters(server.url)
+    parameters.client_properties = {"connection_name": "shop 17"}
+    with pika.BlockingConnection(parameters) as connection:
+        yield connection
+
+
+def until(holds: Callable[[], Any]) -> Any:
+    """What it gives once it is true; a test that waits for ever is ended by its timeout."""
+    while not (found := holds()):
+        pass
+    return found
+
+
+def test_a_blocked_connection_is_not_running(client: Client, short_of: set[str], connection: Any) -> None:
+    """Under an alarm the state is RabbitMQ's: `blocking` until the client publishes, then `blocked`. (monitor 19)"""
+    channel = connection.channel()
+    channel.queue_declare("q")
+
+    def states() -> list[str]:
+        return [each["state"] for each in client.get("/api/connections")]
+
+    assert states() == ["running"]
+    short_of.add("memory")
+    until(lambda: states() == ["blocking"])
+    channel.basic_publish("", "q", b"x")
+    until(lambda: states() == ["blocked"])
+    troubles = client.get("/api/overview")["troubles"]
+    assert (troubles["alarms"], troubles["connections_blocked"]) == (["memory"], 1)
+    short_of.clear()
+    until(lambda: states() == ["running"])
+
+
+def test_a_redelivery_loop_is_told_from_a_consumer_that_begins_anew(
+    broker: Broker, census: Census, clock: FakeClock
+) -> None:
+    """More redeliveries than messages that leave are a loop, from the sample that saw it first until as many leave."""
+    broker.declare_queue("mail")
+    for _ in range(3):
+        broker.publish(Message(b"poison", routing_key="mail"))
+
+    def since() -> list[float | None]:
+        clock.advance(1.0)
+        return [each.redelivering_since for each in census.take(clock()).queues.values()]
+
+    def redeliver() -> None:
+        for _ in range(2):
+            received = broker.get("mail")
+            assert received is not None
+            received.release()
+
+    assert since() == [None]
+    redeliver()
+    assert since() == [first := clock()]
+    assert since() == [first]  # nothing happened: it may come again
+    redeliver()
+    assert since() == [first]
+    assert [each.key for each in census.take(clock()).redelivering] == [("/", "mail")]
+    for _ in range(3):
+        broker.get("mail", auto_accept=True)
+    assert since() == [None]
+    assert census.take(clock()).redelivering == ()
+
+
+def test_the_oldest_message_without_an_ack_is_told(
+    broker: Broker, census: Census, clock: FakeClock, connection: Any
+) -> None:
+    """Since the first sample that saw its delivery, though the consumer acks all that came later. (monitor 19)"""
+    channel = connection.channel()
+    channel.queue_declare("q")
+    for _ in range(5):
+        channel.basic_publish("", "q", b"x")
+
+    def since() -> dict[tuple[str, str], float]:
+        clock.advance(1.0)
+        connection.process_data_events(0)
+        return dict(census.take(clock()).held_since)
+
+    assert since() == {}
+    held = channel.basic_get("q")[0].delivery_tag
+    first = {("/", "q"): clock() + 1.0}
+    assert since() == first
+    for _ in range(3):
+        until(lambda: channel.basic_get("q", auto_ack=True))
+        assert since() == first
+    later = channel.basic_get("q")[0].delivery_tag
+    second = {("/", "q"): clock() + 1.0}
+    assert since() == first
+    channel.basic_ack(held)
+    channel.queue_declare("q", passive=True)
+    assert since() == second
+    channel.basic_ack(later)
+    channel.queue_declare("q", passive=True)
+    assert since() == {}
+
+
+@pytest.fixture
+def troubled(
+    many_samples: None,
+    broker: Broker,
+    client: Client,
+    short_of: set[str],
+    connection: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Client:
+    """A broker with an alarm, a blocked connection, a redelivery loop and a message that nobody acks."""
+    monkeypatch.setattr(parts._views, "LOOP", 0.0)
+    monkeypatch.setattr(parts._troubles, "OLD", 0.0)
+    for name in ("mail", "orders"):
+        broker.declare_queue(name)
+        broker.publish(Message(b"x", routing_key=name))
+    channel = connection.channel()
+    channel.basic_get("orders")
+    client.get("/api/overview")
+    for _ in range(3):
+        received = broker.get("mail")
+        assert received is not None
+        received.release()
+    short_of.add("disk")
+    until(lambda: client.get("/api/overview")["troubles"]["alarms"])
+    channel.basic_publish("", "mail", b"x")
+    until(lambda: client.get("/api/overview")["troubles"]["connections_blocked"])
+    return client
+
+
+def test_the_api_tells_all_of_it(troubled: Client) -> None:
+    """Of the whole, of queues, connections and channels, for virtual hosts that the user may see. (monitor 19)"""
+    troubles = troubled.get("/api/overview")["troubles"]
+    assert [each["queue"] for each in troubles["redelivering"]] == ["mail"]
+    assert troubles["oldest_unacknowledged"]["queue"] == "orders"
+    mail, orders = troubled.get("/api/queues")
+    assert (mail["redelivering_since"] is None, orders["redelivering_since"]) == (False, None)
+    since = orders["oldest_unacknowledged_since"]
+    assert [
+        each["oldest_unacknowledged_since"]
+        for path in ("connections", "channels")
+        for each in troubled.get(f"/api/{path}")
+    ] == [since, since]
+    troubled("PUT", "/api/users/ada", {"password": "lovelace", "tags": "management"})
+    elsewhere = troubled.as_user("ada:lovelace").get("/api/overview")["troubles"]
+    assert elsewhere == {
+        "alarms": ["disk"],
+        "connections_blocked": 0,
+        "connections_blocking": 0,
+        "queues_redelivering": 0,
+        "redelivering": [],
+        "oldest_unacknowledged": None,
+    }
+
+
+def test_the_shell_tells_all_of_it(troubled: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`status` in sentences, the lists on standard error: their tables stay tables. (monitor 19)"""
+
+    def shell(*words: str) -> Any:
+        return CliRunner().invoke(main, [*words, "--url", troubled.url])
+
+    sentences = shell("status").stdout.splitlines()[3:]
+    assert sentences[:2] == ["ALARM: low on disk, publishers are blocked", "1 connection blocked"]
+    assert sentences[2].startswith("queue 'mail' in '/' redelivers the same messages for ")
+    assert sentences[3].startswith("queue 'orders' in '/' has a message without an ack for ")
+    listed = shell("queue", "list")
+    assert len(listed.stdout.splitlines()) == 3
+    assert [line.split(" for ")[0] for line in listed.stderr.splitlines()] == [
+        "queue 'mail': redelivers",
+        "queue 'orders': no ack",
+    ]
+    (line,) = shell("connection", "list").stderr.splitlines()
+    assert line.startswith("connection 'shop 17': blocked by an alarm, no ack for ")
+    assert "redelivers" in shell("queue", "show", "mail").stdout
+
+
+def test_the_metrics_tell_all_of_it(troubled: Client) -> None:
+    """Under names of ours, in the sums and for each queue. (monitor 19)"""
+    whole, each = (troubled("GET", path).text for path in ("/metrics", "/metrics/per-object"))
+    assert 'multiqueue_connections{state="blocked"} 1.0' in whole
+    for name in ("redelivering", "oldest_unacked"):
+        assert f"\nmultiqueue_queue_{name}_seconds " in whole
+    assert '\nmultiqueue_queue_redelivering_seconds{queue="mail",vhost="/"} ' in each
+    assert '\nmultiqueue_queue_oldest_unacked_seconds{queue="orders",vhost="/"} ' in each
+
+
+@pytest.mark.slow(selected=True)
+@pytest.mark.parametrize("columns", [40, 100])
+def test_top_tells_all_of_it(troubled: Client, columns: int) -> None:
+    """In 40 columns too: a line for each, above the table. (monitor 19)"""
+    api = Api(troubled.url.replace("http://", "http://guest:guest@"))
+
+    async def run() -> str:
+        top = parts.top().Top(api)
+        async with top.run_test(size=(columns, 24)) as pilot:
+            while not (told := str(top.query_one("#told").render())).count("\n"):
+                await pilot.pause(0.01)
+            return told
+
+    alarm, blocked, loop, more, _ = asyncio.run(run()).splitlines()
+    assert alarm.startswith("ALARM: low on disk")
+    assert (blocked, more) == ("1 connection blocked", "and 1 more; `status` has all")
+    assert loop.startswith("queue 'mail' in")
+    assert max(map(len, (alarm, blocked, loop, more))) <= columns
+
+
+def test_a_rate_is_there_for_a_command_of_cron(broker: Broker, clock: FakeClock) -> None:
+    """`status` that nobody called before shows the rate of the last second. (monitor 3)"""
+    sampler = Sampler(broker, clock=clock, wall_clock=clock)
+    broker.declare_queue("q")
+    for _ in range(3):
+        sampler.refresh()  # as the sampler's thread does
+        clock.advance(1.0)
+        broker.publish(Message(b"", routing_key="q"))
+    pair = sampler.look()
+    assert pair.rate(pair.latest.total.published, pair.previous.total.published) == 1.0
