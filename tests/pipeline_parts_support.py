@@ -5,6 +5,7 @@ from __future__ import annotations
 from multiqueue.pipeline import _executor_read as _executor_read
 from multiqueue.pipeline import _executor_write as _executor_write
 from multiqueue.pipeline import _ledger_file as _ledger_file
+from multiqueue.pipeline import _publish as _publish
 from multiqueue.pipeline import _run as _run
 from multiqueue.pipeline import _scan as _scan
 from multiqueue.pipeline import _svg as _svg
@@ -32,7 +33,9 @@ from multiqueue.pipeline._demo_tables import small_lanes as small_lanes
 from multiqueue.pipeline._disposal import Disposal as Disposal
 from multiqueue.pipeline._errors import IllegalTransition as IllegalTransition
 from multiqueue.pipeline._errors import unwritten as unwritten
+from multiqueue.pipeline._exchange import exchange as exchange
 from multiqueue.pipeline._executor_read import Unreadable as Unreadable
+from multiqueue.pipeline._fingerprint import fingerprints as fingerprints
 from multiqueue.pipeline._items import FileSeen as FileSeen
 from multiqueue.pipeline._items import Lane as Lane
 from multiqueue.pipeline._items import Step as Step

@@ -181,6 +181,8 @@ class Item:
     """Its number in the ledger."""
     messages: tuple[Payload, ...] = ()
     """The content of an item of a queue lane."""
+    redone: bool = False
+    """It was done before, and its rows stay until an attempt replaces them."""
 
     @property
     def places(self) -> tuple[Place, ...]:

@@ -22,14 +22,14 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ._batching import cut, halves
 from ._errors import IllegalTransition, StateMismatch
 from ._items import MESSAGE, STEP, FileSeen, Item, item_id, place_seen
-from ._ledger_file import LaneCount, State, connect, in_sentences, lane_counts, state_named, told
+from ._ledger_file import LaneCount, State, connect, in_sentences, lane_counts, made_by_others, state_named, told
 from ._ledger_leaving import LedgerLeaving
 from ._ledger_messages import LedgerMessages
 from ._lifecycle import ItemEvent, ItemState, after, before
@@ -48,7 +48,20 @@ _LAST_MEASURED = 20_000
 _SCHEMA_OF = "schema of "
 """Before a lane, in the names of `meta`."""
 
-_ITEM_COLUMNS = "seq, id, lane, attempt, tries"
+_ITEM_COLUMNS = "seq, id, lane, attempt, tries, redone"
+
+
+_AS_FOUND = "known_s = ?, tries = 0, retry_s = 0, error = NULL, started_s = NULL, ended_s = NULL"
+"""What an item that was finished is when it waits again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redone:
+    """Items that are to be done anew."""
+
+    items: int
+    left: int
+    """Items that cannot be: their files are gone, or were messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +92,19 @@ class Ledger:
     """The state of one pipeline, open for writing. Use it from one thread."""
 
     def __init__(
-        self, path: State, base: Path, storage: Storage | None = None, wall: Callable[[], float] = time.time
+        self,
+        path: State,
+        base: Path,
+        storage: Storage | None = None,
+        wall: Callable[[], float] = time.time,
+        jobs: Mapping[str, str] | None = None,
     ) -> None:
+        """`jobs` are the fingerprints of the jobs that run: of a step by its name, of all lanes by `""`."""
         self._path = path
         self._wall = wall
         self._base = base
         self._storage = storage or Storage()
+        self._jobs = jobs or {}
         self._connection = connect(path)
         self.messages = LedgerMessages(self._connection)
         self.leaving = LedgerLeaving(self._connection)
@@ -383,8 +403,7 @@ class Ledger:
         if old not in before(ItemEvent.CHANGE):
             return None
         self._connection.execute(
-            "UPDATE items SET state = ?, known_s = ?, tries = 0, retry_s = 0, error = NULL, "
-            "started_s = NULL, ended_s = NULL WHERE seq = ?",
+            f"UPDATE items SET state = ?, {_AS_FOUND}, redone = 0 WHERE seq = ?",
             (after(old, ItemEvent.CHANGE), now_s, seq),
         )
         return old
@@ -401,7 +420,8 @@ class Ledger:
 
     def submit(self, item: Item) -> Item:
         """The item with its new attempt number. Submit it only once the transaction has ended."""
-        self._move(item, ItemEvent.SUBMIT, "attempt = attempt + 1", ())
+        job = self._jobs.get("" if item.part is None else item.lane)
+        self._move(item, ItemEvent.SUBMIT, "attempt = attempt + 1, job = ?", (job,))
         return replace(item, attempt=item.attempt + 1)
 
     def succeed(self, item: Item, files: Iterable[FileSeen], started_s: float, ended_s: float) -> None:
@@ -409,7 +429,7 @@ class Ledger:
         self._move(
             item,
             ItemEvent.SUCCEED,
-            "started_s = ?, ended_s = ?, ended_at = ?, error = NULL, tries = 0",
+            "started_s = ?, ended_s = ?, ended_at = ?, error = NULL, tries = 0, redone = 0",
             (started_s, ended_s, self._wall()),
         )
         self._note_files(item, files)
@@ -481,6 +501,42 @@ class Ledger:
         )
         return True
 
+    def redo(self, lanes: Collection[str], since_s: float | None, *, changed: bool) -> Redone:
+        """Let the items of these lanes and steps that are done be done anew; their rows stay until then.
+
+        Only those that were done since a moment of the clock on the wall, and with `changed` those that another job
+        than the one that runs now has made. A step's run once what they read is done.
+        """
+        query = "SELECT seq, lane, path, job, ended_at FROM items WHERE state = 'done'"
+        rows = self._connection.execute(query).fetchall()
+        count = left = 0
+        for seq, lane, path, job, ended_at in rows:
+            is_step = path.startswith(STEP)
+            is_other = job is not None and job != self._jobs.get(lane if is_step else "")
+            if lane not in lanes or (changed and not is_other) or (since_s is not None and (ended_at or 0.0) < since_s):
+                continue
+            if is_step:  # as if what it reads were other items
+                self._connection.execute("UPDATE files SET mtime_ns = -1 WHERE item = ?", (seq,))
+            elif self._can_be_read(seq):
+                self._connection.execute(
+                    f"UPDATE items SET state = ?, {_AS_FOUND}, redone = 1 WHERE seq = ?",
+                    (after(ItemState.DONE, ItemEvent.REDO), self.seconds_at_work(), seq),
+                )
+            else:
+                left += 1
+                continue
+            count += 1
+        return Redone(count, left)
+
+    def made_by_others(self) -> int:
+        """How many items that are done another job has made than the one that runs now."""
+        return made_by_others(self._connection, self._jobs)
+
+    def _can_be_read(self, seq: int) -> bool:
+        """Whether the item has files, and all of them are there."""
+        files = self._files(seq)
+        return bool(files) and all(one.is_file and not self._is_gone(one.path) for one in files)
+
     def _is_gone(self, path: str) -> bool:
         try:
             self._storage.status(place_seen(path, self._base))
@@ -497,7 +553,8 @@ class Ledger:
             with self.transaction():
                 for item in map(self._item, rows):
                     if is_published(item):
-                        self._move(item, ItemEvent.SUCCEED, "ended_at = ?, error = NULL, tries = 0", (self._wall(),))
+                        done_now = "ended_at = ?, error = NULL, tries = 0, redone = 0"
+                        self._move(item, ItemEvent.SUCCEED, done_now, (self._wall(),))
                         self.messages.forget(item.lane, item.files if item.messages else ())
                         done += 1
                     else:
@@ -529,13 +586,13 @@ class Ledger:
             [(one.size_bytes, one.mtime_ns, item.lane, one.path) for one in files],
         )
 
-    def _item(self, row: tuple[int, str, str, int, int]) -> Item:
-        seq, identity, lane, attempt, tries = row
+    def _item(self, row: tuple[int, str, str, int, int, int]) -> Item:
+        seq, identity, lane, attempt, tries, redone = row
         files = tuple(self._files(seq))
         if not files:
             raise sqlite3.DatabaseError(f"item {identity} has no files")
         messages = self.messages.payloads(lane, files) if files[0].path.startswith(MESSAGE) else ()
-        return Item(identity, lane, files, self._base, attempt, tries, seq, messages)
+        return Item(identity, lane, files, self._base, attempt, tries, seq, messages, bool(redone))
 
     def _files(self, seq: int) -> list[FileSeen]:
         rows = self._connection.execute("SELECT path, size, mtime_ns FROM files WHERE item = ? ORDER BY place", (seq,))
@@ -549,11 +606,13 @@ class Ledger:
 
 
 @contextlib.contextmanager
-def open_ledger(path: State, base: Path, storage: Storage | None = None) -> Iterator[Ledger]:
+def open_ledger(
+    path: State, base: Path, storage: Storage | None = None, jobs: Mapping[str, str] | None = None
+) -> Iterator[Ledger]:
     """The state of one pipeline, open for writing; closed at the end. SQLite's errors inside become sentences.
 
     Raises:
         PipelineError: as `in_sentences`.
     """
-    with in_sentences(path), contextlib.closing(Ledger(path, base, storage)) as ledger:
+    with in_sentences(path), contextlib.closing(Ledger(path, base, storage, jobs=jobs)) as ledger:
         yield ledger

@@ -14,11 +14,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ._errors import PipelineError, StateDamaged, StateInUse, StateMismatch, Unprepared, unwritten
+from ._items import STEP
 from ._ledger_postgres import Connection as PostgresConnection
 from ._ledger_postgres import PostgresState
 from ._lifecycle import ItemState
@@ -26,8 +27,8 @@ from ._lifecycle import ItemState
 # How long another connection may hold the file, in seconds: a reader's look, or the checkpoint of a run that ends.
 _PATIENCE_S = 10.0
 
-_VERSION = 3
-_READABLE = (1, 2, 3)
+_VERSION = 4
+_READABLE = (1, 2, 3, 4)
 
 # The bodies of messages, until their items are done. Version 1 had none.
 _MESSAGES = """
@@ -58,6 +59,13 @@ CREATE TABLE leaving (
 );
 CREATE INDEX leaving_of_path ON leaving (lane, path);
 CREATE INDEX items_done ON items (lane, ended_at) WHERE state = 'done';
+"""
+
+# `job` is the fingerprint of the job of an item's last attempt; `redone` is 1 for an item that was done and waits to be
+# done anew, whose rows stay until then. Version 3 had neither.
+_JOB = """
+ALTER TABLE items ADD COLUMN job TEXT;
+ALTER TABLE items ADD COLUMN redone INTEGER NOT NULL DEFAULT 0;
 """
 
 # `known_s`, `retry_s`, `started_s`, `ended_s` are seconds at work: a clock that stands still between runs.
@@ -98,6 +106,7 @@ CREATE INDEX items_submitted ON items (seq) WHERE state = 'submitted';
 CREATE INDEX items_failed ON items (lane, seq) WHERE state = 'failed';
 CREATE INDEX files_of_item ON files (item, place);
 {_LEAVING}
+{_JOB}
 PRAGMA user_version = {_VERSION};
 COMMIT;
 """
@@ -229,7 +238,9 @@ def connect(path: State) -> AnyConnection:
             if version == 0:
                 connection.executescript(_SCHEMA)
             elif version < _VERSION:
-                added = (_MESSAGES if version == 1 else "") + f"ALTER TABLE items ADD COLUMN ended_at REAL; {_LEAVING}"
+                added = _MESSAGES if version == 1 else ""
+                added += f"ALTER TABLE items ADD COLUMN ended_at REAL; {_LEAVING}" if version < 3 else ""
+                added += _JOB
                 connection.executescript(f"BEGIN IMMEDIATE; {added} PRAGMA user_version = {_VERSION}; COMMIT;")
         except BaseException:
             connection.close()
@@ -301,6 +312,18 @@ def lane_counts(connection: AnyConnection) -> list[LaneCount]:
         "GROUP BY lane, state ORDER BY lane, state"
     )
     return [LaneCount(lane, state_named(state), items, files, size) for lane, state, items, files, size in rows]
+
+
+def made_by_others(connection: AnyConnection, jobs: Mapping[str, str]) -> int:
+    """How many items that are done were made by other jobs than these: of steps by their names, of lanes by `""`."""
+    if "job" not in (one[0] for one in connection.execute("SELECT * FROM items LIMIT 0").description):
+        return 0  # a state of an earlier version, which is only looked at
+    rows = connection.execute(
+        "SELECT lane, job, substr(path, 1, ?) = ?, count(*) FROM items WHERE state = 'done' AND job IS NOT NULL "
+        "GROUP BY 1, 2, 3",
+        (len(STEP), STEP),
+    )
+    return sum(count for lane, job, is_step, count in rows if job != jobs.get(lane if is_step else ""))
 
 
 def state_named(text: str) -> ItemState:

@@ -28,8 +28,8 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from .._extras import needs
 from ._errors import PipelineError, StateDamaged, StateInUse, StateMismatch, Unprepared, Unreachable
 
-_VERSION = 3
-_READABLE = ("2", "3")
+_VERSION = 4
+_READABLE = ("2", "3", "4")
 _CONNECTS_WITHIN_S = 10
 
 # As `_ledger_file` has them; names are compared byte by byte, as SQLite does.
@@ -44,6 +44,10 @@ CREATE TABLE leaving (
 );
 CREATE INDEX leaving_of_path ON leaving (lane, path);
 CREATE INDEX items_done ON items (lane, ended_at) WHERE state = 'done';
+"""
+_JOB = """
+ALTER TABLE items ADD COLUMN job TEXT;
+ALTER TABLE items ADD COLUMN redone BIGINT NOT NULL DEFAULT 0;
 """
 _SCHEMA = f"""
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT);
@@ -88,6 +92,7 @@ CREATE INDEX items_submitted ON items (seq) WHERE state = 'submitted';
 CREATE INDEX items_failed ON items (lane, seq) WHERE state = 'failed';
 CREATE INDEX files_of_item ON files (item, place);
 {_LEAVING}
+{_JOB}
 """
 TABLES = ("meta", "items", "files", "messages", "leaving")
 
@@ -130,9 +135,12 @@ class PostgresState:
                         session.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(self.schema)}")
                         session.execute(_SCHEMA)
                         session.execute("INSERT INTO meta VALUES ('version', %s)", (str(_VERSION),))
-                if self._checked_version(session) < _VERSION:
+                version = self._checked_version(session)
+                if version < _VERSION:
                     with session.transaction():
-                        session.execute(f"ALTER TABLE items ADD COLUMN ended_at DOUBLE PRECISION; {_LEAVING}")
+                        if version < 3:
+                            session.execute(f"ALTER TABLE items ADD COLUMN ended_at DOUBLE PRECISION; {_LEAVING}")
+                        session.execute(_JOB)
                         session.execute("UPDATE meta SET value = %s WHERE name = 'version'", (str(_VERSION),))
                 holder = uuid.uuid4().hex
                 session.execute(

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from ._ledger_file import TAKEN_AWAY, AnyConnection, LaneCount, State, connect_read_only, in_sentences, lane_counts
+from ._ledger_file import (
+    TAKEN_AWAY,
+    AnyConnection,
+    LaneCount,
+    State,
+    connect_read_only,
+    in_sentences,
+    lane_counts,
+    made_by_others,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +78,10 @@ class LedgerView:
 
     def counts(self) -> list[LaneCount]:
         return lane_counts(self._connection)
+
+    def made_by_others(self, jobs: Mapping[str, str]) -> int:
+        """How many items that are done were made by other jobs than these."""
+        return made_by_others(self._connection, jobs)
 
     def taken_away(self) -> dict[str, int]:
         """How many files of each lane were moved or deleted when they were done."""

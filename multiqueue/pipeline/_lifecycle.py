@@ -36,6 +36,8 @@ class ItemEvent(StrEnum):
     CHANGE = "change"
     """The input file is not the one that was read."""
     PUT_BACK = "put back"
+    REDO = "redo"
+    """It was done, and is to be done anew; its rows stay until then."""
 
 
 TRANSITIONS = MappingProxyType(
@@ -47,6 +49,7 @@ TRANSITIONS = MappingProxyType(
         (ItemState.SUBMITTED, ItemEvent.SPLIT): ItemState.WAITING,
         (ItemState.SUBMITTED, ItemEvent.HAND_BACK): ItemState.WAITING,
         (ItemState.DONE, ItemEvent.CHANGE): ItemState.WAITING,
+        (ItemState.DONE, ItemEvent.REDO): ItemState.WAITING,
         (ItemState.FAILED, ItemEvent.CHANGE): ItemState.WAITING,
         (ItemState.FAILED, ItemEvent.PUT_BACK): ItemState.WAITING,
     }

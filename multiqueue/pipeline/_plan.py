@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ..core import LinkedBlockingMultiQueue
 from ._config import PipelineConfig
+from ._fingerprint import fingerprints
 from ._items import Item, Lane, Step
 from ._known_columns import ddl_of_schema
 from ._ledger import Ledger, Scanned, open_ledger
@@ -81,6 +82,8 @@ class Plan:
     passed_over: list[str]
     lost: list[str]
     """Why the input of lanes is not whole: a sentence each. A run would do the rest and end with status 2."""
+    made_by_others: int = 0
+    """Items that are done and were made by another job than the configuration has now."""
 
     @property
     def to_run(self) -> int:
@@ -102,7 +105,7 @@ def plan_of(config: PipelineConfig, first: int = 10) -> Plan:
     with tempfile.TemporaryDirectory(prefix="multiqueue-plan-") as scratch:
         copy = Path(scratch) / "state.sqlite"
         _copy_state(config.state, copy)
-        with open_ledger(copy, config.base, config.storage) as ledger:
+        with open_ledger(copy, config.base, config.storage, fingerprints(config)) as ledger:
             output.check(ledger)
             ledger.recover(output.is_published)
             require_input(config, ledger, lanes)
@@ -127,6 +130,7 @@ def plan_of(config: PipelineConfig, first: int = 10) -> Plan:
                 _first_items([*lanes, *(step.as_lane(config.base) for step in steps)], ledger, first),
                 scanner.passed_over.sentences(),
                 [one.why for one in scanner.lost],
+                ledger.made_by_others(),
             )
 
 
@@ -140,9 +144,10 @@ def _copy_state(state: State, copy: Path) -> None:
             return
         with contextlib.closing(connect(copy)) as file:
             for table in TABLES:
-                rows = source.execute(f"SELECT * FROM {table}").fetchall()
-                if rows:
-                    file.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+                found = source.execute(f"SELECT * FROM {table}")
+                names = [one[0] for one in found.description]  # in another order where a state was taken over
+                marks = ", ".join("?" * len(names))
+                file.executemany(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})", found.fetchall())
 
 
 def _read_all(

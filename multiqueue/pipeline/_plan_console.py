@@ -11,6 +11,7 @@ from rich.table import Table
 from .._words import counted
 from ._config import PipelineConfig
 from ._disposal import planned_end
+from ._fingerprint import made_by_others
 from ._items import INFER, KEEP
 from ._plan import LanePlan, Plan, StepPlan
 from ._rate import rate_told, share_s
@@ -44,6 +45,9 @@ def show_plan(console: Console, config: PipelineConfig, plan: Plan) -> None:
     hidden = plan.to_run - len(plan.first)
     if plan.first and hidden > 0:
         console.print(f"     and {hidden:,} more")
+    others = made_by_others(plan.made_by_others, config.source)
+    if others is not None:
+        console.print(escape(others), style="yellow", soft_wrap=True)
     for sentence in plan.passed_over:
         console.print(escape(sentence), style="dim", soft_wrap=True)
     for sentence in plan.lost:
@@ -61,6 +65,7 @@ def plan_values(plan: Plan) -> dict[str, Any]:
         ],
         "passed_over": plan.passed_over,
         "lost": plan.lost,
+        "made_by_others": plan.made_by_others,
     }
 
 

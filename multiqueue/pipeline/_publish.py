@@ -2,7 +2,7 @@
 
 Promise     P1  `data/lane=LANE/item=ID`, for a step's item a directory below `steps`, exists only with everything
                 its attempt wrote.
-            P2  An item has at most one such directory: a later attempt replaces it.
+            P2  An item has at most one such directory: a later attempt replaces it, and readers see one or the other.
             P3  After a crash `is_published(item)` tells whether the item's *last* attempt got there: the directory
                 carries the attempt's number in `_item.json`, written before the rename.
                 Records that an attempt has set aside are renamed to `corrupt` just before: a crash in between has the
@@ -11,8 +11,9 @@ Promise     P1  `data/lane=LANE/item=ID`, for a step's item a directory below `s
 State       Files only. `attempt` directories belong to the thread that runs the attempt; the final ones to
             no thread, they change by rename alone.
 Crash       before the rename: staging is rubbish, removed at the next start. After it and before the ledger's
-            record: P3 makes it done. Between the two renames of a replacement: neither version is there, and the
-            ledger still says submitted, so the item runs again.
+            record: P3 makes it done. A replacement is one exchange of two directories, after which the old version is
+            rubbish in staging; where the file system has no such call it is two renames, and between them neither
+            version is there: the ledger still says submitted, so the item runs again.
 Assumes     os.rename of a directory is atomic within one file system (POSIX); staging is in the output for that.
             Spark does not fsync what it writes, so nothing is promised for a power loss.
 """
@@ -29,6 +30,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ._errors import StateMismatch, Unprepared, unwritten
+from ._exchange import exchange
 from ._items import Item
 from ._ledger import FILES, Ledger
 
@@ -164,8 +166,11 @@ class Publisher:
         (staged / _MARKER).write_text(json.dumps(marker, ensure_ascii=False), encoding="utf-8")
         final = self.place(item)
         final.parent.mkdir(parents=True, exist_ok=True)
-        self.retract(item)
+        self.retract_corrupt(item)
         self.publish_corrupt(item, staged)
+        if final.is_dir() and exchange(staged, final):
+            return  # what was there is in staging now, and goes with it
+        self._take_away(item, final)
         os.rename(staged, final)
 
     def publish_corrupt(self, item: Item, staged: Path) -> None:

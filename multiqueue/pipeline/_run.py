@@ -22,6 +22,7 @@ from ._config import PipelineConfig
 from ._dead_letters import DeadLetters
 from ._disposal import Disposal
 from ._errors import ConfigError, ExitStatus, PipelineError, unwritten
+from ._fingerprint import fingerprints, made_by_others
 from ._items import KEEP, Lane, place_seen
 from ._known_columns import KnownColumns
 from ._ledger import Ledger, open_ledger
@@ -68,6 +69,8 @@ class RunResult:
     """Why the input of lanes was not whole: a sentence each."""
     tables: Mapping[str, str | int | None] = field(default_factory=dict)
     """The version of each table as the run saw it last, by place: None where there is no table yet."""
+    made_by_others: int = 0
+    """Items that are done and were made by another job than the configuration has now."""
 
 
 def run_pipeline(
@@ -105,7 +108,7 @@ def run_pipeline(
     with ExitStack() as stack:
         stack.enter_context(leaving_nothing_unbegun(config))
         stack.enter_context(exclusive(config.state))
-        ledger = stack.enter_context(open_ledger(config.state, config.base, config.storage))
+        ledger = stack.enter_context(open_ledger(config.state, config.base, config.storage, fingerprints(config)))
         _prepare(output, ledger, reporter)
         if not follow:
             require_input(config, ledger, lanes)
@@ -163,9 +166,12 @@ def run_pipeline(
             if runner.corrupt_records:
                 reporter.note(_corrupt_sentence(runner.corrupt_records, output))
             report = _report(config, reporter)
+        others = ledger.made_by_others()
+        if (said := made_by_others(others, config.source)) is not None:
+            reporter.note(said)
     tables = output.tables.values() if isinstance(output, TableOutput) else ()
     versions = {table.place: table.version() for table in tables}
-    return RunResult(snapshot, _status(runner, snapshot), report, resumed, told, versions)
+    return RunResult(snapshot, _status(runner, snapshot), report, resumed, told, versions, others)
 
 
 def _prepare(output: Output, ledger: Ledger, reporter: Reporter) -> None:

@@ -1,7 +1,8 @@
 """The end of an attempt, settled for its item: done, later again, in halves, set aside, or handed back.
 
 Promise     An item of several files is never set aside: when it has failed for the last time its files wait again as
-            two items, so in the end each bad file is set aside alone and the good ones beside it are done.
+            two items, so in the end each bad file is set aside alone and the good ones beside it are done. One that is
+            done anew is set aside as a whole: its files were good, and its rows stay.
 Order       What follows outside the ledger is done before the ledger's transaction is committed, and doing it
             twice is doing it once: a crash in between leaves the item submitted, to run again.
 Threads     The runner's, inside a transaction of the ledger.
@@ -57,7 +58,7 @@ class Settlement:
         if pause_s is not None:
             self.ledger.postpone(item, text, ended_s + pause_s)
             return AttemptEnded(item, ItemState.WAITING, took_s, text, retry_in_s=pause_s)
-        if len(item.files) > 1:
+        if len(item.files) > 1 and not item.redone:
             self.output.retract(item)
             parts = self.ledger.split(item, self.backoff.attempts - 1, ended_s)
             return AttemptEnded(item, ItemState.WAITING, took_s, text, split_into=parts)

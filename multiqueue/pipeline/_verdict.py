@@ -51,6 +51,7 @@ def result_document(config: PipelineConfig, result: RunResult, file: str) -> str
         lanes=values["lanes"],
         set_aside=list(map(failure_values, failed)),
         missing=list(result.lost),
+        made_by_others=result.made_by_others,
         tables=[{"table": place, "version": version} for place, version in result.tables.items()],
         output=str(config.rows_at / "data"),
         report=None if result.report is None else str(result.report),

@@ -1,4 +1,4 @@
-"""The commands `multiqueue pipeline plan|run|status|retry|vacuum|optimize`."""
+"""The commands `multiqueue pipeline run|plan|status|retry|redo|vacuum|optimize`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import math
 import shlex
 from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from ._console import console as new_console
 from ._console import reporter_for
 from ._dead_letters import DeadLetters
 from ._errors import ExitStatus, Unprepared
+from ._fingerprint import fingerprints, made_by_others
 from ._items import Item, shown
 from ._ledger import open_ledger
 from ._ledger_file import LaneCount, exclusive, state_exists
@@ -160,12 +162,16 @@ def status(file: str, as_json: bool, failures: int) -> None:
     config = load_config(file)
     with ledger_view(config.state) as view:
         counts, failed = view.counts(), view.failures(failures)
+        others = view.made_by_others(fingerprints(config))
     if as_json:
-        click.echo(json.dumps(_status_values(counts, failed), ensure_ascii=False))
+        values = {**_status_values(counts, failed), "made_by_others": others}
+        click.echo(json.dumps(values, ensure_ascii=False))
         return
     console = new_console()
     console.print(lanes_table(counts))
     _show_failures(console, failed, counts)
+    if (said := made_by_others(others, file)) is not None:
+        console.print(escape(said), soft_wrap=True)
 
 
 @pipeline.command()
@@ -174,10 +180,7 @@ def status(file: str, as_json: bool, failures: int) -> None:
 def retry(file: str, lanes: tuple[str, ...]) -> None:
     """Put the failed items of FILE.toml back; the next `run` tries them again."""
     config = load_config(file)
-    with ledger_view(config.state) as view:  # a retry before any run is a mistake to be told, not a state to be made
-        known = {count.lane for count in view.counts()}
-    if unknown := [lane for lane in lanes if lane not in known]:
-        raise Unprepared(f"no lane {unknown[0]!r} has run here; there are {', '.join(sorted(known)) or 'none'}")
+    lanes = _chosen(lanes, _that_ran(config))
     letters = DeadLetters(config.dead_letters, config.storage)
     forgotten: list[Item] = []
     with (
@@ -192,6 +195,62 @@ def retry(file: str, lanes: tuple[str, ...]) -> None:
         which = "it" if len(forgotten) == 1 else "them"
         click.echo(f"{counted(len(forgotten), 'item')} forgotten: no file of {which} is left")
     click.echo(f"{counted(count, 'item')} put back; `multiqueue pipeline run {shlex.quote(file)}` tries again")
+
+
+def _that_ran(config: PipelineConfig) -> list[str]:
+    """The lanes and steps that the state knows. Before any run it is said that there is none, and no state is made."""
+    with ledger_view(config.state) as view:
+        return sorted({count.lane for count in view.counts()})
+
+
+def _chosen(names: tuple[str, ...], known: list[str]) -> tuple[str, ...]:
+    """The names.
+
+    Raises:
+        Unprepared: one is not known.
+    """
+    if unknown := [name for name in names if name not in known]:
+        raise Unprepared(f"no lane {unknown[0]!r} has run here; there are {', '.join(known) or 'none'}")
+    return names
+
+
+class _Moment(click.ParamType[float]):
+    """A moment as ISO 8601 has it, in seconds since 1970; without an offset it is the time of this machine."""
+
+    name = "moment"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            return datetime.fromisoformat(value).timestamp()
+        except ValueError:
+            self.fail(f"{value!r} is no moment: one is 2026-11-24 or 2026-11-24T20:00", param, ctx)
+
+
+@pipeline.command(epilog="Exit status: 0 the items wait, 2 wrong usage or nothing has run here, 3 a run is under way.")
+@_FILE
+@click.option("--lane", "lanes", multiple=True, metavar="NAME", help="Only this lane or step; may be repeated.")
+@click.option("--since", type=_Moment(), metavar="TIME", help="Only what was done since then, as 2026-11-24T20:00.")
+@click.option("--changed", is_flag=True, help="Only what another job has made than FILE.toml has now.")
+def redo(file: str, lanes: tuple[str, ...], since: float | None, changed: bool) -> None:
+    """Have the next `run` do items of FILE.toml anew that are done, each in one commit in place of its rows now.
+
+    Their rows stay until then, and also where an item fails. Steps that read them run again behind them.
+    """
+    config = load_config(file)
+    ran = _that_ran(config)
+    chosen = _chosen(lanes, ran) or ran
+    with (
+        exclusive(config.state),
+        open_ledger(config.state, config.base, config.storage, fingerprints(config)) as ledger,
+        ledger.transaction(),
+    ):
+        redone = ledger.redo(chosen, since, changed=changed)
+    if redone.left:
+        click.echo(f"{counted(redone.left, 'item')} left as done: files are gone, or what was read were messages")
+    click.echo(
+        f"{counted(redone.items, 'item')} to be done anew; `multiqueue pipeline run {shlex.quote(file)}` does that, "
+        "and their rows stay until then"
+    )
 
 
 @pipeline.command()

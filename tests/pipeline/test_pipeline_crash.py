@@ -57,9 +57,9 @@ def fragile(fuse: Fuse) -> tuple[type[Ledger], type[Publisher]]:
             super().publish(item, staged)
             fuse.moment("after the rename")
 
-        def retract(self, item: Item) -> None:
-            super().retract(item)
-            fuse.moment("after the old output was taken away")
+        def _take_away(self, item: Item, place: Path) -> None:
+            super()._take_away(item, place)
+            fuse.moment("after something old was taken away")
 
     return FragileLedger, FragilePublisher
 

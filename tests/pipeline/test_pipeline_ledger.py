@@ -200,7 +200,7 @@ def test_a_file_of_something_else(tmp_path: Path) -> None:
     connection = sqlite3.connect(path)
     connection.executescript("CREATE TABLE items (x); PRAGMA user_version = 99;")
     connection.close()
-    with pytest.raises(StateMismatch, match="has version 99, this multiqueue writes version 3"):
+    with pytest.raises(StateMismatch, match="has version 99, this multiqueue writes version 4"):
         Ledger(path, tmp_path)
 
 
@@ -234,7 +234,9 @@ def test_a_state_of_version_1(tmp_path: Path) -> None:
     ledger = Ledger(path, tmp_path)
     ledger.record_scan("a", seen(2), 1, 0.0)
     ledger._connection.executescript(
-        "DROP INDEX items_done; ALTER TABLE items DROP COLUMN ended_at; DROP TABLE leaving; DROP TABLE messages; "
+        "DROP INDEX items_done; ALTER TABLE items DROP COLUMN ended_at; "
+        "ALTER TABLE items DROP COLUMN job; ALTER TABLE items DROP COLUMN redone; DROP TABLE leaving; "
+        "DROP TABLE messages; "
         "PRAGMA user_version = 1;"
     )
     ledger.close()
@@ -242,7 +244,7 @@ def test_a_state_of_version_1(tmp_path: Path) -> None:
         assert sum(count.items for count in view.counts()) == 2
     again = Ledger(path, tmp_path)
     again.messages.keep("a", "message://1", Payload("1", "key", {}, b"body"))
-    assert again._connection.execute("PRAGMA user_version").fetchone() == (3,)
+    assert again._connection.execute("PRAGMA user_version").fetchone() == (4,)
     assert len(again.next_waiting("a", 0.0, 9)) == 2
     again.close()
 

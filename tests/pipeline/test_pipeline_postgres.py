@@ -103,6 +103,8 @@ def test_a_state_in_postgres_of_version_2(tmp_path: Path, state: PostgresState) 
         for statement in (
             "DROP INDEX items_done",
             "ALTER TABLE items DROP COLUMN ended_at",
+            "ALTER TABLE items DROP COLUMN job",
+            "ALTER TABLE items DROP COLUMN redone",
             "DROP TABLE leaving",
             "UPDATE meta SET value = '2' WHERE name = 'version'",
         ):
@@ -112,7 +114,7 @@ def test_a_state_in_postgres_of_version_2(tmp_path: Path, state: PostgresState) 
     for _ in range(2):
         with exclusive(state), open_ledger(state, tmp_path) as again:
             assert len(again.next_waiting("a", 0.0, 9)) == 1
-            assert again._connection.execute("SELECT value FROM meta WHERE name = 'version'").fetchone() == ("3",)
+            assert again._connection.execute("SELECT value FROM meta WHERE name = 'version'").fetchone() == ("4",)
             assert again._connection.execute("SELECT count(*) FROM leaving").fetchone() == (0,)
 
 

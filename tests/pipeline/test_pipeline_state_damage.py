@@ -103,7 +103,7 @@ def test_a_state_of_a_newer_version(config: PipelineConfig) -> None:
         connection.execute("PRAGMA user_version = 99")
     for text, status in ends(config):
         assert status == 2
-        assert f"{str(config.state)!r} has version 99, this multiqueue writes version 3" in text
+        assert f"{str(config.state)!r} has version 99, this multiqueue writes version 4" in text
 
 
 def test_a_state_that_another_program_has_locked(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
