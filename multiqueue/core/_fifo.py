@@ -1,7 +1,7 @@
 """One queue with its own tail, taken from through a take side: what `SubQueue` and `Queue` have in common.
 
 State       The fields named here belong to the take side and are guarded by its lock: see `_take_side`, State.
-            `_items` is appended to under the put lock, deleted from under the take lock, replaced under both.
+            `_items` is appended to under the put lock, deleted from under the take lock, and never replaced.
             Counts: every element ever put is in `_items`, or was taken (`_in_flight` + `_finished`), or was
             discarded. `task_done()` moves one from `_in_flight` to `_finished`; what `join()` waits for is that
             `len(_items) + _in_flight` is 0, so that `_in_flight` is below 0 for as long as `task_done()` is ahead.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
+from itertools import repeat, starmap
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast, overload
 
 from ..errors import Empty, ShutDown
@@ -242,14 +243,17 @@ class Fifo(PutSide[T]):
 
     def _discard_locked(self) -> deque[T]:
         """Empty the queue; its elements are the caller's, to be dropped without a lock held."""
-        empty: deque[T] = deque()
-        self._swept = items = self._items
-        self._items = empty
+        items = self._items
+        self._swept = swept = deque[T]()
+        try:
+            swept.extend(starmap(items.popleft, repeat((), len(items))))  # in C: nothing comes in between
+        except IndexError:
+            pass  # a signal handler took from it
         self._take_side._stale.append(self)
         self._count_swept_locked()
         self._wake_putter_locked()
         self._wake_joiners_locked()
-        return items
+        return swept
 
     def _count_swept_locked(self) -> None:
         if self._swept is not None:
@@ -389,6 +393,7 @@ class Fifo(PutSide[T]):
 
     def _figures_locked(self) -> dict[str, object]:
         taken = self._finished + self._in_flight
+        in_flight = self.in_flight
         size = len(self._items)
         return {
             "key": getattr(self, "key", None),
@@ -396,8 +401,8 @@ class Fifo(PutSide[T]):
             "capacity": self._capacity,
             "put": taken + self._discarded + size,
             "taken": taken,
-            "completed": self._finished,
-            "in_flight": self._in_flight,
+            "completed": taken - in_flight,
+            "in_flight": in_flight,
             "discarded": self._discarded,
             "waiting_putters": len(self._putters),
             "waiting_takers": len(self._own_takers),

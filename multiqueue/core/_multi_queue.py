@@ -105,7 +105,15 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         Raises:
             KeyError: there is none.
         """
-        return self._subqueues[key]
+        try:
+            return self._subqueues[key]
+        except KeyError:
+            raise self._unknown(key) from None
+
+    def _unknown(self, key: Hashable) -> KeyError:
+        keys = list(self._subqueues)
+        there = ", ".join(map(repr, keys[:5])) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
+        return KeyError(f"there is no sub-queue {key!r}; there is {there or 'none at all'}")
 
     def remove_subqueue(self, key: Hashable) -> SubQueue[T]:
         """Detach the sub-queue registered under `key`, and return it with the elements that it holds.
@@ -119,6 +127,8 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         removed: list[SubQueue[T]] = []  # what is to be put back if this is interrupted
         try:
             holding(self._registry_lock, self._unregister_locked, key, removed)
+            if not removed:
+                raise self._unknown(key)
             return removed[0]
         except BaseException:
             try:
@@ -148,6 +158,8 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
             del self._subqueues[subqueue.key]
 
     def _unregister_locked(self, key: Hashable, removed: list[SubQueue[T]]) -> None:
+        if key not in self._subqueues:
+            return
         removed.append(self._subqueues[key])
         removed[0]._with_both_locks(removed[0]._detach_locked)
         del self._subqueues[key]

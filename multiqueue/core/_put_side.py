@@ -6,11 +6,14 @@ Promise     1. An element is in the queue whole or not at all. Of elements put b
 State       The put lock guards the append of elements, `_limit` and `_putters`. `_limit` is what `len(_items)` must be
             below: the capacity, or a number that is never reached, or -1 once closed, so that an open queue pays
             one comparison for all of it. `_closed` is the error that puts raise, None while open. Setting `_limit`,
-            `_capacity` or `_closed`, and replacing `_items`, takes both locks; so either is enough to read them.
+            `_capacity` or `_closed` takes both locks; so either is enough to read them.
             `_open_ended` is True while the queue is open and unbounded: a put looks at nothing else then. `_lock_free`
             is True then on a build with a GIL, unless a program holds the `mutex` of a `Queue`. A put needs no lock
             there: it looks at `_lock_free` and appends in one expression, with no call in between, where the GIL lets
             no other thread run and nothing else happen; tests/core/test_interpreter.py reads the bytecode to pin that.
+            But a profile function (`sys.setprofile`, `sys.monitoring`) runs before the call of `append`. So elements
+            are discarded where they are, not with their deque; and a put that finds the queue closed, and its elements
+            not announced, takes its own out again, for takers may have been told that nothing is left.
 Lock order  take lock -> put lock. A put never asks for the take lock while it holds this one.
 Waiting     Putters wait for room, each parked on a waiter of its own. A take from a full queue wakes one putter once
             it has let go of the take lock; a putter that leaves room behind wakes the next. A putter registers
@@ -115,10 +118,12 @@ class PutSide(Generic[T]):
             ValueError: `timeout` is negative.
         """
         try:
-            if self._lock_free and self._items.append(item) is None:  # type: ignore[func-returns-value]
-                if not self._announced:
+            if timeout is None and self._lock_free and self._items.append(item) is None:  # type: ignore[func-returns-value]
+                if self._announced:
+                    return
+                if self._closed is None or not holding(self._put_lock, self._take_back_locked, item):
                     self._take_side._tell(self)  # type: ignore[arg-type]
-                return
+                    return
             deadline = deadline_after(timeout) if block and timeout is not None else None
             lock = self._put_lock
             refused = None
@@ -145,6 +150,20 @@ class PutSide(Generic[T]):
             raise
         if refused is not None:
             raise self._refusal(refused, item, timeout if block else 0.0)
+
+    def _take_back_locked(self, item: T) -> bool:
+        """After a put without a lock to a queue that was closed before the element came: take it out again.
+
+        False if it has been taken: then it came before the end.
+        """
+        items = self._items
+        try:
+            if items[-1] is item:
+                del items[-1]
+                return True
+        except IndexError:
+            pass
+        return False
 
     def put_nowait(self, item: T) -> None:
         """`put(item, block=False)`."""

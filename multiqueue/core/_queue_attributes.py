@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, MutableSequence
+from itertools import repeat, starmap
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _sync
@@ -40,10 +41,11 @@ class Mutex:
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         queue = self._queue
         take_lock = queue._take_side._take_lock
+        deadline = deadline_after(timeout) if blocking and timeout >= 0 else None
         if not take_lock.acquire(blocking, timeout):
             return False
         try:
-            if queue._put_lock.acquire(blocking, timeout):
+            if queue._put_lock.acquire(blocking, timeout if deadline is None else seconds_left(deadline)):
                 queue._lock_free = False
                 return True
         except BaseException:
@@ -211,14 +213,14 @@ class Contents(MutableSequence[T]):
 
     # ---- changing -------------------------------------------------------------------------------------------
 
-    def _edit(self, method: str, *args: Any) -> Any:
-        """Change the deque by its own method."""
+    def _edit(self, change: Callable[..., Any], *args: Any) -> Any:
+        """`change(deque, *args)` with the mutex held. What it removes it returns, for no `__del__` to run meanwhile."""
         queue = self._queue
         with Mutex(queue):
             queue._take_side._stale.append(queue)
             before = len(queue._items)
             try:
-                result = getattr(queue._items, method)(*args)
+                result = change(queue._items, *args)
             finally:
                 queue._in_flight += before - len(queue._items)
                 queue._take_side._stale.append(queue)
@@ -226,54 +228,84 @@ class Contents(MutableSequence[T]):
         return result
 
     def __setitem__(self, index: Any, item: Any) -> None:
-        self._edit("__setitem__", index, item)
+        self._edit(_replace_at, index, item)
 
     def __delitem__(self, index: Any) -> None:
-        self._edit("__delitem__", index)
+        self._edit(_remove_at, index)
 
     def __iadd__(self, items: Iterable[T]) -> Contents[T]:
-        self._edit("extend", list(items))
+        self.extend(items)
         return self
 
     def append(self, item: T) -> None:
-        self._edit("append", item)
+        self._edit(deque.append, item)
 
     def appendleft(self, item: T) -> None:
         """Put `item` at the head."""
-        self._edit("appendleft", item)
+        self._edit(deque.appendleft, item)
 
     def clear(self) -> None:
-        self._edit("clear")
+        self._edit(_remove_all)
 
     def extend(self, items: Iterable[T]) -> None:
-        self._edit("extend", list(items))
+        self._edit(deque.extend, list(items))
 
     def extendleft(self, items: Iterable[T]) -> None:
         """Put `items` at the head, one before the other."""
-        self._edit("extendleft", list(items))
+        self._edit(deque.extendleft, list(items))
 
     def insert(self, index: int, item: T) -> None:
-        self._edit("insert", index, item)
+        self._edit(deque.insert, index, item)
 
-    def pop(self, *index: int) -> T:
+    def pop(self, index: int = -1) -> T:
         """Take the last element."""
-        item: T = self._edit("pop", *index)
+        if index != -1:
+            raise TypeError("pop() takes the last element; `del queue[index]` removes another one")
+        item: T = self._edit(deque.pop)
         return item
 
     def popleft(self) -> T:
         """Take the first element."""
-        item: T = self._edit("popleft")
+        item: T = self._edit(deque.popleft)
         return item
 
     def remove(self, item: T) -> None:
-        self._edit("remove", item)
+        """Remove the first element that is or equals `item`; `==` runs without the mutex."""
+        for candidate in self:
+            if (candidate is item or candidate == item) and self._edit(_remove_this, candidate):
+                return
+        raise ValueError("deque.remove(x): x not in deque")
 
     def reverse(self) -> None:
-        self._edit("reverse")
+        self._edit(deque.reverse)
 
     def rotate(self, n: int = 1) -> None:
         """Move the last `n` elements to the head."""
-        self._edit("rotate", n)
+        self._edit(deque.rotate, n)
+
+
+def _replace_at(items: deque[Any], index: int, item: object) -> object:
+    before = items[index]
+    items[index] = item
+    return before
+
+
+def _remove_at(items: deque[Any], index: int) -> object:
+    before = items[index]
+    del items[index]
+    return before
+
+
+def _remove_all(items: deque[Any]) -> deque[Any]:
+    return deque(starmap(items.popleft, repeat((), len(items))))
+
+
+def _remove_this(items: deque[Any], item: object) -> bool:
+    for index, candidate in enumerate(list(items)):
+        if candidate is item:
+            del items[index]
+            return True
+    return False
 
 
 def set_unfinished(queue: Fifo[Any], count: int) -> None:

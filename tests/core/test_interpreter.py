@@ -22,7 +22,12 @@ from multiqueue import LinkedBlockingMultiQueue
 # The function, the text of the first line and of the last line of the run. The last line may end with one call:
 # what interrupts it there comes when the call has been made.
 RUNS: list[tuple[Callable[..., Any], str, str]] = [
-    (PutSide.put, "if self._lock_free and", "if self._lock_free and self._items.append(item) is None:"),
+    (
+        PutSide.put,
+        "if timeout is None and self._lock_free",
+        "if timeout is None and self._lock_free and self._items.append(item) is None:",
+    ),
+    (PutSide._take_back_locked, "if items[-1] is item", "return True"),
     (TakeSide._take_one, "items = chosen._items", "del items[0]"),
     (TakeSide._take_one, "return None if sub is None", "return None if sub is None"),
     (LinkedBlockingMultiQueue.get, "if pair is None", "return pair[1]"),
@@ -38,7 +43,7 @@ RUNS: list[tuple[Callable[..., Any], str, str]] = [
     (drain_to, "container |= {pair[1]}", "pair = None"),
     (drain_to, "container += (pair[1],)", "pair = None"),
     (TakeSide._pay_locked, "item = taken[-1]", "sub._items.appendleft(item)"),
-    (Fifo._discard_locked, "self._swept = items", "self._items = empty"),
+    (Fifo._discard_locked, "swept.extend(", "swept.extend(starmap(items.popleft, repeat((), len(items))))"),
     (Fifo._count_swept_locked, "self._discarded += count", "self._swept = None"),
     (Fifo._remove_locked, "if self._items[index] is wanted", "del self._items[index]"),
     (Fifo._task_done_locked, "self._in_flight -= 1", "self._finished += 1"),

@@ -108,10 +108,12 @@ class TestSubQueues:
         assert first.priority == 3
 
     def test_unknown_keys(self, mq: MQ[object]) -> None:
-        """Getting or removing a key that is not there is a KeyError."""
-        with pytest.raises(KeyError):
+        """Getting or removing a key that is not there is a KeyError that says which there are."""
+        with pytest.raises(KeyError, match="there is no sub-queue 'eu'; there is none at all"):
             mq.get_subqueue("eu")
-        with pytest.raises(KeyError):
+        for key in range(7):
+            mq.add_subqueue(key)
+        with pytest.raises(KeyError, match="there is no sub-queue 'eu'; there is 0, 1, 2, 3, 4 and 2 more"):
             mq.remove_subqueue("eu")
 
     def test_view_is_read_only(self, mq: MQ[object]) -> None:

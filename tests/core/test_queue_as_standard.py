@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from core_parts_support import _sync
 from executor_support import in_thread
 
 from multiqueue import LinkedBlockingMultiQueue, MultiQueueExecutor, Queue
@@ -157,6 +158,37 @@ def test_nothing_is_put_or_taken_while_the_mutex_is_held() -> None:
     assert not q.mutex.locked()
     assert list(q.queue) == [2]
     q.check_invariants()
+
+
+def test_the_mutex_is_waited_for_no_longer_than_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`mutex.acquire(timeout=t)` waits t seconds for both of its locks together, and leaves none of them locked."""
+    q: Queue[int] = Queue()
+    now = [100.0]
+    asked: list[float] = []
+
+    class Busy:
+        """A lock that is free after 3 seconds, or never."""
+
+        def __init__(self, comes: bool) -> None:
+            self.comes, self.held = comes, False
+
+        def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+            asked.append(timeout)
+            now[0] += 3.0 if self.comes else timeout
+            self.held = self.comes
+            return self.comes
+
+        def release(self) -> None:
+            self.held = False
+
+    take_lock, put_lock = Busy(True), Busy(False)
+    monkeypatch.setattr(_sync, "monotonic", lambda: now[0])
+    monkeypatch.setattr(q._take_side, "_take_lock", take_lock)
+    monkeypatch.setattr(q, "_put_lock", put_lock)
+    assert not q.mutex.acquire(True, 5.0)
+    assert asked == [5.0, 2.0]
+    assert now == [105.0]
+    assert not take_lock.held
 
 
 def test_a_join_with_a_timeout_can_be_written() -> None:

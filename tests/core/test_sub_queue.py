@@ -138,11 +138,14 @@ class TestPut:
         assert queue.get() == 3
 
     def test_negative_timeout(self, make: Make) -> None:
-        """A negative timeout is a ValueError, and nothing was put."""
-        queue = make(1)
-        with pytest.raises(ValueError, match="non-negative"):
-            queue.put(1, timeout=-1)
-        assert queue.empty()
+        """A negative timeout is a ValueError, and nothing was put, into an unbounded queue neither."""
+        for queue in (make(1), make(0)):
+            with pytest.raises(ValueError, match="non-negative"):
+                queue.put(1, timeout=-1)
+            assert queue.empty()
+            queue.put(1, False, -1)  # not looked at, as in `queue.Queue`
+            queue.put_many([2], timeout=0)
+            assert queue.get() == 1
 
 
 class TestTake:
@@ -169,6 +172,18 @@ class TestTake:
         queue.disable()
         assert queue.get() == 1
         assert queue.in_flight == 1
+
+    def test_done_before_it_was_taken(self, make: Make) -> None:
+        """`task_done()` ahead of a take, as `queue.Queue` allows it, makes no figure negative."""
+        queue = make(0)
+        queue.put(1)
+        queue.task_done()
+        early = queue.statistics()
+        assert (early.put, early.taken, early.completed, early.in_flight, early.size) == (1, 0, 0, 0, 1)
+        assert queue.get() == 1
+        late = queue.statistics()
+        assert (late.put, late.taken, late.completed, late.in_flight, late.size) == (1, 1, 1, 0, 0)
+        queue.join()
 
     def test_get_many_and_drain_to(self, make: Make) -> None:
         """get_many and drain_to take from this queue, in order."""
