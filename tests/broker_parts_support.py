@@ -68,6 +68,7 @@ from multiqueue.broker._queue.entry_list import plain_key as plain_key
 from multiqueue.broker._queue.entry_source import ResidentEntries as ResidentEntries
 from multiqueue.broker._queue.state import FEW as FEW
 from multiqueue.broker._routing.arguments import alternate_exchange as alternate_exchange
+from multiqueue.broker._routing.arguments import arguments_of as arguments_of
 from multiqueue.broker._routing.arguments import assert_same as assert_same
 from multiqueue.broker._routing.arguments import assert_same_arguments as assert_same_arguments
 from multiqueue.broker._routing.arguments import assert_same_settings as assert_same_settings

@@ -476,7 +476,7 @@ def definitions() -> None:
 @definitions.command("export")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
 @click.option(
-    "--for-rabbitmq", is_flag=True, help="Leave out the hashes of passwords that RabbitMQ cannot check; set them there."
+    "--for-rabbitmq", is_flag=True, help="Leave out users whose passwords RabbitMQ cannot check; make them there."
 )
 @_asking
 def export_definitions(url: str, file: Path | None, for_rabbitmq: bool) -> None:
@@ -484,9 +484,10 @@ def export_definitions(url: str, file: Path | None, for_rabbitmq: bool) -> None:
     from ..amqp import RABBITMQ_HASH  # which loads a broker
 
     found = Api(url).ask("GET", "definitions")
-    for each in found["users"] if for_rabbitmq else ():
-        if each["hashing_algorithm"] != RABBITMQ_HASH:
-            each.update(password_hash="", hashing_algorithm=RABBITMQ_HASH)
+    if for_rabbitmq:
+        found["users"] = [each for each in found["users"] if each["hashing_algorithm"] == RABBITMQ_HASH]
+        names = {each["name"] for each in found["users"]}
+        found["permissions"] = [each for each in found["permissions"] if each["user"] in names]
     text = json.dumps(found, indent=1) + "\n"
     if file is None:
         click.echo(text, nl=False)

@@ -6,6 +6,7 @@ Promise     1. A message is acknowledged here after the other broker confirmed i
             3. A declaration or a message that the other side refuses ends the move with its name and the reason.
             4. A message arrives in its queue alone: what `CC` sent to other queues moves with those.
 State       None of its own: what has moved is no longer here. A window of messages is between the two sides.
+Names       A queue whose name a broker gave must be there: brokers refuse it to clients. Ours takes it in definitions.
 Not moved   The exchange and the routing key that a message was published with, for it goes straight to its queue. The
             property `user_id`, for the other side would take it for a forgery. Queues that are not durable.
 """
@@ -22,6 +23,7 @@ from ..broker import Exchange, VirtualHost
 from ..client import Channel, ClientError, Confirm, Connection, ConnectionClosed, Message, connect
 from ..errors import MultiQueueError
 
+_GENERATED = "amq.gen-"  # names that a broker gave
 _WINDOW = 1000  # messages that were published and are not confirmed yet
 _ANSWER_S = 60.0  # the longest wait for a confirm
 
@@ -80,9 +82,12 @@ def _declare(source: VirtualHost, target: Connection) -> tuple[int, list[str], i
                 arguments=exchange.arguments,
             )
     for queue in queues:
-        with _one_declaration(target, f"the queue {queue.name!r}") as channel:
+        is_there = queue.name.startswith(_GENERATED)
+        hint = ", whose name no client may choose; move its messages to another queue first" if is_there else ""
+        with _one_declaration(target, f"the queue {queue.name!r}{hint}") as channel:
             settings = queue.queue.settings
-            channel.queue_declare(queue.name, durable=True, auto_delete=settings.auto_delete, arguments=queue.arguments)
+            flags = {"passive": is_there, "durable": True, "auto_delete": settings.auto_delete}
+            channel.queue_declare(queue.name, **flags, arguments=queue.arguments)
     lasting = {id(one) for one in exchanges} | {id(one.queue) for one in queues}
     bindings = 0
     for binding in source.bindings():

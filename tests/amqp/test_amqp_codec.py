@@ -325,7 +325,7 @@ VALUES = st.recursive(
 @settings(max_examples=examples(200))
 @given(st.dictionaries(st.text(max_size=3), VALUES))
 def test_what_the_broker_keeps_as_arguments_is_what_the_wire_can_carry(table: dict[str, object]) -> None:
-    """A declaration in the process takes a table, or refuses it, as the encoder would."""
+    """A declaration in the process takes a table, or refuses it, as the encoder would. (broker-front 9)"""
     host = VirtualHost()
     try:
         amqp.encode_table(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -358,6 +359,30 @@ def test_a_definition_that_cannot_be_read_says_which() -> None:
         VirtualHost(store=store)
     with pytest.raises(StoreDamaged, match="no JSON object"):
         queue_from(Definition("queue", "orders", "[]"))
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "document"),
+    [
+        ("queue", "x" * 256, {"number": 3, "settings": {"durable": True}, "arguments": {}}),
+        ("queue", "q", {"number": 3, "settings": {"durable": "yes"}, "arguments": {}}),
+        ("queue", "q", {"number": 3, "settings": {"unheard_of": 1}, "arguments": {}}),
+        ("queue", "q", {"number": 3, "settings": {}, "arguments": {"a": "\ud800"}}),
+        ("queue", "q", {"number": 3, "settings": {}}),
+        ("exchange", "x" * 256, {"type": "direct", "auto_delete": False, "internal": False, "arguments": {}}),
+        ("exchange", "x", {"type": "stone", "auto_delete": False, "internal": False, "arguments": {}}),
+        ("binding", "b", ["amq.topic", "amq.fanout", False, "\ud800", {}]),
+        ("binding", "b", ["amq.topic", "amq.fanout", False, 5, {}]),
+        ("binding", "b", ["amq.topic", "amq.fanout"]),
+    ],
+)
+def test_a_definition_that_nobody_declared_is_named(kind: str, key: str, document: object) -> None:
+    """Of an edited dump: the store is not opened with what no list could show, and loses nothing."""
+    store = MemoryStore()
+    store.submit([Define(kind, key, json.dumps(document))]).wait()
+    with pytest.raises(StoreDamaged, match=f"the definition of {kind} '{key}' cannot be what was declared"):
+        VirtualHost(store=store)
     store.close()
 
 

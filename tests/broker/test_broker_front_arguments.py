@@ -7,11 +7,14 @@ import re
 import pytest
 from broker_parts_support import (
     alternate_exchange,
+    arguments_of,
     assert_same,
     assert_same_arguments,
     assert_same_settings,
     queue_settings,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 from multiqueue.broker import (
     AlertThresholds,
@@ -182,3 +185,53 @@ def test_unequal_flags_and_settings_are_refused_by_name() -> None:
         assert_same(WHERE, "durable", True, False)
     with pytest.raises(PreconditionFailed, match=r"arg 'max_length' for .*: received none but current is '5'"):
         assert_same_settings(WHERE, QueueSettings(), QueueSettings(max_length=5))
+
+
+# -- settings, as the arguments that ask for them
+
+_counts, _times = st.integers(1, 2**40), st.integers(1, 10**9).map(lambda milliseconds: milliseconds / 1000)
+_names = st.text(max_size=20)
+_free = st.fixed_dictionaries(
+    {},
+    optional={
+        "max_length": _counts,
+        "max_length_bytes": _counts,
+        "overflow": st.sampled_from(Overflow),
+        "flow_resume_ratio": st.floats(0, 1, exclude_min=True),
+        "message_ttl": _times,
+        "minimum_message_ttl": _times,
+        "expires": _times,
+        "expired_to_dead_letter": st.booleans(),
+        "max_delivery_attempts": _counts,
+        "max_active_consumers": _counts,
+        "dead_letter_exchange": _names,
+        "browse_only": st.booleans(),
+        "alerts": st.builds(
+            AlertThresholds, depth=_counts, age=_times, repeat_gap=_times, message_bytes=st.none() | _counts
+        ),
+        "durable": st.booleans(),
+        "auto_delete": st.booleans(),
+    },
+)
+_of_a_kind = st.sampled_from(
+    [
+        {},
+        {"single_active_consumer": True, "max_active_consumers": 1},
+        {"kind": QueueKind.PRIORITY},
+        {"kind": QueueKind.PRIORITY, "max_priority": 5},
+        {"kind": QueueKind.PRIORITY, "priority_levels": 3},
+        {"kind": QueueKind.SORTED, "sort_key": "key"},
+        {"kind": QueueKind.LAST_VALUE, "lvq_key": "key"},
+        {"groups": MessageGroups.STANDARD, "group_key": "tenant"},
+        {"groups": MessageGroups.SHARED, "group_key": "tenant"},
+        {"dead_letter_exchange": "x", "dead_letter_routing_key": "k"},
+    ]
+)
+
+
+@given(_free, _of_a_kind)
+def test_settings_can_be_asked_for_by_arguments(free: dict[str, object], more: dict[str, object]) -> None:
+    """A queue that was declared by settings has arguments that mean the same. (broker-front 9)"""
+    settings = QueueSettings(**{**free, **more})  # type: ignore[arg-type]
+    flags = {name: getattr(settings, name) for name in ("durable", "exclusive", "auto_delete")}
+    assert queue_settings(WHERE, arguments_of(settings), **flags) == settings

@@ -12,16 +12,19 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pika
 import pytest
+from click.testing import CliRunner
 from monitor_fields_support import PAGE, content, kinds, page_of, why_without
 from monitor_support import Client
 from rabbitmq_support import NoPeer, free_ports, rabbitmq
 
 from multiqueue.broker import Broker
+from multiqueue.cli import main
 
 LOOKS = """
 /api/overview /api/whoami /api/nodes /api/vhosts /api/vhosts/%2F /api/vhosts/nope
@@ -247,3 +250,33 @@ def test_the_same_request_is_answered_alike(clients: tuple[Client, Client]) -> N
                 table.append(f"{line}: fields {sorted(missing)}")
         print(line)
     assert table == [], "\n".join(table)
+
+
+@pytest.mark.slow(selected=True)
+def test_definitions_go_both_ways(clients: tuple[Client, Client], tmp_path: Path) -> None:
+    """What RabbitMQ exports loads here without a word; what `export --for-rabbitmq` writes loads there. (monitor 5)"""
+    theirs, _ = clients
+    with Broker() as broker:
+        ours = Client(broker.listen_http(amqp=broker.listen()).url)
+        assert ours("POST", "/api/definitions", theirs.get("/api/definitions")).status == 204
+        made = broker.declare_queue(durable=True).name
+        broker.declare_queue("both-ways", durable=True, arguments={"x-queue-type": "quorum", "x-delivery-limit": 3})
+        broker.bind_queue("both-ways", "amq.headers", "", {"x-match": "any", "n": 1})
+        path = tmp_path / "definitions.json"
+        command = [
+            "definitions",
+            "export",
+            "--for-rabbitmq",
+            str(path),
+            "--url",
+            ours.url.replace("//", "//guest:guest@"),
+        ]
+        assert CliRunner().invoke(main, command).exit_code == 0
+    assert theirs("POST", "/api/definitions", path.read_bytes()).status == 204
+    found = theirs.get("/api/definitions")
+    names = {each["name"] for each in found["queues"]}
+    assert "both-ways" in names
+    assert made not in names  # RabbitMQ takes no such name, and says nothing
+    assert ("amq.headers", "both-ways") in {(each["source"], each["destination"]) for each in found["bindings"]}
+    assert theirs.get("/api/whoami")["name"] == "guest"
+    assert theirs("DELETE", "/api/queues/%2F/both-ways").status == 204

@@ -15,7 +15,7 @@ from monitor_parts_support import Import, export_definitions
 from monitor_support import Client
 
 from multiqueue.amqp import Access, Permissions, User, guest
-from multiqueue.broker import Broker
+from multiqueue.broker import Broker, QueueSettings
 from multiqueue.cli import main
 
 EVERYTHING = {"configure": ".*", "write": ".*", "read": ".*"}
@@ -184,6 +184,18 @@ def test_a_backup_has_the_queues_that_a_broker_named(client: Client, broker: Bro
         assert other.get("/api/definitions") == exported
         assert other("PUT", "/api/queues/%2F/amq.gen-mine", {}).status == 401
         assert other("POST", "/api/definitions", {"queues": [{"name": "amq.mine", "vhost": "/"}]}).status == 400
+
+
+def test_a_queue_that_was_declared_by_settings_is_in_the_backup(client: Client, broker: Broker) -> None:
+    """What a program said by `QueueSettings` is shown, and comes back."""
+    settings = QueueSettings(max_length=5, message_ttl=0.5, durable=True, max_active_consumers=2)
+    broker.declare_queue("set", settings=settings)
+    assert client.get("/api/queues/%2F/set")["arguments"]["x-max-length"] == 5
+    exported = client.get("/api/definitions")
+    with Broker() as second:
+        assert Client(second.listen_http().url)("POST", "/api/definitions", exported).status == 204
+        assert second.queue("set").settings == settings
+        assert second.declare_queue("set", settings=settings) is second.queue("set")
 
 
 def test_a_server_takes_back_its_own_backup(tmp_path: Path) -> None:

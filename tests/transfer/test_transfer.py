@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from rabbitmq_support import Peer
 
 from multiqueue.amqp import ServerSettings
-from multiqueue.broker import Broker, Message
+from multiqueue.broker import Broker, Message, QueueSettings
 from multiqueue.cli import main
 from multiqueue.client import Channel, connect
 from multiqueue.transfer._move import NotMoved, move
@@ -126,6 +126,28 @@ def test_a_move_that_was_broken_off_goes_on(tmp_path: Path) -> None:
             with target.channel() as channel:
                 assert {body for body, _ in all_of(channel, "mixed")} == set(bodies)
         assert broker.queue("mixed").statistics().depth == 0
+
+
+def test_a_queue_that_was_declared_by_settings_moves_with_them() -> None:
+    """What a program said by `QueueSettings` holds at the other broker too."""
+    settings = QueueSettings(max_length=5, message_ttl=3600.0, durable=True, max_active_consumers=2)
+    with Broker() as broker, Broker() as other:
+        broker.declare_queue("set", settings=settings)
+        with connect(other.listen().url) as target:
+            move(broker.virtual_host(), target)
+        assert other.queue("set").settings == settings
+
+
+def test_a_queue_with_a_name_from_a_broker_moves_to_one_that_has_it(tmp_path: Path) -> None:
+    """Where it is not there, by an import of definitions, the move ends with its name and what to do."""
+    with Broker(data=tmp_path) as broker, Broker() as other:
+        name = broker.declare_queue(durable=True).name
+        broker.publish(Message(b"!", routing_key=name, persistent=True))
+        with connect(other.listen().url) as target:
+            with pytest.raises(NotMoved, match=f"'{name}', whose name no client may choose; move its messages"):
+                move(broker.virtual_host(), target)
+            other.declare_queue(name, durable=True, is_restored=True)
+            assert move(broker.virtual_host(), target).messages == 1
 
 
 def test_a_directory_without_a_store_is_left_alone(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
+from multiqueue._carried import check_value, short_string
 from multiqueue.store import Commit, Define, Definition, DropQueue, Level, Operation, StoreDamaged, StoreFull, Undefine
 
 from .._base.errors import PreconditionFailed
@@ -64,14 +65,19 @@ class StoredTopology(Topology):
         for definition in store.definitions():
             kept[definition.kind].append(definition)
         for definition in kept[EXCHANGE]:
-            self.add_exchange(Exchange(definition.key, durable=True, **_document_of(definition)))
+            with _readable(definition):
+                document = {"arguments": {}, **_document_of(definition)}
+                _check(definition.key, document["arguments"])
+                self.add_exchange(Exchange(definition.key, durable=True, **document))
         default = self._exchanges[DEFAULT_EXCHANGE]
         queues: dict[int, BrokerQueue] = {}
-        for each in map(queue_from, kept[QUEUE]):
+        for definition in kept[QUEUE]:
+            each = queue_from(definition)
             queue = queues[each.number] = make_queue(each)
             self.add_queue(DeclaredQueue(queue, each.arguments), default)
         for definition in kept[BINDING]:
-            self._recover_binding(*load(definition.document))  # type: ignore[misc] # as `_place_of` wrote it
+            with _readable(definition):
+                self._recover_binding(*load(definition.document))  # type: ignore[misc] # as `_place_of` wrote it
         self._is_recovering = False
         levels: dict[int, list[Level]] = defaultdict(list)
         for level in store.levels():
@@ -88,6 +94,7 @@ class StoredTopology(Topology):
         found = self.find_queue(destination) if to_queue else self.find_exchange(destination)
         end = found.queue if isinstance(found, DeclaredQueue) else found
         if start is not None and end is not None:
+            _check(routing_key, arguments)
             self.bind(Binding(start, end, routing_key, arguments, binding_condition(start, arguments)))
 
     def add_exchange(self, exchange: Exchange) -> Exchange:
@@ -184,9 +191,27 @@ def definition_of(declared: Declared) -> Define:
 
 
 def queue_from(definition: Definition) -> KeptQueue:
-    document = _document_of(definition)
-    settings = _settings_in(document["settings"])
-    return KeptQueue(definition.key, document["number"], settings, document["arguments"])
+    with _readable(definition):
+        document = _document_of(definition)
+        _check(definition.key, document["arguments"])
+        settings = _settings_in(document["settings"])
+        return KeptQueue(definition.key, document["number"], settings, document["arguments"])
+
+
+@contextmanager
+def _readable(definition: Definition) -> Iterator[None]:
+    """Raises StoreDamaged, with its name, for a definition that no declaration has made: of an edited dump, say."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, PreconditionFailed) as error:
+        what = f"the definition of {definition.kind} {definition.key!r}"
+        raise StoreDamaged(f"{what} cannot be what was declared: {error}") from error
+
+
+def _check(name: str, arguments: object) -> None:
+    """Raises ValueError, TypeError: AMQP cannot carry it, so nothing could show it."""
+    short_string(name)
+    check_value(arguments)
 
 
 def _place_of(declared: Declared) -> tuple[str, str]:

@@ -22,6 +22,7 @@ from .._routing.arguments import (
     ALTERNATE_EXCHANGE,
     Table,
     alternate_exchange,
+    arguments_of,
     assert_same,
     assert_same_arguments,
     assert_same_settings,
@@ -174,19 +175,23 @@ class Declarations:
             # 128 random bits, written as RabbitMQ writes them: no other queue has the name.
             name = GENERATED_PREFIX + base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
         what = self._label("queue", name)
-        arguments = checked_arguments(what, arguments)
+        given = checked_arguments(what, arguments)
         if settings is None:
-            settings = queue_settings(what, arguments, durable=durable, exclusive=exclusive, auto_delete=auto_delete)
-        elif arguments or durable or exclusive or auto_delete:
+            settings = queue_settings(what, given, durable=durable, exclusive=exclusive, auto_delete=auto_delete)
+        elif given or durable or exclusive or auto_delete:
             raise ValueError("settings say all about a queue; leave flags and arguments out")
-        return self._declare(name, settings, arguments, owner)
+        else:
+            return self._declare(name, settings, None, owner)
+        return self._declare(name, settings, given, owner)
 
-    def _declare(self, name: str, settings: QueueSettings, arguments: Table, owner: object) -> BrokerQueue:
+    def _declare(self, name: str, settings: QueueSettings, arguments: Table | None, owner: object) -> BrokerQueue:
+        """Without arguments the settings are compared alone."""
         while True:
             found = self._topology.find_queue(name)
             if found is None:
                 belongs_to = (owner or self._life) if settings.exclusive else None
-                declared = DeclaredQueue(self._make_queue(name, settings), arguments, belongs_to)
+                shown = arguments_of(settings) if arguments is None else arguments
+                declared = DeclaredQueue(self._make_queue(name, settings), shown, belongs_to)
                 found = self._topology.add_queue(declared, self._exchange(DEFAULT_EXCHANGE))
                 if found is declared:
                     self._life.past.declared(is_new=True)
@@ -203,7 +208,9 @@ class Declarations:
                 return found.queue
             self._topology.remove_queue(found.queue)
 
-    def _assert_alike(self, found: DeclaredQueue, settings: QueueSettings, arguments: Table, owner: object) -> None:
+    def _assert_alike(
+        self, found: DeclaredQueue, settings: QueueSettings, arguments: Table | None, owner: object
+    ) -> None:
         what = self._label("queue", found.name)
         current = found.queue.settings
         if settings.exclusive != current.exclusive:
@@ -211,7 +218,8 @@ class Declarations:
         self._check_access(found, owner)
         assert_same(what, "durable", settings.durable, current.durable)
         assert_same(what, "auto_delete", settings.auto_delete, current.auto_delete)
-        assert_same_arguments(what, arguments, found.arguments)
+        if arguments is not None:
+            assert_same_arguments(what, arguments, found.arguments)
         assert_same_settings(what, settings, current)
 
     def delete_queue(self, name: str, *, if_unused: bool = False, if_empty: bool = False, owner: object = None) -> int:

@@ -6,6 +6,7 @@ known is kept with the queue and otherwise ignored. A further argument is one mo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from decimal import Decimal
@@ -39,11 +40,6 @@ _T = TypeVar("_T")
 _WHOLE = Range(True, 0)
 
 
-def _seconds(least: int = 0) -> _Convert:
-    milliseconds = Range(True, least, 1000 * LONGEST)
-    return lambda value: milliseconds(value) / 1000
-
-
 def _of_type(kind: type[_T], needed: str) -> Callable[[object], _T]:
     def convert(value: object) -> _T:
         if not isinstance(value, kind):
@@ -56,6 +52,12 @@ def _of_type(kind: type[_T], needed: str) -> Callable[[object], _T]:
 def _name(value: Any) -> Any:
     short_string(value)
     return value
+
+
+def _share(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise ValueError(f"{value!r} is no share of the limit in (0, 1]")
+    return float(value)
 
 
 def _flag(value: object) -> bool:
@@ -105,18 +107,32 @@ _UNFIT_FOR_QUORUM = {
 _ANY, _CLASSIC, _QUORUM, _STREAM = ("classic", "quorum"), ("classic",), ("quorum",), ()
 
 
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _milliseconds(value: float) -> int:
+    return math.ceil(value * 1000)
+
+
 class _Argument(NamedTuple):
     """The setting that an argument gives ("alerts." for one of the thresholds, "" for none), its value from the
-    argument's, and the types of queue that have it."""
+    argument's, the types of queue that have it, and the way back from the setting's value."""
 
     setting: str
     convert: _Convert
     types: tuple[str, ...] = _ANY
+    back: _Convert = _as_it_is
+
+
+def _time(setting: str, least: int = 0) -> _Argument:
+    milliseconds = Range(True, least, 1000 * LONGEST)
+    return _Argument(setting, lambda value: milliseconds(value) / 1000, back=_milliseconds)
 
 
 _ARGUMENTS: dict[str, _Argument] = {
-    "x-message-ttl": _Argument("message_ttl", _seconds()),
-    "x-expires": _Argument("expires", _seconds(least=1)),
+    "x-message-ttl": _time("message_ttl"),
+    "x-expires": _time("expires", least=1),
     "x-max-length": _Argument("max_length", RANGES["max_length"]),
     "x-max-length-bytes": _Argument("max_length_bytes", RANGES["max_length_bytes"]),
     "x-overflow": _Argument("overflow", _one_of(_OVERFLOW)),
@@ -126,7 +142,9 @@ _ARGUMENTS: dict[str, _Argument] = {
     "x-max-priority": _Argument("max_priority", RANGES["max_priority"], _CLASSIC),
     "x-single-active-consumer": _Argument("single_active_consumer", _of_type(bool, "true or false")),
     # n returns are n + 1 deliveries; -1 is no limit.
-    "x-delivery-limit": _Argument("max_delivery_attempts", lambda value: Range(True, -1)(value) + 1 or None),
+    "x-delivery-limit": _Argument(
+        "max_delivery_attempts", lambda value: Range(True, -1)(value) + 1 or None, back=lambda attempts: attempts - 1
+    ),
     QUEUE_TYPE: _Argument("", _one_of(QUEUE_TYPES)),
     "x-queue-mode": _Argument("", _one_of({"default": 0, "lazy": 1}), _CLASSIC),
     "x-queue-version": _Argument("", Range(True, 1, 2), _CLASSIC),
@@ -140,6 +158,10 @@ _ARGUMENTS: dict[str, _Argument] = {
     "x-stream-max-segment-size-bytes": _Argument("", _WHOLE, _STREAM),
     "x-stream-filter-size-bytes": _Argument("", _WHOLE, _STREAM),
     "x-initial-cluster-size": _Argument("", _WHOLE, _STREAM),
+    "x-minimum-message-ttl": _time("minimum_message_ttl"),
+    "x-expired-to-dead-letter": _Argument("expired_to_dead_letter", _of_type(bool, "true or false")),
+    "x-max-active-consumers": _Argument("max_active_consumers", RANGES["max_active_consumers"]),
+    "x-flow-resume-ratio": _Argument("flow_resume_ratio", _share),
     "x-queue-kind": _Argument("kind", _kind),
     "x-queue-kind-options": _Argument("kind_options", _of_type(Mapping, "a table")),
     "x-qpid-priorities": _Argument("priority_levels", RANGES["priority_levels"], _CLASSIC),
@@ -157,9 +179,9 @@ _ARGUMENTS: dict[str, _Argument] = {
     "qpid.ensure_nondestructive_consumers": _Argument("browse_only", _flag),
     "qpid.alert_count": _Argument("alerts.depth", _WHOLE),
     "qpid.alert_size": _Argument("alerts.depth_bytes", _WHOLE),
-    "qpid.alert_repeat_gap": _Argument("alerts.repeat_gap", _seconds()),
+    "qpid.alert_repeat_gap": _time("alerts.repeat_gap"),
     "x-qpid-maximum-message-size": _Argument("alerts.message_bytes", _WHOLE),
-    "x-qpid-maximum-message-age": _Argument("alerts.age", _seconds()),
+    "x-qpid-maximum-message-age": _time("alerts.age"),
 }
 # A consumer's arguments for streams, which this broker has not.
 _OF_STREAMS = ("x-stream-offset", "x-stream-filter")
@@ -179,7 +201,7 @@ def queue_settings(
     for flag, (unfit, called) in _UNFIT_FOR_QUORUM.items() if type == "quorum" else ():
         if found[flag] is unfit:
             raise PreconditionFailed(f"invalid property '{called}' for {queue}")
-    for name, (setting, convert, types) in _ARGUMENTS.items():
+    for name, (setting, convert, types, _) in _ARGUMENTS.items():
         if name not in arguments:
             continue
         if type not in types:
@@ -198,6 +220,37 @@ def queue_settings(
         return QueueSettings(**found, alerts=thresholds)  # type: ignore[arg-type]
     except ValueError as error:
         raise PreconditionFailed(f"invalid args for {queue}: {error}") from error
+
+
+def arguments_of(settings: QueueSettings) -> Table:
+    """Arguments that ask for these settings, times in whole milliseconds; flags have none.
+
+    A queue that was declared by settings is shown, exported and moved by them.
+    """
+    found: dict[str, object] = {}
+    given: set[str] = {"kind", "overflow", "durable", "exclusive", "auto_delete"}
+    for name, (setting, _, _, back) in _ARGUMENTS.items():
+        owner: object = settings
+        if setting.startswith("alerts."):
+            owner = settings.alerts
+        attribute = setting.removeprefix("alerts.")
+        value = getattr(owner, attribute, None) if setting and setting not in given else None
+        if value is not None and value != getattr(type(owner)(), attribute):
+            given.add(setting)
+            found[name] = back(value)
+    implied = {kind for name, kind in KIND_OF_SETTING.items() if getattr(settings, name) is not None}
+    if settings.kind not in {QueueKind.STANDARD, *implied}:
+        found["x-queue-kind"] = settings.kind_name
+    if settings.groups is MessageGroups.SHARED:
+        found["qpid.shared_msg_group"] = True
+    is_limited = settings.max_length is not None or settings.max_length_bytes is not None
+    if settings.overflow is not (Overflow.RING if is_limited else Overflow.NONE):
+        for name, choices in (("x-overflow", _OVERFLOW), ("qpid.policy_type", _POLICIES)):
+            words = [word for word, overflow in choices.items() if overflow is settings.overflow]
+            if words:
+                found[name] = words[0]
+                break
+    return found
 
 
 def _not_of_type(name: str, queue: str, type: str) -> PreconditionFailed:
