@@ -7,9 +7,12 @@ from types import ModuleType
 from multiqueue.monitor import _access as _access
 from multiqueue.monitor import _app as _app
 from multiqueue.monitor import _events as _events
+from multiqueue.monitor import _held as _held
 from multiqueue.monitor import _lanes as _lanes
 from multiqueue.monitor import _listing as _listing
+from multiqueue.monitor import _messages as _messages
 from multiqueue.monitor import _patience as _patience
+from multiqueue.monitor import _pieces as _pieces
 from multiqueue.monitor import _reading as _reading
 from multiqueue.monitor import _sampler as _sampler
 from multiqueue.monitor import _server as _server

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -24,12 +25,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..amqp import is_loopback
 from ._access import Authenticator, Caller
-from ._asking import LARGEST_BODY, Answer, Ask, MethodNotAllowed, Table, as_json
+from ._asking import LARGEST_BODY, LARGEST_DEFINITIONS, Answer, Ask, MethodNotAllowed, Table
 from ._errors import Refused, not_found
 from ._events import Events, looks_of
+from ._held import Held, Hold
 from ._metrics import CONTENT_TYPE, Metrics
 from ._origin import Hosts, is_from_elsewhere, names_this_machine
 from ._page import page_files
+from ._pieces import as_json, json_pieces
 
 _log = logging.getLogger("multiqueue.monitor")
 _REALM: Final = 'Basic realm="multiqueue"'
@@ -57,6 +60,7 @@ class Application:
         self._authenticator = authenticator
         self._metrics = metrics
         self._events = events
+        self._held = Held()
         self._files = page_files()
         self._threads: anyio.CapacityLimiter | None = None  # belongs to the event loop, so made there
         # By user, as long as somebody waits there.
@@ -67,16 +71,17 @@ class Application:
         if scope["type"] != "http":
             return
         request = Request(scope, receive)
-        try:
-            response = await self._answer(request)
-        except ClientDisconnect:
-            return
-        except Refused as refused:
-            response = _refusal(refused)
-        except Exception as error:  # noqa: BLE001  # the client gets a status, the log the cause
-            _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-            response = _refusal(Refused(500, "internal_server_error", "see the broker's log"))
-        await response(scope, receive, send)
+        with ExitStack() as until_sent:
+            try:
+                response = await self._answer(request, until_sent)
+            except ClientDisconnect:
+                return
+            except Refused as refused:
+                response = _refusal(refused)
+            except Exception as error:  # noqa: BLE001  # the client gets a status, the log the cause
+                _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+                response = _refusal(Refused(500, "internal_server_error", "see the broker's log"))
+            await response(scope, receive, send)
 
     def end_streams(self) -> None:
         """Let every stream of events come to its end. Any thread may call."""
@@ -86,7 +91,7 @@ class Application:
         """Hash no further passwords."""
         self._authenticator.close()
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, request: Request, until_sent: ExitStack) -> Response:
         self._hosts.check(request.headers.get("host"))
         path = _raw_path(request.scope)
         if path == "/metrics" or path.startswith("/metrics/"):
@@ -101,14 +106,39 @@ class Application:
         if path == "/api/events":
             return self._stream(request, caller)
         route, parts = self._table.find(request.method, path)
+        user = caller.user.name
+        hold = until_sent.enter_context(self._held.of(user))
+        is_large = caller.is_administrator and path.startswith("/api/definitions")
+        body = await _body(request, LARGEST_DEFINITIONS if is_large else LARGEST_BODY, hold)
         why = request.headers.get("x-reason", "")
-        ask = Ask(caller, parts, dict(request.query_params), await _body(request), route.body, why)
-        found = await self._on_thread(caller.user.name, route.handler, ask)
+        ask = Ask(caller, parts, dict(request.query_params), body, route.body, why, hold=hold)
+        found = await self._on_thread(user, route.handler, ask)
         answer = found if isinstance(found, Answer) else Answer(200, found)
         if answer.content is None:
             return Response(status_code=answer.status, headers={**_HEADERS, **answer.headers})
-        text = await self._on_thread(caller.user.name, as_json, answer.content)
-        return _json(answer.status, text, answer.headers)
+        headers = {**answer.headers, "content-type": "application/json"}
+        return await self._written(request, user, answer.status, json_pieces(answer.content), headers)
+
+    async def _written(
+        self, request: Request, user: str, status: int, pieces: Iterator[bytes], headers: Mapping[str, str]
+    ) -> Response:
+        """The answer. One of more than a piece is a stream: each piece is made when the one before is sent."""
+        first, second = await self._on_thread(user, lambda: (next(pieces, b""), next(pieces, None)))
+        if second is None:
+            return Response(first, status_code=status, headers={**_HEADERS, **headers})
+
+        async def stream() -> AsyncIterator[bytes]:
+            yield first
+            piece: bytes | None = second
+            try:
+                while piece is not None:
+                    yield piece
+                    piece = await self._on_thread(user, next, pieces, None)
+            except Exception as error:  # the client sees an answer that breaks off
+                _log.error("%s %s failed in its midst", request.method, request.url.path, exc_info=error)
+                raise
+
+        return StreamingResponse(stream(), status_code=status, headers={**_HEADERS, **headers})
 
     async def _caller(self, request: Request) -> Caller:
         """The user that asks. Its connection is that user's from now on."""
@@ -147,10 +177,10 @@ class Application:
         if request.method not in ("GET", "HEAD"):
             raise MethodNotAllowed("GET, HEAD")
         families = request.query_params.getlist("family")
-        text = await self._on_thread(user, self._metrics.exposition, path, families)
-        if text is None:
+        pieces = await self._on_thread(user, self._metrics.exposition, path, families)
+        if pieces is None:
             raise not_found()
-        return Response(text, headers={**_HEADERS, "content-type": CONTENT_TYPE})
+        return await self._written(request, user, 200, pieces, {"content-type": CONTENT_TYPE})
 
     async def _on_thread(self, user: str, function: Callable[..., Any], *args: Any) -> Any:
         """Run it on a thread of the pool: a user has some at most, so that others find one."""
@@ -172,18 +202,19 @@ def _raw_path(scope: Scope) -> str:
     return str(scope["path"]) if raw is None else raw.decode("ascii", "replace").partition("?")[0]
 
 
-async def _body(request: Request) -> bytes:
+async def _body(request: Request, most: int, hold: Hold) -> bytes:
     length = request.headers.get("content-length", "0")
-    if length.isdecimal() and int(length) > LARGEST_BODY:
-        raise Refused(413, "bad_request", f"a body of {length} bytes; the most is {LARGEST_BODY}")
+    if length.isdecimal() and int(length) > most:
+        raise Refused(413, "bad_request", f"a body of {length[:20]} bytes; the most is {most}")
     pieces: list[bytes] = []
     size = 0
     try:
         async with asyncio.timeout(_BODY_TIME):
             async for piece in request.stream():
                 size += len(piece)
-                if size > LARGEST_BODY:
-                    raise Refused(413, "bad_request", f"a body of more than {LARGEST_BODY} bytes")
+                if size > most:
+                    raise Refused(413, "bad_request", f"a body of more than {most} bytes")
+                hold(len(piece))
                 pieces.append(piece)
     except TimeoutError:
         raise Refused(408, "request_timeout", f"the body did not come within {_BODY_TIME:g} s") from None

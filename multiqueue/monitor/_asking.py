@@ -15,10 +15,10 @@ from urllib.parse import unquote
 from ._access import Caller
 from ._bodies import Body, read_body
 from ._errors import Refused, bad_request, not_found
+from ._held import Hold
 
-LARGEST_BODY: Final = 32 * 2**20  # bytes of a request
-_PIECE: Final = 256  # elements that are written at once: some 3 ms for queues
-_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
+LARGEST_BODY: Final = 4 * 2**20  # bytes of a request; parsing them holds the interpreter's lock for some 10 ms
+LARGEST_DEFINITIONS: Final = 32 * 2**20  # of an administrator's import
 
 
 def _no_number(text: str) -> NoReturn:
@@ -37,6 +37,7 @@ class Ask:
     raw: bytes = b""
     shape: Body = field(default_factory=dict)
     why: str = ""
+    hold: Hold = field(default=lambda size: None, kw_only=True)  # room for what the answer has of messages
 
     def __getitem__(self, name: str) -> str:
         """A variable segment of the path."""
@@ -69,7 +70,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer: a status, and an object for JSON, or text of another kind."""
+    """An answer: a status, and what `json_pieces` writes."""
 
     status: int = 200
     content: Any = None
@@ -84,14 +85,6 @@ class Route(NamedTuple):
 
     handler: Handler
     body: Body
-
-
-def as_json(content: Any) -> bytes:
-    """An answer's content as its text. A long list is written in pieces: within one, no other thread can run."""
-    if not isinstance(content, list):
-        return _encode(content).encode()
-    pieces = [_encode(content[begin : begin + _PIECE])[1:-1] for begin in range(0, len(content), _PIECE)]
-    return f"[{','.join(pieces)}]".encode()
 
 
 class Table:

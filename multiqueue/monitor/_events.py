@@ -7,7 +7,8 @@ State       The event loop alone touches `_streams`. `_cache` belongs to one sam
             threads, and `_lock`, a leaf, guards which sample it is.
 Waiting     A stream waits for the next sample, in turns of `_TURN`, and for its client to take what was sent: nothing
             is kept for a client that reads slowly, it misses samples. `close` ends every stream within a turn.
-Bounds      `_STREAMS` streams at once, `_STREAMS_OF_ONE` of one user, `_LOOKS` looks in each.
+Bounds      `_STREAMS` streams at once, `_STREAMS_OF_ONE` of one user, `_LOOKS` looks in each, of
+            `_LARGEST_ANSWER` bytes each. A stream keeps the hashes of what it has told.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from urllib.parse import parse_qsl
 
 from ..amqp import Access, User
 from ._access import Caller
-from ._asking import Answer, Ask, Table, as_json
+from ._asking import Answer, Ask, Table
 from ._errors import Refused, bad_request
+from ._pieces import as_json, json_pieces
 from ._sampler import INTERVAL, Sampler
 from ._samples import Pair
 
@@ -31,6 +33,8 @@ _STREAMS: Final = 128
 _STREAMS_OF_ONE: Final = 16  # of one user
 _LOOKS: Final = 8
 _LONGEST_LOOK: Final = 2000  # characters
+_LARGEST_ANSWER: Final = 512 * 1024  # bytes of one look
+_PIECE: Final = 64 * 1024  # bytes that are written at once
 _TURN: Final = INTERVAL / 4  # seconds: a change is shown within two samples' distance
 
 OnThread = Callable[..., Any]  # awaits a function's result from a thread of the pool
@@ -91,7 +95,7 @@ class Events:
     async def _stream(self, user: User, looks: list[Look], on_thread: OnThread) -> AsyncIterator[bytes]:
         self._streams[user.name] += 1
         try:
-            sent: list[str] = []
+            sent: list[int] = []  # the hashes of the answers
             pair: Pair | None = None
             while not self._closed:
                 newest = self._sampler.fresh() or await on_thread(self._sampler.look)
@@ -103,8 +107,11 @@ class Events:
                     yield b"event: end\ndata: {}\n\n"
                     return
                 answers = await on_thread(self._answers, pair, now, looks)
-                yield _told(pair, answers, sent)
-                sent = answers
+                told = _told(pair, answers, sent)
+                sent = list(map(hash, answers))
+                del answers
+                for begin in range(0, len(told), _PIECE):
+                    yield told[begin : begin + _PIECE]
         finally:
             self._streams[user.name] -= 1
             self._streams += Counter()  # users without a stream go
@@ -131,14 +138,26 @@ class Events:
             content = found.content if isinstance(found, Answer) else found
         except Refused as refused:
             content = {"status": refused.status, "error": refused.error, "reason": refused.reason}
-        return as_json(content).decode()
+        return _text_of(content)
 
 
-def _told(pair: Pair, answers: list[str], sent: list[str]) -> bytes:
+def _text_of(content: Any) -> str:
+    pieces: list[bytes] = []
+    left = _LARGEST_ANSWER
+    for piece in json_pieces(content):
+        left -= len(piece)
+        if left < 0:
+            why = f"an answer of a stream has up to {_LARGEST_ANSWER} bytes; ask for a page, or for some columns"
+            return as_json({"status": 413, "error": "too_large", "reason": why}).decode()
+        pieces.append(piece)
+    return b"".join(pieces).decode()
+
+
+def _told(pair: Pair, answers: list[str], sent: list[int]) -> bytes:
     """The answers that have changed, by the number of their look, and when the sample was taken."""
     changed = [
         f"event: {number}\ndata: {answer}\n\n"
         for number, answer in enumerate(answers)
-        if number >= len(sent) or answer != sent[number]
+        if number >= len(sent) or hash(answer) != sent[number]
     ]
     return f'{"".join(changed)}event: tick\ndata: {{"at":{pair.latest.wall:.3f}}}\n\n'.encode()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from ..amqp import bounded_pattern
@@ -12,24 +12,43 @@ from ._views import View
 
 _LARGEST_PAGE: Final = 500  # RabbitMQ's
 _PAGE: Final = 100
+_FEW: Final = 1000  # objects whose views are made once: some megabytes
 _MATCHING: Final = 1.0  # seconds of a processor for the names of one request
 
 Object = TypeVar("Object")
 
 
-def listing(views: list[View], query: Mapping[str, str], order: tuple[str, ...] = ("vhost", "name")) -> Any:
+def listing(
+    objects: Sequence[Any],
+    query: Mapping[str, str],
+    order: tuple[str, ...] = ("vhost", "name"),
+    view: Callable[[Any], View] = dict,
+) -> Any:
     """The list, or a page of it, as the query's `name`, `use_regex`, `sort`, `sort_reverse`, `page`, `page_size` and
     `columns` ask for; without `sort` in the order of these columns.
+
+    Of many objects a view is made to sort them by, and again when it is written: all views together would take
+    gigabytes.
 
     Raises:
         Refused: a page that there is not, or a value that does not fit.
     """
-    paging = _paging(query)
+    if len(objects) <= _FEW:
+        return _listing(list(map(view, objects)), query, order, lambda view: view)
+    return _listing(objects, query, order, view)
+
+
+def _listing(
+    objects: Sequence[Object], query: Mapping[str, str], order: tuple[str, ...], view: Callable[[Object], View]
+) -> Any:
+    paging, key, reverse = _paging(query), _key(query, order), query.get("sort_reverse") == "true"
     if paging is None:
-        return _columns(_sorted(views, query, order), query)
+        found = sorted(objects, key=lambda each: key(view(each)), reverse=reverse)
+        return _written(found, view, query)
     matches = _matches(query)
-    found = _sorted([view for view in views if matches(str(view.get("name", "")))], query, order)
-    return _page(found, len(views), paging, query)
+    found = [each for each in objects if matches(str(view(each).get("name", "")))]
+    found.sort(key=lambda each: key(view(each)), reverse=reverse)
+    return _page(found, view, len(objects), paging, query)
 
 
 def page_of_many(
@@ -45,9 +64,9 @@ def page_of_many(
     """
     paging = _paging(query)
     sort = query.get("sort")
-    if paging is None or (sort and sort not in orders):
-        return listing(list(map(view, objects)), query)
-    matches = _matches(query)
+    if sort and sort not in orders:
+        return listing(objects, query, view=view)
+    matches = (lambda name: True) if paging is None else _matches(query)
     found = [each for each in objects if matches(name(each))]
     reverse = query.get("sort_reverse") == "true"
     if sort:
@@ -55,22 +74,29 @@ def page_of_many(
         found.sort(key=lambda each: _order(read(each)), reverse=reverse)
     elif reverse:
         found.reverse()
-    number, size = paging
-    begin = (number - 1) * size
-    shown = found[begin : begin + size]
-    views: list[View] = [{}] * len(found)
-    views[begin : begin + size] = map(view, shown)
-    return _page(views, len(objects), paging, query)
+    return _written(found, view, query) if paging is None else _page(found, view, len(objects), paging, query)
 
 
-def _page(found: list[View], total: int, paging: tuple[int, int], query: Mapping[str, str]) -> View:
+def _written(found: list[Object], view: Callable[[Object], View], query: Mapping[str, str]) -> Any:
+    """The views in this order; of many each is made when it is asked for."""
+    views = (_columns([view(each)], query)[0] for each in found)
+    return list(views) if len(found) <= _FEW else views
+
+
+def _page(
+    found: list[Object],
+    view: Callable[[Object], View],
+    total: int,
+    paging: tuple[int, int],
+    query: Mapping[str, str],
+) -> View:
     number, size = paging
     begin = (number - 1) * size
     if number > 1 and begin >= len(found):
         raise Refused(
             400, "page_out_of_range", f"Page out of range, page: {number} page size: {size}, len: {len(found)}"
         )
-    items = _columns(found[begin : begin + size], query)
+    items = _columns(list(map(view, found[begin : begin + size])), query)
     return {
         "filtered_count": len(found),
         "item_count": len(items),
@@ -128,13 +154,13 @@ def _matches(query: Mapping[str, str]) -> Callable[[str], object]:
     return lambda name: lowered in name.lower()
 
 
-def _sorted(views: list[View], query: Mapping[str, str], default: tuple[str, ...]) -> list[View]:
+def _key(query: Mapping[str, str], default: tuple[str, ...]) -> Callable[[View], Any]:
+    """What views are sorted by."""
     asked = query.get("sort")
-    reverse = query.get("sort_reverse") == "true"
     if not asked:
-        return sorted(views, key=lambda view: tuple(str(view.get(name, "")) for name in default), reverse=reverse)
+        return lambda view: tuple(str(view.get(name, "")) for name in default)
     path = asked.split(".")
-    return sorted(views, key=lambda view: _order(_at(view, path)), reverse=reverse)
+    return lambda view: _order(_at(view, path))
 
 
 def _order(value: Any) -> tuple[int, float, str]:

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import base64
 import binascii
+import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
 from .._carried import check_value
 from ..amqp import ChannelFault, Properties, decode_properties, properties_of, publish_alone
 from ..broker import BrokerError, Message, Published, Received, VirtualHost
+from ._asking import Answer
 from ._bodies import shown
 from ._errors import Refused, bad_request
+from ._held import Hold
+from ._pieces import Parted, Payload
 from ._views import View, plain
 
+LARGEST_ANSWER: Final = 4 * 2**20  # bytes of their bodies, as far as they are shown
+_LARGEST_LOOK: Final = 32 * 2**20  # bytes of bodies that are read for it
+_OF_ONE: Final = 256  # bytes that a message costs beside its body
+CUT: Final = "x-multiqueue-cut"  # the header of an answer that has not all that was asked for
+_turn: Final = threading.Semaphore(1)  # one answer at a time has read bodies that it does not show
 _SHOWN: Final = tuple(name for name in Properties.__annotations__ if name != "cluster_id")
 
 
@@ -61,32 +70,40 @@ def _payload(payload: str, encoding: str) -> bytes:
 
 
 def get_messages(
-    host: VirtualHost, queue: str, *, count: int, ackmode: str, encoding: str, truncate: int | None
-) -> list[View]:
-    """Take up to `count` messages and settle them as `ackmode` says; in the order of the queue.
+    host: VirtualHost, queue: str, hold: Hold, *, count: int, ackmode: str, encoding: str, truncate: int | None
+) -> Answer:
+    """Take up to `count` messages and settle them as `ackmode` says; in the order of the queue. An answer that is full
+    has fewer: its header says so, and the others stay.
 
     Raises:
-        Refused: no such queue, or it is another's.
+        Refused: no such queue, or it is another's; a message that would be gone and does not fit into an answer. It
+            stays.
     """
+    shown = _Shown(encoding, truncate)
+    is_kept = ackmode.endswith("requeue_true")
+    hold(LARGEST_ANSWER)
     taken: list[Received] = []
-    try:
-        while len(taken) < count and (received := host.get(queue)) is not None:
-            taken.append(received)
-        left = len(host.queue(queue))
-        views = [
-            _view(each.message, each.redelivered, left - 1 - place, encoding, truncate)
-            for place, each in enumerate(taken)
-        ]
-    except BrokerError as error:
-        _settle(taken, "ack_requeue_true")
-        if error.reply_code == 404:
-            raise Refused(404, "not_found", error.reply_text) from None
-        raise bad_request(error.reply_text) from None
-    except BaseException:
-        _settle(taken, "ack_requeue_true")
-        raise
-    _settle(taken, ackmode)
-    return views
+    with _turn:
+        try:
+            while len(taken) < count and not shown.is_full and (received := host.get(queue)) is not None:
+                taken.append(received)
+                if not shown.add(received.message, received.redelivered) and not is_kept:
+                    size = shown.views.pop()["payload_bytes"]
+                    if not shown.views:
+                        why = f"the first message has {size} bytes, an answer {LARGEST_ANSWER}; give truncate"
+                        raise bad_request(f"{why}, or an ackmode that puts it back")
+                    taken.pop().release()
+            left = len(host.queue(queue))
+        except BrokerError as error:
+            _settle(taken, "ack_requeue_true")
+            if error.reply_code == 404:
+                raise Refused(404, "not_found", error.reply_text) from None
+            raise bad_request(error.reply_text) from None
+        except BaseException:
+            _settle(taken, "ack_requeue_true")
+            raise
+        _settle(taken, ackmode)
+        return shown.answer(left, is_all=len(taken) == count or left == 0)
 
 
 def _settle(taken: list[Received], mode: str) -> None:
@@ -100,39 +117,68 @@ def _settle(taken: list[Received], mode: str) -> None:
             each.reject()
 
 
-def peek_messages(host: VirtualHost, queue: str, *, count: int, encoding: str, truncate: int | None) -> list[View]:
-    """The first ready messages of a queue; they stay where they are, unflagged."""
-    found = host.queue(queue).browse(limit=count)
-    left = len(host.queue(queue))
-    return [_view(each, False, max(0, left - 1 - place), encoding, truncate) for place, each in enumerate(found)]
+def peek_messages(
+    host: VirtualHost, queue: str, hold: Hold, *, count: int, encoding: str, truncate: int | None
+) -> Answer:
+    """The first ready messages of a queue; they stay where they are, unflagged. An answer that is full has fewer."""
+    shown = _Shown(encoding, truncate)
+    hold(LARGEST_ANSWER)
+    with _turn:
+        found = host.queue(queue).browse(limit=count, limit_bytes=_LARGEST_LOOK)
+        for message in found:
+            if not shown.is_full:
+                shown.add(message, False)
+        left = len(host.queue(queue))
+        return shown.answer(left, is_all=len(shown.views) >= min(count, left))
 
 
-def _view(message: Message, redelivered: bool, left: int, encoding: str, truncate: int | None) -> View:
-    body = message.body
-    raw = body.encode(errors="backslashreplace") if isinstance(body, str) else body
-    if not isinstance(raw, bytes | bytearray | memoryview):
-        raw = repr(body).encode()  # an object of this process: what can be shown of it
-    raw = bytes(raw)
-    payload, how = _encoded(raw if truncate is None else raw[:truncate], encoding)
-    return {
-        "payload_bytes": len(raw),
-        "redelivered": redelivered,
-        "exchange": message.exchange,
-        "routing_key": message.routing_key,
-        "message_count": max(0, left),
-        "properties": _properties(message) or [],
-        "payload": payload,
-        "payload_encoding": how,
-    }
+class _Shown:
+    """The messages of an answer, until it is full."""
 
+    def __init__(self, encoding: str, truncate: int | None) -> None:
+        self._encoding = encoding
+        self._truncate = truncate
+        self._left = LARGEST_ANSWER
+        self._unread = _LARGEST_LOOK
+        self.views: list[Parted] = []
 
-def _encoded(raw: bytes, encoding: str) -> tuple[str, str]:
-    if encoding == "auto":
-        try:
-            return raw.decode(), "string"
-        except UnicodeDecodeError:
-            pass
-    return base64.b64encode(raw).decode(), "base64"
+    @property
+    def is_full(self) -> bool:
+        """Whether no further message is looked at."""
+        return self._left <= 0 or self._unread <= 0
+
+    def add(self, message: Message, redelivered: bool) -> bool:
+        """Show a message, its body as far as there is room; False where that is less than was asked for."""
+        body = message.body
+        raw = body.encode(errors="backslashreplace") if isinstance(body, str) else body
+        if not isinstance(raw, bytes | bytearray | memoryview):
+            raw = repr(body).encode()  # an object of this process: what can be shown of it
+        wanted = len(raw) if self._truncate is None else min(len(raw), self._truncate)
+        payload = Payload(bytes(raw[: min(wanted, self._left)]), may_be_text=self._encoding == "auto")
+        self.views.append(
+            Parted(
+                payload_bytes=len(raw),
+                redelivered=redelivered,
+                exchange=message.exchange,
+                routing_key=message.routing_key,
+                message_count=0,
+                properties=_properties(message) or [],
+                payload=payload,
+                payload_encoding=payload.encoding,
+            )
+        )
+        fits = wanted <= self._left
+        self._left -= wanted + _OF_ONE
+        self._unread -= len(raw)
+        return fits
+
+    def answer(self, left: int, *, is_all: bool) -> Answer:
+        """The messages, of a queue that has so many; `is_all`: as many as were asked for."""
+        for place, view in enumerate(self.views):
+            view["message_count"] = max(0, left - 1 - place)
+        is_cut = self.is_full and (not is_all or self._left < -_OF_ONE)
+        text = f"{len(self.views)} messages; an answer has {LARGEST_ANSWER} bytes of bodies, of {_LARGEST_LOOK} at most"
+        return Answer(200, self.views, {CUT: text} if is_cut else {})
 
 
 def _properties(message: Message) -> View:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from ..amqp import Access, ConnectionFigures, Server, open_files_limit
+from ..amqp import Access, ConnectionFigures, Server, User, open_files_limit
 from ..broker import Broker, BrokerError, Exchange, NotAllowed, NotFound, VirtualHost
 from ._asking import Answer, Ask, Table
 from ._errors import Refused, not_authorised, not_found
@@ -221,14 +221,14 @@ class Reading:
     def users(self, ask: Ask) -> Any:
         """`/api/users`."""
         ask.caller.check_administrator()
-        return listing(list(map(user_view, self._access.users())), ask.query, ("name",))
+        return listing(self._access.users(), ask.query, ("name",), user_view)
 
     def users_without_permissions(self, ask: Ask) -> Any:
         """`/api/users/without-permissions`: those that can log in and may enter no virtual host."""
         ask.caller.check_administrator()
-        known = {view["user"] for view in self._permissions()}
-        views = [user_view(each) for each in self._access.users() if each.name not in known]
-        return listing(views, ask.query, ("name",))
+        hosts = [host.name for host in self._broker.virtual_hosts()]
+        found = [user for user in self._access.users() if not any(map(user.permissions_in, hosts))]
+        return listing(found, ask.query, ("name",), user_view)
 
     def user(self, ask: Ask) -> Any:
         """`/api/users/NAME`."""
@@ -241,7 +241,7 @@ class Reading:
     def permissions(self, ask: Ask) -> Any:
         """`/api/permissions`: of all users in all virtual hosts."""
         ask.caller.check_administrator()
-        return listing(self._permissions(), ask.query, ("user", "vhost"))
+        return self._permissions(ask, self._access.users(), self._broker.virtual_hosts(), ("user", "vhost"))
 
     def permission(self, ask: Ask) -> Any:
         """`/api/permissions/VHOST/USER`."""
@@ -256,24 +256,25 @@ class Reading:
     def host_permissions(self, ask: Ask) -> Any:
         """`/api/vhosts/NAME/permissions`."""
         ask.caller.check_administrator()
-        name = self._host(ask).name
-        return listing([view for view in self._permissions() if view["vhost"] == name], ask.query, ("user",))
+        return self._permissions(ask, self._access.users(), [self._host(ask)], ("user",))
 
     def user_permissions(self, ask: Ask) -> Any:
         """`/api/users/NAME/permissions`."""
         self.user(ask)
-        return listing([view for view in self._permissions() if view["user"] == ask["user"]], ask.query, ("vhost",))
+        users = [each for each in self._access.users() if each.name == ask["user"]]
+        return self._permissions(ask, users, self._broker.virtual_hosts(), ("vhost",))
 
-    def _permissions(self) -> list[View]:
-        """In each virtual host, what each user may do there; a permission for `*` is one in every virtual host."""
-        hosts = [host.name for host in self._broker.virtual_hosts()]
-        views = []
-        for user in self._access.users():
-            for name in hosts:
-                allowed = user.permissions_in(name)
-                if allowed is not None:
-                    views.append(permission_view(user.name, name, allowed))
-        return views
+    def _permissions(
+        self, ask: Ask, users: Iterable[User], hosts: Iterable[VirtualHost], order: tuple[str, ...]
+    ) -> Any:
+        """In each virtual host, what each user may do there; also by what it may do everywhere."""
+        found = [
+            (user.name, host.name, allowed)
+            for user in users
+            for host in hosts
+            if (allowed := user.permissions_in(host.name)) is not None
+        ]
+        return listing(found, ask.query, order, lambda each: permission_view(*each))
 
     # -- queues
 
@@ -343,8 +344,8 @@ class Reading:
         names = self._hosts(ask)
         pair = self._sampler.look()
         hosts = [host for host in self._broker.virtual_hosts() if host.name in names]
-        found = [exchange_view(pair, host.name, each) for host in hosts for each in host.exchanges()]
-        return listing(found, ask.query)
+        found = [(host.name, each) for host in hosts for each in host.exchanges()]
+        return listing(found, ask.query, view=lambda each: exchange_view(pair, *each))
 
     def exchange(self, ask: Ask) -> Any:
         """`/api/exchanges/VHOST/NAME`."""
@@ -387,9 +388,10 @@ class Reading:
         raise not_found()
 
     def _bindings(self, hosts: Iterable[VirtualHost], ask: Ask, wanted: Callable[[View], bool]) -> Any:
-        views = [binding_view(host.name, each) for host in hosts for each in host.bindings()]
+        found = [(host.name, each) for host in hosts for each in host.bindings()]
         order = ("vhost", "source", "destination", "routing_key")
-        return listing([view for view in views if wanted(view)], ask.query, order)
+        asked = [each for each in found if wanted(binding_view(*each))]
+        return listing(asked, ask.query, order, lambda each: binding_view(*each))
 
     # -- connections, channels, consumers
 
@@ -405,11 +407,11 @@ class Reading:
         user = ask.parts.get("user")
         pair = self._sampler.look()
         found = [
-            self._connection_view(pair, each, ask)
+            each
             for each in self._connections(pair).values()
             if self._sees(ask, each.user) and host in (None, each.virtual_host) and user in (None, each.user)
         ]
-        return listing(found, ask.query, ("name",))
+        return listing(found, ask.query, ("name",), lambda each: self._connection_view(pair, each, ask))
 
     def connection(self, ask: Ask) -> Any:
         """`/api/connections/NAME`."""
@@ -431,12 +433,12 @@ class Reading:
         host = self._host(ask).name if "vhost" in ask.parts else None
         pair = self._sampler.look()
         found = [
-            channel_view(pair, connection, channel)
+            (connection, channel)
             for connection in self._connections(pair).values()
             if self._sees(ask, connection.user) and host in (None, connection.virtual_host)
             for channel in connection.channels
         ]
-        return listing(found, ask.query, ("name",))
+        return listing(found, ask.query, ("name",), lambda each: channel_view(pair, *each))
 
     def channel(self, ask: Ask) -> Any:
         """`/api/channels/NAME`, with its consumers."""
@@ -492,7 +494,7 @@ class Reading:
         if server is None:
             return Answer(503, {"status": "failed", "reason": "no active listeners for AMQP/AMQPS"})
         count = len(server.connections())
-        if count >= server.settings.max_connections:
+        if count >= server.max_connections:
             reason = "node connection limit is reached"
             return Answer(503, {"status": "failed", "reason": reason, "connections": count})
         return {"status": "ok"}

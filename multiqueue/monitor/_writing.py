@@ -133,7 +133,7 @@ class Writing:
         host, rights = self._acting(ask)
         asked = ask.body()
         check_right(rights, "read", "queue", ask["queue"])
-        return get_messages(host, ask["queue"], **asked)
+        return get_messages(host, ask["queue"], ask.hold, **asked)
 
     def peek(self, ask: Ask) -> Any:
         """Look at messages without taking them. RabbitMQ has no such request."""
@@ -141,8 +141,7 @@ class Writing:
         check_right(rights, "read", "queue", ask["queue"])
         self._existing(host, ask["queue"])
         asked = read_body(PEEK, ask.query)
-        found: Any = self._do(lambda: peek_messages(host, ask["queue"], **asked))
-        return found
+        return self._do(lambda: peek_messages(host, ask["queue"], ask.hold, **asked))
 
     def move(self, ask: Ask) -> Any:
         """Move the ready messages to the end of another queue. RabbitMQ needs a shovel for that."""

@@ -43,6 +43,7 @@ _log = logging.getLogger("multiqueue.broker")
 _T = TypeVar("_T")
 
 _SLICE: Final = 256  # messages that are adopted, looked at or purged between two holds: 1 to 3 ms
+_BYTES: Final = 4 * 2**20  # of bodies that management reads at once, or one body that is larger
 _SLICES_ON_THE_WAY: Final = 4  # of a purge, to the store: some 20 ms that other commits wait
 
 
@@ -263,6 +264,8 @@ class PagedReader:
                 here = {position: area.slots[position].payload for position in alone}
                 end = alone[-1] if len(alone) == _SLICE else end
             headers, through = self._page(level, after, _SLICE, end)
+            if bodies:
+                headers, through = _within(headers, through)
             read = self._bodies(headers) if bodies else {}
             batch: list[Entry] = [entry for at, entry in here.items() if at <= through and at not in headers]
             with self._memory as paging:
@@ -418,6 +421,17 @@ class PagedReader:
 
     def _complain(self, problem: str, number: int, error: Exception) -> None:
         _log.error(f"%s: {problem}", self._queue.label, number, exc_info=error, extra={"queue": self._queue.name})
+
+
+def _within(headers: dict[int, Header], through: int) -> tuple[dict[int, Header], int]:
+    """The first headers, whose bodies are read at once, and up to where these are all."""
+    room, kept, last = _BYTES, dict[int, Header](), through
+    for position, header in headers.items():
+        if kept and header.size > room:
+            return kept, last
+        kept[position] = header
+        room, last = room - header.size, position
+    return headers, through
 
 
 def _cost(header: Header) -> int:

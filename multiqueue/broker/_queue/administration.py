@@ -132,9 +132,16 @@ class Administration:
 
         return self._each(change, selector, limit, refused=refused)
 
-    def browse(self, selector: Predicate | None, limit: int | None) -> list[Message]:
+    def browse(self, selector: Predicate | None, limit: int | None, limit_bytes: int | None) -> list[Message]:
+        found: list[Message] = []
+        left = float("inf") if limit_bytes is None else limit_bytes
         matching = self._matching(selector, steal=False)
-        return [entry.message for entry in islice(matching, None if limit is None else max(limit, 0))]
+        for entry in islice(matching, None if limit is None else max(limit, 0)):
+            found.append(entry.message)
+            left -= entry.size
+            if left < 0:
+                break
+        return found
 
     def _each(
         self,

@@ -531,9 +531,14 @@ class BrokerQueue:
         """
         return self._administration.change_priority(priority, selector, limit)
 
-    def browse(self, selector: Predicate | None = None, *, limit: int | None = None) -> list[Message]:
-        """The ready messages, in service order; they stay. A snapshot in batches, not a subscription."""
-        return self._administration.browse(selector, limit)
+    def browse(
+        self, selector: Predicate | None = None, *, limit: int | None = None, limit_bytes: int | None = None
+    ) -> list[Message]:
+        """The ready messages, in service order; they stay. A snapshot in batches, not a subscription.
+
+        `limit` is a number of messages. With `limit_bytes` the one with which all together have more is the last.
+        """
+        return self._administration.browse(selector, limit, limit_bytes)
 
     # -- what a store has
 
