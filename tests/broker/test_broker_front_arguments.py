@@ -13,8 +13,9 @@ from broker_parts_support import (
     assert_same_settings,
     queue_settings,
 )
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from hypothesis_support import examples
 
 from multiqueue.broker import (
     AlertThresholds,
@@ -229,9 +230,11 @@ _of_a_kind = st.sampled_from(
 )
 
 
+@settings(max_examples=examples(400))
 @given(_free, _of_a_kind)
+@example({"message_ttl": 65.135}, {})
 def test_settings_can_be_asked_for_by_arguments(free: dict[str, object], more: dict[str, object]) -> None:
     """A queue that was declared by settings has arguments that mean the same. (broker-front 9)"""
-    settings = QueueSettings(**{**free, **more})  # type: ignore[arg-type]
-    flags = {name: getattr(settings, name) for name in ("durable", "exclusive", "auto_delete")}
-    assert queue_settings(WHERE, arguments_of(settings), **flags) == settings
+    asked = QueueSettings(**{**free, **more})  # type: ignore[arg-type]
+    flags = {name: getattr(asked, name) for name in ("durable", "exclusive", "auto_delete")}
+    assert queue_settings(WHERE, arguments_of(asked), **flags) == asked

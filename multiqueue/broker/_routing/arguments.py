@@ -6,7 +6,6 @@ known is kept with the queue and otherwise ignored. A further argument is one mo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from decimal import Decimal
@@ -112,7 +111,7 @@ def _as_it_is(value: Any) -> Any:
 
 
 def _milliseconds(value: float) -> int:
-    return math.ceil(value * 1000)
+    return round(value * 1000) or (1 if value else 0)
 
 
 class _Argument(NamedTuple):
