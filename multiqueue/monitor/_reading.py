@@ -165,13 +165,19 @@ class Reading:
 
     def overview(self, ask: Ask) -> Any:
         """`/api/overview`."""
-        listeners = self._listeners() if ask.caller.sees_all else []
+        caller, hosts = ask.caller, self._hosts(ask)
+        listeners = self._listeners() if caller.sees_all else []
         pair = self._sampler.look()
+        if not caller.sees_all:
+            pair = pair.of(hosts, caller.user.name)
         down = {name: why for name, why in pair.latest.down.items() if ask.caller.sees_host(name)}
-        troubles = {"virtual_hosts_down": down, "troubles": troubles_view(pair, self._hosts(ask))}
+        troubles = {"virtual_hosts_down": down, "troubles": troubles_view(pair, hosts)}
         view = overview_view(pair, self._version, listeners) | troubles
         totals = {**view["queue_totals"], "message_stats": view["message_stats"]}
-        self._sampler.add_samples(totals, ask.query, "host")
+        if caller.sees_all:
+            self._sampler.add_samples(totals, ask.query, "host")
+        elif len(hosts) == 1:
+            self._sampler.add_samples(totals, ask.query, "host", next(iter(hosts)))
         return columns(view, ask.query)
 
     def nodes(self, ask: Ask) -> Any:

@@ -9,7 +9,7 @@ Lock order  Locks of queues, exchanges and servers, each held for the moment it 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -152,6 +152,10 @@ class Pair:
     def rate(self, now: float, before: float) -> float:
         """A counter's growth per second; never below 0, and 0 when there is only one sample."""
         return max(0.0, (now - before) / self.seconds) if self.seconds > 0 else 0.0
+
+    def of(self, hosts: Collection[str], user: str) -> Pair:
+        """What a user sees of both that has rights in these virtual hosts alone: of connections its own."""
+        return Pair(_part(self.latest, hosts, user), _part(self.previous, hosts, user))
 
 
 class Census:
@@ -359,6 +363,19 @@ def _totals(
 
 def _of_closed(past: ServerPast, host: str) -> dict[str, int]:
     return {name: getattr(past, name).get(host, 0) for name in ("with_confirms", "confirmed", "returned")}
+
+
+def _part(sample: Sample, hosts: Collection[str], user: str) -> Sample:
+    totals = {name: each for name, each in sample.hosts.items() if name in hosts}
+    return replace(
+        sample,
+        queues={key: each for key, each in sample.queues.items() if key[0] in hosts},
+        exchanges={name: each for name, each in sample.exchanges.items() if name in hosts},
+        connections={each.name: each for each in sample.connections.values() if each.user == user},
+        hosts=totals,
+        total=_sum(totals.values()),
+        node=dict.fromkeys(NODE_FIGURES, 0),
+    )
 
 
 def _sum(parts: Iterable[Totals]) -> Totals:

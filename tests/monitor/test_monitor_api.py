@@ -78,6 +78,42 @@ def test_a_manager_sees_its_own_virtual_hosts_alone(client: Client) -> None:
     assert manager("PUT", "/api/queues/%2F/x", {}).status == 401
 
 
+def test_totals_count_what_the_asker_may_see(client: Client, broker: Broker, server: Server) -> None:
+    """A user with rights in one virtual host learns of no message, queue or connection of another: not by the overview,
+    a stream, or over AMQP. (monitor 1)"""
+    client("PUT", "/api/vhosts/mine")
+    manager = make_user(client, "m", "management", "mine")
+    for host, queue in (("mine", "shown"), ("/", "hidden")):
+        broker.virtual_host(host).declare_queue(queue)
+        broker.virtual_host(host).publish(Message(b"", routing_key=queue)).wait()
+    parameters = pika.URLParameters(server.url)
+    mine = pika.URLParameters(server.url.replace("guest:guest", "m:secret").replace("%2F", "mine"))
+    with pika.BlockingConnection(parameters) as hidden, pika.BlockingConnection(mine) as shown:
+        hidden.channel()
+        channel = shown.channel()
+        all_, own = client.get("/api/overview"), manager.get("/api/overview")
+        assert [each["queue_totals"]["messages"] for each in (all_, own)] == [2, 1]
+        assert [each["message_stats"]["publish"] for each in (all_, own)] == [2, 1]
+        assert own["object_totals"] == {
+            "channels": 1,
+            "connections": 1,
+            "consumers": 0,
+            "exchanges": len(broker.virtual_host("mine").exchanges()),
+            "queues": 1,
+        }
+        assert all_["object_totals"]["queues"] == 2
+        assert not any(value for name, value in own["churn_rates"].items() if not name.endswith("_details"))
+        ages = "?lengths_age=60&lengths_incr=5"
+        samples = manager.get(f"/api/overview{ages}")["queue_totals"]["messages_details"].get("samples", [])
+        assert {each["sample"] for each in samples} <= {0, 1}
+        seen = [each.get("/api/connections") for each in (client, manager)]
+        assert [len(each) for each in seen] == [2, 1]
+        status = json.loads(channel.basic_get("amq.multiqueue.status", auto_ack=True)[2])
+        assert (list(status["virtual_hosts"]), status["connections"], status["channels"]) == (["mine"], 1, 1)
+        assert "hidden" not in json.dumps([own, status])
+    assert set(server.status()["virtual_hosts"]) == {"/", "mine"}
+
+
 def test_permissions_hold_as_on_the_wire(client: Client) -> None:
     """Who may not configure, write or read a name over AMQP may not over HTTP. (monitor 1)"""
     assert client("PUT", "/api/users/m", {"password": "secret", "tags": "management"}).status == 201

@@ -71,7 +71,7 @@ class ServerPort(Protocol):
     def virtual_host(self, name: str) -> VirtualHost: ...
     def offload(self, work: Callable[[], object]) -> None: ...
     def offload_long(self, work: Callable[[], object]) -> None: ...
-    def status_json(self) -> bytes: ...
+    def status_json(self, user: User) -> bytes: ...
 
 
 class Owner:
@@ -109,7 +109,6 @@ class ServerConnection(asyncio.BufferedProtocol):
         )
         self.flush: Callable[[], None] = self.writer.flush
         self.reader: FrameReader = FrameReader(self, self.sessions, self.machine, self.gate, self.writer, self._monitor)
-        self.status_json: Callable[[], bytes] = server.status_json
         self.piecework: Piecework = Piecework(io.do_piece, self.flush)
         self.committing: Served | None = None  # the session whose commit is under way; it is that thread's meanwhile
         self.late_fault: tuple[AmqpError | BrokerError, bytes] | None = None  # waits for the commit
@@ -206,6 +205,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         want(self.sessions, not self.is_held_back)
 
     # -- what sessions ask for
+
+    def status_json(self) -> bytes:
+        return self.server.status_json(self.user)
 
     @property
     def is_held_back(self) -> bool:

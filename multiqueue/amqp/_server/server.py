@@ -190,10 +190,15 @@ class Server:
         """Whether every virtual host can be used. Told to whoever connects, before the login."""
         return all(host.failure is None for host in self.broker.virtual_hosts())
 
-    def status(self) -> dict[str, Any]:
-        """The server in figures, fit for JSON. Each connection and queue at a moment of its own."""
-        connections = self.connections()
-        hosts = self.broker.virtual_hosts()
+    def status(self, user: User | None = None) -> dict[str, Any]:
+        """The server in figures, fit for JSON. Each connection and queue at a moment of its own.
+
+        Those of the virtual hosts that a user has rights in, of all for the tags `administrator` and `monitoring`.
+        """
+        connections, hosts = self.connections(), self.broker.virtual_hosts()
+        if user is not None and not user.tags & {"administrator", "monitoring"}:
+            hosts = [host for host in hosts if user.permissions_in(host.name) is not None]
+            connections = [each for each in connections if each.is_open and each.user.name == user.name]
         return {
             "product": self.properties["product"],
             "version": self.properties["version"],
@@ -204,9 +209,9 @@ class Server:
             "virtual_hosts": {host.name: host_figures(host) for host in hosts},
         }
 
-    def status_json(self) -> bytes:
+    def status_json(self, user: User) -> bytes:
         """`status`, as JSON."""
-        return json.dumps(self.status(), indent=1).encode()
+        return json.dumps(self.status(user), indent=1).encode()
 
     def close(self, timeout: float = 2.0) -> None:
         """Tell every client, and end. Twice is harmless. Not to be called on an I/O thread.
