@@ -170,9 +170,7 @@ class Reading:
         pair = self._sampler.look()
         if not caller.sees_all:
             pair = pair.of(hosts, caller.user.name)
-        down = {name: why for name, why in pair.latest.down.items() if ask.caller.sees_host(name)}
-        troubles = {"virtual_hosts_down": down, "troubles": troubles_view(pair, hosts)}
-        view = overview_view(pair, self._version, listeners) | troubles
+        view = overview_view(pair, self._version, listeners) | {"troubles": troubles_view(pair, hosts)}
         totals = {**view["queue_totals"], "message_stats": view["message_stats"]}
         if caller.sees_all:
             self._sampler.add_samples(totals, ask.query, "host")

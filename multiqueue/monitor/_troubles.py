@@ -21,7 +21,8 @@ def of_the_whole(overview: Row, nodes: Sequence[Row], now: float) -> list[str]:
     alarms = told.get("alarms")
     if alarms is None:  # RabbitMQ's overview has none
         alarms = [name for name, key in _ALARMS.items() if any(node.get(key) for node in nodes)]
-    sentences = [f"ALARM: low on {' and '.join(alarms)}, publishers are blocked"] if alarms else []
+    sentences = [f"vhost {name!r} is down: {why}" for name, why in told.get("virtual_hosts_down", {}).items()]
+    sentences += [f"ALARM: low on {' and '.join(alarms)}, publishers are blocked"] if alarms else []
     if told.get("connections_blocked"):
         sentences.append(f"{counted(told['connections_blocked'], 'connection')} blocked")
     loops = told.get("redelivering", [])

@@ -182,6 +182,7 @@ def troubles_view(pair: Pair, hosts: Collection[str]) -> View:
         since, (host, queue) = held
         oldest = {"since": milliseconds(since), "vhost": host, "queue": queue}
     return {
+        "virtual_hosts_down": {name: why for name, why in latest.down.items() if name in hosts},
         "alarms": sorted(latest.alarms),
         "connections_blocked": states["blocked"],
         "connections_blocking": states["blocking"],

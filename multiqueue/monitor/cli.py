@@ -112,10 +112,7 @@ def status(url: str, as_json: bool) -> None:
     )
     for sentence in of_the_whole(found, nodes, time.time()):
         click.echo(printable(sentence))
-    down = found.get("virtual_hosts_down", {})
-    for name, why in down.items():
-        click.echo(printable(f"vhost '{name}' is down: {why}"))
-    if down:
+    if found.get("troubles", {}).get("virtual_hosts_down"):
         sys.exit(1)
 
 

@@ -23,10 +23,10 @@ field holds. Fields with the suffix `_details` hold the rate.
 `publish` of a queue counts what came, `publish_in` and `publish_out` are an exchange's. `proc_used` and `proc_total`
 are threads.
 
-Ours are `troubles` of the overview (alarms, blocked connections, redelivery loops, the oldest message without an ack),
-and `redelivering_since` and `oldest_unacknowledged_since` in milliseconds since 1970. What came after 3.10,
-`/api/version`, `/api/deprecated-features`, `/api/queues/detailed` and some health checks, is answered as by a RabbitMQ
-4.3 that is well.
+Ours are `troubles` of the overview (virtual hosts that are down, alarms, blocked connections, redelivery loops, the
+oldest message without an ack), and `redelivering_since` and `oldest_unacknowledged_since` in milliseconds since 1970.
+What came after 3.10, `/api/version`, `/api/deprecated-features`, `/api/queues/detailed` and some health checks, is
+answered as by a RabbitMQ 4.3 that is well.
 """
 
 # Why a field is not here.

@@ -53,7 +53,7 @@ def test_every_look_works_and_says_what_is_down(failed: Broker) -> None:
             "x": {client.get("/api/nodes")[0]["name"]: "stopped"},
         }
         assert {each["vhost"]: each["state"] for each in client.get("/api/queues")} == {"/": "running", "x": "down"}
-        assert "disk I/O error" in client.get("/api/overview")["virtual_hosts_down"]["x"]
+        assert "disk I/O error" in client.get("/api/overview")["troubles"]["virtual_hosts_down"]["x"]
         for path in ("/metrics", "/metrics/per-object"):
             text = client("GET", path).text
             assert 'rabbitmq_cluster_vhost_status{vhost="/"} 1.0' in text

@@ -183,6 +183,7 @@ def test_the_api_tells_all_of_it(troubled: Client) -> None:
     troubled("PUT", "/api/users/ada", {"password": "lovelace", "tags": "management"})
     elsewhere = troubled.as_user("ada:lovelace").get("/api/overview")["troubles"]
     assert elsewhere == {
+        "virtual_hosts_down": {},
         "alarms": ["disk"],
         "connections_blocked": 0,
         "connections_blocking": 0,

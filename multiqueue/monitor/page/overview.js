@@ -54,6 +54,7 @@ export function overviewPage() {
     const oldest = found.oldest_unacknowledged;
     const more = found.queues_redelivering - found.redelivering.length;
     const told = [
+      ...Object.entries(found.virtual_hosts_down).map(([name, why]) => h("li", { class: "bad" }, h("b", {}, `vhost ${name} is down`), `: ${why}`)),
       found.alarms.length && h("li", { class: "bad" }, h("b", {}, "Alarm"), `: publishers are blocked until there is more ${found.alarms.join(" and ")}.`),
       found.connections_blocked && h("li", {}, h("a", { href: "#/connections" }, found.connections_blocked === 1 ? "1 connection" : `${count(found.connections_blocked)} connections`), " blocked."),
       ...found.redelivering.map((each) => h("li", {}, queue(each), ` redelivers the same messages for ${since(each.since)}.`)),
