@@ -64,6 +64,7 @@ from multiqueue.pipeline._lifecycle import ItemEvent as ItemEvent
 from multiqueue.pipeline._lifecycle import ItemState as ItemState
 from multiqueue.pipeline._lifecycle import after as after
 from multiqueue.pipeline._lifecycle import before as before
+from multiqueue.pipeline._mailbox import Committing as Committing
 from multiqueue.pipeline._mailbox import Ended as Ended
 from multiqueue.pipeline._mailbox import Mailbox as Mailbox
 from multiqueue.pipeline._mailbox import Message as Message

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 
-from ._mailbox import Ended, Message, Met, Started
+from ._mailbox import Committing, Ended, Message, Met, Started
 from ._table import Table, Written
 
 # A commit costs tenths of a second on an object store, and versions of a table are few this way.
@@ -57,6 +57,8 @@ class Committer:
     def post(self, message: Message) -> None:
         """Tell the runner, at once or when what the message brings is committed."""
         waiting = _to_commit(message)
+        if waiting is not None:
+            self._tell(Committing(waiting[0].seq))  # before the thread can tell of the end
         with self._lock:
             if isinstance(message, Started):
                 self._running.add(message.seq)

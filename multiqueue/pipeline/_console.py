@@ -204,7 +204,8 @@ def progress_table(snapshot: Snapshot, max_lanes: int, width: int = _WIDTH, wait
 def progress_line(snapshot: Snapshot) -> str:
     """`12 s: 40 done, 1 failed, 4 running, 155 waiting; 3.5 items/s, 46 s left`."""
     total = snapshot.total
-    counts = f"{total.done} done, {total.failed} failed, {total.running} running, {total.waiting} waiting"
+    committing = f"{total.committing} being committed, " if total.committing else ""
+    counts = f"{total.done} done, {total.failed} failed, {committing}{total.running} running, {total.waiting} waiting"
     return f"{duration(snapshot.elapsed_s)}: {counts}; {_rate(snapshot)}"
 
 
@@ -258,7 +259,7 @@ def _row(lane: LaneProgress) -> tuple[str, ...]:
 
 
 def _counts(lane: LaneProgress) -> dict[str, int]:
-    return {"waiting": lane.waiting, "running": lane.running, "done": lane.done, "failed": lane.failed}
+    return {name: getattr(lane, name) for name in ("waiting", "running", "committing", "done", "failed")}
 
 
 class Every:

@@ -105,6 +105,8 @@ class IcebergTable:
                 store["gcs.oauth2.token"] = "anon"
         own = {"type": "sql", "uri": f"sqlite:///{embedded}"}
         self._properties = {"warehouse": self._location, **store, **(catalog or own)}
+        # A catalog in SQL keeps the tables of several by their names.
+        self._catalog_name = self._properties.pop("name", "multiqueue")
         self._catalog: Any = None
         self._table: Any = None
         self._numbers: set[str] = set()
@@ -260,7 +262,7 @@ class IcebergTable:
         if self._catalog is None:
             if self._embedded is not None:
                 self._embedded.parent.mkdir(parents=True, exist_ok=True)
-            self._catalog = load_catalog("multiqueue", **self._properties)
+            self._catalog = load_catalog(self._catalog_name, **self._properties)
 
     def _below(self, uri: str) -> str:
         return uri.removeprefix(f"{self._location}/")

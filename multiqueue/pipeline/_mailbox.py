@@ -25,6 +25,13 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
+class Committing:
+    """An item's job is over, and its rows wait for a commit."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """An item's future is done: with a `Met`, an exception, or cancelled."""
 
@@ -59,7 +66,7 @@ class Met:
     """The commit that comes before the item is done."""
 
 
-Message = Started | Ended | Learned | Left | StopRequested
+Message = Started | Committing | Ended | Learned | Left | StopRequested
 
 
 class Mailbox:

@@ -22,7 +22,7 @@ from ._tally import LaneProgress, Snapshot
 
 _EVERY_S = 10.0
 
-_STATES = ("waiting", "running", "done", "failed")
+_STATES = ("waiting", "running", "committing", "done", "failed")
 
 
 class MetricsFile:

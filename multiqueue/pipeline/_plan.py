@@ -12,12 +12,13 @@ import contextlib
 import sqlite3
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..core import LinkedBlockingMultiQueue
 from ._config import PipelineConfig
+from ._errors import PipelineError
 from ._fingerprint import fingerprints
 from ._items import Item, Lane, Step
 from ._known_columns import ddl_of_schema
@@ -105,7 +106,8 @@ def plan_of(config: PipelineConfig, first: int = 10) -> Plan:
     with tempfile.TemporaryDirectory(prefix="multiqueue-plan-") as scratch:
         copy = Path(scratch) / "state.sqlite"
         _copy_state(config.state, copy)
-        with open_ledger(copy, config.base, config.storage, fingerprints(config)) as ledger:
+        jobs = fingerprints(config)
+        with _told_of(config.state, copy), open_ledger(copy, config.base, config.storage, jobs) as ledger:
             output.check(ledger)
             ledger.recover(output.is_published)
             require_input(config, ledger, lanes)
@@ -132,6 +134,15 @@ def plan_of(config: PipelineConfig, first: int = 10) -> Plan:
                 [one.why for one in scanner.lost],
                 ledger.made_by_others(),
             )
+
+
+@contextlib.contextmanager
+def _told_of(state: State, copy: Path) -> Iterator[None]:
+    """While inside, an error that names the copy names the state: what is wrong in it is wrong there."""
+    try:
+        yield
+    except PipelineError as error:
+        raise type(error)(str(error).replace(str(copy), str(state))) from error
 
 
 def _copy_state(state: State, copy: Path) -> None:

@@ -21,9 +21,11 @@ Assumes     os.rename of a directory is atomic within one file system (POSIX); s
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,7 +112,7 @@ class Publisher:
             raise unwritten(f"the output {str(self.output)!r}", error, "[output]") from error
 
     def require_place(self) -> None:
-        """Return if the output can be where it is to be, as far as that can be told without writing.
+        """Return if the output can be where it is to be, as far as that can be told without leaving anything there.
 
         Raises:
             Unprepared: there is a file in its place, or a directory in which nothing can be made.
@@ -118,7 +120,7 @@ class Publisher:
         there = next(path for path in (self.output, *self.output.parents) if os.path.exists(path))
         if not there.is_dir():
             why = f"{str(there)!r} is a file"
-        elif not os.access(there, os.W_OK | os.X_OK):
+        elif not os.access(there, os.W_OK | os.X_OK) or not _takes_files(there):
             why = f"{str(there)!r} is not writable"
         else:
             return
@@ -219,6 +221,15 @@ def quoted(name: str) -> str:
     if len(escaped) <= MOST_BYTES:
         return escaped
     return "".join(one if one > "\x7f" else quote(one, safe=" ") for one in name)
+
+
+def _takes_files(directory: Path) -> bool:
+    """Whether a file can be made there: root may write everywhere, but not in /proc, or on a disk that is read-only."""
+    try:
+        with tempfile.TemporaryFile(dir=directory):  # without a name, where the file system can
+            return True
+    except OSError as error:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)  # which a run says in its own words
 
 
 def _has_entries(path: Path) -> bool:

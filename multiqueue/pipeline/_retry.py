@@ -21,13 +21,15 @@ class Verdict(Enum):
 
 
 # Spark's classes are told by name: only the room `spark` imports pyspark, and classic and Connect each have their own.
+# A job may have classes of these names.
+_PACKAGES = frozenset({"multiqueue", "pyspark", "py4j"})
 _FOR_GOOD = frozenset({"AnalysisException", "ParseException", "JobError"})
 _SESSION_LOST = frozenset({"SessionLost", "SparkSessionStopped", "Py4JNetworkError"})
 
 
 def verdict(error: BaseException) -> Verdict:
     """The kind of failure, by the classes of the exception."""
-    names = {cls.__name__ for cls in type(error).__mro__}
+    names = {cls.__name__ for cls in type(error).__mro__ if cls.__module__.partition(".")[0] in _PACKAGES}
     if names & _SESSION_LOST or (isinstance(error, ConnectionError) and _is_of_py4j(error)):
         return Verdict.SESSION_LOST
     if "StateMismatch" in names:

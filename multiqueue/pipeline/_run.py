@@ -48,8 +48,8 @@ from ._traces import leaving_nothing_unbegun
 from ._work import SparkWork, prepare, work_of
 from ._work_clock import WorkClock
 
-Session = Callable[[], Any]
-"""Gives the Spark session, starting it at the first call."""
+Session = Any
+"""A Spark session, or a function that gives one: it is called when there is something to do."""
 
 Watch = Callable[[Any], object]
 """Is shown the `SparkDispatcher` of a run."""
@@ -254,7 +254,7 @@ def _dispatcher(
         spark = stack.enter_context(spark_session(section, pools, log))
         reporter.note(f"Spark {spark.version} is up")
     else:
-        spark = session()
+        spark = session() if callable(session) else session
     from ..spark import SparkDispatcher  # here: everything else in this room works without pyspark
 
     prepare(spark, config, work)

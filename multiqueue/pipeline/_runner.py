@@ -33,7 +33,7 @@ from ._items import Item, Lane
 from ._known_columns import Learned
 from ._ledger import Ledger, Scanned
 from ._lifecycle import ItemState
-from ._mailbox import Ended, Left, Mailbox, Message, Started, StopRequested, ended
+from ._mailbox import Committing, Ended, Left, Mailbox, Message, Started, StopRequested, ended
 from ._pace import QUEUED, Measured, Pace
 from ._progress import AttemptEnded, Reporter
 from ._queues import Queues
@@ -79,6 +79,7 @@ class _Flight:
     feed: _LaneFeed
     future: Future[Any] = field(default_factory=Future)
     started_s: float | None = None
+    is_committing: bool = False
 
 
 @dataclass(slots=True)
@@ -161,7 +162,7 @@ class Runner:
         for feed in self._feeds.values():
             unheard = sum(f.feed is feed and f.started_s is None for f in self._flights.values())
             assert feed.queued == unheard <= feed.lane.capacity, (feed.lane.name, feed.queued, unheard)
-        running = sum(f.started_s is not None for f in self._flights.values())
+        running = sum(f.started_s is not None and not f.is_committing for f in self._flights.values())
         assert self._snapshot().total.running == running
 
     # Is there more to do, and when
@@ -303,6 +304,8 @@ class Runner:
                 for message in messages:
                     if isinstance(message, Started):
                         self._start(message)
+                    elif isinstance(message, Committing):
+                        self._commit(message)
                     elif isinstance(message, Ended):
                         outcomes.append(self._end(message))
                     elif isinstance(message, Left):
@@ -327,6 +330,11 @@ class Runner:
         flight.feed.queued -= 1
         self._tally.started(flight.item.lane)
 
+    def _commit(self, message: Committing) -> None:
+        flight = self._flights[message.seq]
+        flight.is_committing = True
+        self._tally.committing(flight.item.lane)
+
     def _end(self, message: Ended) -> AttemptEnded:
         flight = self._flights.pop(message.seq)
         if flight.started_s is None:
@@ -344,6 +352,7 @@ class Runner:
             outcome.state,
             message.at_s,
             was_running=flight.started_s is not None,
+            was_committing=flight.is_committing,
             split_into=outcome.split_into,
         )
         self.steps.touch(item.lane, item.part)

@@ -14,6 +14,7 @@ import contextlib
 import logging
 import os
 import re
+import shlex
 import signal
 import socket
 import sys
@@ -46,6 +47,7 @@ def spark_session(section: SparkSection, pools: Sequence[str], log: Path) -> Ite
     Raises:
         Unprepared: pyspark or Java is missing, or Spark did not start; the message says what to do.
     """
+    require_one_place(section)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # as `session_builder` will, looked at before
     check_machine(classic=section.remote is None)
     check_reachable(section)
@@ -69,6 +71,21 @@ def spark_session(section: SparkSection, pools: Sequence[str], log: Path) -> Ite
         finally:
             with contextlib.suppress(Exception):
                 spark.stop()
+
+
+def require_one_place(section: SparkSection) -> None:
+    """Return if the environment names no other Spark than the configuration.
+
+    Raises:
+        Unprepared: it does; PySpark would refuse both.
+    """
+    url = os.environ.get("SPARK_REMOTE")
+    if url and section.remote is None:
+        master = section.master or "local[*]"
+        raise Unprepared(
+            f"SPARK_REMOTE is set to {url!r}, and the pipeline is to run on {master!r}: unset SPARK_REMOTE, "
+            f'or say --on {shlex.quote(url)} or remote = "{url}" in [spark]'
+        )
 
 
 def check_machine(classic: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -23,11 +24,13 @@ class LaneProgress:
     running: int = 0
     done: int = 0
     failed: int = 0
+    committing: int = 0
+    """Their jobs are over, and the commit that has their rows is not made yet."""
 
     @property
     def total(self) -> int:
         """Items of the lane, in any state."""
-        return self.waiting + self.running + self.done + self.failed
+        return self.waiting + self.running + self.committing + self.done + self.failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +89,26 @@ class Tally:
         self.lanes[lane].waiting -= 1
         self.lanes[lane].running += 1
 
-    def ended(self, lane: str, state: ItemState, at_s: float, *, was_running: bool, split_into: int = 0) -> None:
+    def committing(self, lane: str) -> None:
+        """A job is over, and its rows wait for a commit."""
+        self.lanes[lane].running -= 1
+        self.lanes[lane].committing += 1
+
+    def ended(
+        self,
+        lane: str,
+        state: ItemState,
+        at_s: float,
+        *,
+        was_running: bool,
+        was_committing: bool = False,
+        split_into: int = 0,
+    ) -> None:
         """An attempt ended and left the item, or the items that it was split into, in this state."""
         progress = self.lanes[lane]
-        if was_running:
+        if was_committing:
+            progress.committing -= 1
+        elif was_running:
             progress.running -= 1
         else:
             progress.waiting -= 1
@@ -107,16 +126,13 @@ class Tally:
         for lane in self.lanes.values():
             total.waiting += lane.waiting
             total.running += lane.running
+            total.committing += lane.committing
             total.done += lane.done
             total.failed += lane.failed
         rate = self._rate(worked_s)
-        left = total.waiting + total.running
+        left = total.waiting + total.running + total.committing
         left_s = left / rate if rate and not self.scanning else None
-        lanes = [
-            LaneProgress(lane.lane, lane.waiting, lane.running, lane.done, lane.failed)
-            for lane in self.lanes.values()
-            if lane.total
-        ]
+        lanes = [dataclasses.replace(lane) for lane in self.lanes.values() if lane.total]
         return Snapshot(lanes, total, elapsed_s, rate, left_s, self.scanning, self.stopping)
 
     def _note_end(self, at_s: float) -> None:

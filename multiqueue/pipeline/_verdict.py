@@ -16,7 +16,7 @@ from typing import Any
 from .._words import counted, duration
 from ._config import PipelineConfig
 from ._console import snapshot_values
-from ._errors import ExitStatus, PipelineError
+from ._errors import ExitStatus
 from ._ledger_view import Failure, ledger_view
 from ._run import RunResult
 
@@ -68,8 +68,10 @@ def told_as_document() -> Iterator[None]:
     """While inside, an error that ends the run is told as a document too, before it goes on."""
     try:
         yield
-    except (PipelineError, OSError) as error:  # of the disk, for one
-        print(_document(getattr(error, "exit_status", ExitStatus.BROKEN_OFF), str(error)), file=sys.stdout, flush=True)
+    except (Exception, KeyboardInterrupt) as error:
+        unsaid = ExitStatus.INTERRUPTED if isinstance(error, KeyboardInterrupt) else ExitStatus.BROKEN_OFF
+        said = str(error) or type(error).__name__
+        print(_document(getattr(error, "exit_status", unsaid), said), file=sys.stdout, flush=True)
         raise
 
 

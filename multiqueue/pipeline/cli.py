@@ -7,6 +7,7 @@ import importlib
 import json
 import math
 import shlex
+import traceback
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from .._words import counted
+from ..errors import MultiQueueError
 from . import _upkeep
 from ._config import PipelineConfig, load_config
 from ._console import console as new_console
@@ -44,7 +46,23 @@ _FILE = click.argument("file", metavar="FILE.toml")
 _JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document instead of tables.")
 
 
-@click.group()
+class _Commands(click.Group):
+    """A group in which an error that nobody foresaw ends with a traceback and the status that says: try again.
+
+    Python's own would be 1, which says that items are set aside.
+    """
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (MultiQueueError, OSError, ImportError, click.ClickException, click.exceptions.Exit, click.Abort):
+            raise  # told in a sentence by the command above
+        except Exception:  # noqa: BLE001 - it is shown whole
+            traceback.print_exc()
+            ctx.exit(int(ExitStatus.BROKEN_OFF))
+
+
+@click.group(cls=_Commands)
 def pipeline() -> None:
     """Run Spark jobs over many files, in lanes that cannot starve each other.
 

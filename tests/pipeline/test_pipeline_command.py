@@ -153,7 +153,7 @@ def test_the_document_of_a_run(base: Path) -> None:
     told = document(answer)
     assert (told["verdict"], told["status"], told["missing"], told["set_aside"]) == ("done", 0, [], [])
     assert told["sentence"].startswith("all done: 7 items")
-    assert told["lanes"]["acme"] == {"waiting": 0, "running": 0, "done": 2, "failed": 0}
+    assert told["lanes"]["acme"] == {"waiting": 0, "running": 0, "committing": 0, "done": 2, "failed": 0}
     assert told["total"]["done"] == 7
     assert told["seconds"] >= 0
     assert [json.loads(line)["event"] for line in answer.stderr.splitlines()] == ["begin", "end"]

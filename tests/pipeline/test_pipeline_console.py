@@ -140,7 +140,7 @@ def test_json_lines() -> None:
     reporter.end(snapshot())
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [line["event"] for line in lines] == ["note", "begin", "item", "stopping", "end"]
-    assert lines[1]["lanes"]["lane01"] == {"waiting": 1, "running": 1, "done": 2, "failed": 0}
+    assert lines[1]["lanes"]["lane01"] == {"waiting": 1, "running": 1, "committing": 0, "done": 2, "failed": 0}
     assert (lines[2]["state"], lines[2]["files"], lines[2]["error"]) == (
         "failed",
         ["a[b].csv", "c.csv"],

@@ -715,7 +715,7 @@ def run_over_small_files(spark: Any, base: Path, query: str) -> list[Any]:
     write(base, {f"{number:03}.csv": A for number in range(100)})
     lane = {"files": "*.csv", "format": "csv", "options": {"header": True}}
     values = {"lanes": {"in": lane}, "job": {"sql": query}, "output": {"path": "out", "format": "json"}}
-    run_pipeline(parse_config(values, base), Silent(), session=lambda: spark)
+    run_pipeline(parse_config(values, base), Silent(), session=spark)
     return rows_in(base / "out" / "data")
 
 

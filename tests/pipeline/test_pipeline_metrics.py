@@ -51,7 +51,7 @@ def test_as_json(tmp_path: Path) -> None:
     told(MetricsFile(tmp_path / "m.json", Recorder()))
     values = json.loads((tmp_path / "m.json").read_text())
     assert values["attempts"]["eu"]["done"] == 2
-    assert values["total"] == {"waiting": 1, "running": 2, "done": 3, "failed": 4}
+    assert values["total"] == {"waiting": 1, "running": 2, "committing": 0, "done": 3, "failed": 4}
     assert values["running"] is False
 
 

@@ -8,16 +8,14 @@ from pipeline_parts_support import Backoff, Verdict, describe, verdict
 from multiqueue.pipeline import JobError, SessionLost
 
 
-class PySparkException(Exception):
-    pass
+def of(module: str, name: str, base: type[Exception] = Exception) -> type[Exception]:
+    """A class of this name, as it stands in a module."""
+    return type(name, (base,), {"__module__": module})
 
 
-class AnalysisException(PySparkException):
-    pass
-
-
-class SparkSessionStopped(Exception):
-    pass
+PySparkException = of("pyspark.errors.exceptions.base", "PySparkException")
+AnalysisException = of("pyspark.errors.exceptions.captured", "AnalysisException", PySparkException)
+SparkSessionStopped = of("multiqueue.spark._errors", "SparkSessionStopped")
 
 
 @pytest.mark.parametrize(
@@ -26,15 +24,19 @@ class SparkSessionStopped(Exception):
         (OSError("disk"), Verdict.MAY_PASS),
         (PySparkException("executor lost"), Verdict.MAY_PASS),
         (AnalysisException("no column"), Verdict.FOR_GOOD),
-        (type("ParseException", (AnalysisException,), {})("syntax"), Verdict.FOR_GOOD),
+        (of("pyspark.errors.exceptions.connect", "ParseException", AnalysisException)("syntax"), Verdict.FOR_GOOD),
+        (of("cleaning", "Strict", AnalysisException)("no column"), Verdict.FOR_GOOD),
         (JobError("returned int"), Verdict.FOR_GOOD),
         (SparkSessionStopped("stopped"), Verdict.SESSION_LOST),
         (SessionLost("stopped"), Verdict.SESSION_LOST),
-        (type("Py4JNetworkError", (Exception,), {})("no answer"), Verdict.SESSION_LOST),
+        (of("py4j.protocol", "Py4JNetworkError")("no answer"), Verdict.SESSION_LOST),
+        *((of("cleaning", name)("its own"), Verdict.MAY_PASS) for name in ("SessionLost", "StateMismatch", "JobError")),
+        (of("multiqueue_jobs.errors", "SparkSessionStopped")("its own"), Verdict.MAY_PASS),
     ],
 )
 def test_kinds_of_failure(error: Exception, expected: Verdict) -> None:
-    """Classic and Connect have classes of their own; their names, also of base classes, decide."""
+    """Classic and Connect have classes of their own; their names, also of base classes, decide. An exception of the
+    job's that only has such a name is one like any other."""
     assert verdict(error) is expected
 
 

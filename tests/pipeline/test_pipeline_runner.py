@@ -161,7 +161,7 @@ def test_a_mistake_of_the_job_is_not_tried_again(tmp_path: Path) -> None:
     make_tree(tmp_path, {"a": 2})
 
     class AnalysisException(Exception):
-        pass
+        __module__ = "pyspark.errors.exceptions.captured"
 
     def work(spark: Any, item: Item, staged: Path) -> bool:
         raise AnalysisException("no such column") if item.files[0].path == "a/0000.txt" else JobError("wrong type")
@@ -277,7 +277,7 @@ def test_a_lost_session_hands_everything_back(tmp_path: Path) -> None:
     make_tree(tmp_path, LANES)
 
     class SparkSessionStopped(Exception):
-        pass
+        __module__ = "multiqueue.spark._errors"
 
     def work(spark: Any, item: Item, staged: Path) -> bool:
         raise SparkSessionStopped("stopped")
@@ -296,7 +296,7 @@ def test_a_session_that_is_lost_before_a_submit(tmp_path: Path, monkeypatch: pyt
     submit, calls = HandLane.submit, itertools.count(1)
 
     class SparkSessionStopped(Exception):
-        pass
+        __module__ = "multiqueue.spark._errors"
 
     def submit_or_not(lane: HandLane, fn: Any) -> Any:
         if next(calls) > 3:

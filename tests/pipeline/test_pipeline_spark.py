@@ -157,7 +157,7 @@ def test_every_format(tmp_path: Path) -> None:
     }
     result = json.loads(answer.stdout)
     assert (result["status"], len(result["set_aside"])) == (1, 3)
-    assert result["total"] == {"waiting": 0, "running": 0, "done": 10, "failed": 3}
+    assert result["total"] == {"waiting": 0, "running": 0, "committing": 0, "done": 10, "failed": 3}
     assert "<svg" in (tmp_path / "out" / "report.html").read_text()
 
 

@@ -83,6 +83,7 @@ def test_a_damaged_page(config: PipelineConfig) -> None:
                 assert status in (0, 1, 2), text
                 if status == 2:
                     assert text.startswith("multiqueue: "), text
+                    assert "multiqueue-plan-" not in text, "a plan names the state, and not its copy of it"
                     said.add(text.split(": ")[1])
     assert {f"the state {str(config.state)!r} is damaged"} < said
 

@@ -412,3 +412,17 @@ def test_the_commands_for_tables(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "out/data", "delta") == [f"big-{place}" for place in range(LANES["big"])]
     none = runner.invoke(pipeline, ["optimize", str(tmp_path / "files.toml")])
     assert "the output has no tables; [output] table names a kind" in str(none.exception)
+
+
+def test_the_name_of_a_catalog(tmp_path: Path, ledger: Ledger) -> None:
+    """A catalog in SQL has the table by the catalog's name, which is ours to choose and `multiqueue` by default."""
+    from pyiceberg.catalog import load_catalog
+
+    uri = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.sqlite"}
+    for name in ("multiqueue", "lake"):
+        chosen = uri if name == "multiqueue" else {**uri, "name": name}
+        output = output_in(tmp_path, "iceberg", catalog=chosen, path=str(tmp_path / name))
+        for table in output.tables.values():
+            table.claim("this one")
+        put_all(output, items(tmp_path, 1), "row")
+        assert load_catalog(name, **uri).list_tables("multiqueue") == [("multiqueue", "data")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 from pipeline_parts_support import output_of, work_of
 from pipeline_support import Pipeline, make_tree
 
+from multiqueue.cli import main
 from multiqueue.demo.cli import demo
 from multiqueue.pipeline import ConfigError, Item, Unprepared, load_config, parse_config
 from multiqueue.pipeline.cli import pipeline
@@ -71,6 +73,59 @@ def test_an_output_that_cannot_be(tmp_path: Path, command: str, below: str) -> N
     assert str(asked.exception) == (
         f"cannot write the output '{tmp_path}/out{below}': '{tmp_path}/out' is a file; choose another [output] path"
     )
+
+
+@pytest.mark.parametrize("command", ["plan", "run"])
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system in which root makes no file")
+def test_an_output_that_cannot_be_written(tmp_path: Path, command: str) -> None:
+    """Where nobody can write, `plan` says so as `run` does, also to root, and leaves nothing where it has tried."""
+    make_tree(tmp_path, {"small": 1})
+    path = tmp_path / "p.toml"
+    path.write_text(TOML.replace('"out"', '"/proc/o"'))
+    asked = CliRunner().invoke(pipeline, [command, str(path)])
+    assert str(asked.exception) == (
+        "cannot write the output '/proc/o': '/proc' is not writable; choose another [output] path"
+    )
+    path.write_text(TOML)
+    assert CliRunner().invoke(pipeline, ["plan", str(path)]).exit_code == 0
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["p.toml", "small"]
+
+
+def test_two_places_for_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With SPARK_REMOTE in the environment and a master in the file a run says that these exclude each other, with
+    status 2, and as a document too. (pipeline 25)"""
+    pytest.importorskip("pyspark")
+    monkeypatch.setenv("SPARK_REMOTE", "sc://here:1")
+    make_tree(tmp_path, {"small": 1})
+    path = tmp_path / "p.toml"
+    path.write_text(TOML)
+    said = (
+        "SPARK_REMOTE is set to 'sc://here:1', and the pipeline is to run on 'local[*]': unset SPARK_REMOTE, "
+        'or say --on sc://here:1 or remote = "sc://here:1" in [spark]'
+    )
+    asked = CliRunner().invoke(main, ["pipeline", "run", str(path), "--json"])
+    told = json.loads(asked.stdout)
+    assert (asked.exit_code, told["status"], told["sentence"]) == (2, 2, said)
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_nobody_foresaw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_json: bool) -> None:
+    """An error that is a bug of ours ends with its traceback and a status that schedulers try again, not with that for
+    items that are set aside; with `--json` there is a document. (pipeline 25)"""
+    path = tmp_path / "p.toml"
+    path.write_text(TOML)
+
+    def broken(*arguments: Any) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr("multiqueue.pipeline.cli.load_config", broken)
+    asked = CliRunner().invoke(main, ["pipeline", "run", str(path), *(["--json"] if as_json else [])])
+    assert asked.exit_code == 3
+    assert "Traceback (most recent call last)" in asked.stderr
+    assert [json.loads(line)["status"] for line in asked.stdout.splitlines()] == ([3] if as_json else [])
+    for command in ("plan", "status", "redo"):
+        assert CliRunner().invoke(main, ["pipeline", command, str(path)]).exit_code == 3
+    assert CliRunner().invoke(main, ["pipeline", "run", "--no-such-option"]).exit_code == 2
 
 
 @pytest.mark.parametrize("command", ["plan", "run"])
