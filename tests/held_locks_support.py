@@ -131,6 +131,10 @@ class UserCode:
             self.use_elsewhere()
         return True
 
+    def then(self, use: Callable[[], object]) -> None:
+        """Have another thread use something else from now on."""
+        self._use = use
+
     def use_elsewhere(self) -> None:
         errors: list[BaseException] = []
 

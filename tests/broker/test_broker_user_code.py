@@ -33,6 +33,7 @@ from multiqueue.broker import (
     unregister_queue_kind,
     without_waiting,
 )
+from multiqueue.store import MemoryStore, StoreFailed
 from multiqueue.testing import PATIENCE, FakeClock
 
 _numbers = itertools.count()
@@ -364,6 +365,13 @@ def after_commits(scene: Scene) -> None:
     done.get(timeout=PATIENCE)
 
 
+def store_failure(scene: Scene) -> None:
+    host = VirtualHost("x", store=MemoryStore(), on_store_failure=scene.code)
+    assert host._journal is not None
+    host._journal.note(StoreFailed("as a test"))
+    host.close()
+
+
 def handlers_of_the_log(scene: Scene) -> None:
     """A callback that failed, an alert, a queue that cannot be deleted: what the room logs."""
 
@@ -405,6 +413,7 @@ ENTRY_POINTS: dict[str, Callable[[Scene], None]] = {
     "register_queue_kind make, when a store is opened": kind_when_opened,
     "Published.add_done_callback callback, Run.add_done_callback callback, PutOff.add_done_callback callback,"
     " VirtualHost.publisher tell": after_commits,
+    "VirtualHost.__init__ on_store_failure": store_failure,
     "values of headers": header_values,
     "names, keys and arguments": names_and_keys,
     "ends of bodies": ends_of_bodies,
@@ -535,6 +544,6 @@ def test_a_name_that_is_being_deleted_is_refused_at_once(scene: Scene) -> None:
         with pytest.raises(multiqueue.broker.NotAllowed, match="vhost 'x' not found"):
             scene.broker.delete_virtual_host("x")
 
-    scene.code._use = add
+    scene.code.then(add)
     others_go_on(gate, lambda: scene.broker.delete_virtual_host("x"), scene.code)
     scene.broker.add_virtual_host("x")

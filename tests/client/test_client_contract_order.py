@@ -14,7 +14,7 @@ from client_contract_support import PEERS, Seen
 from client_parts_support import DirectLink, Event, Link, ReceiveBuffer, Settings
 from pamqp import commands
 
-from multiqueue.amqp import NO_PROPERTIES
+from multiqueue.amqp import NO_PROPERTIES, encode_method
 from multiqueue.broker import Broker, VirtualHost
 from multiqueue.client import Channel, ChannelClosed, Connection, ConnectionClosed, connect
 from multiqueue.store import MemoryStore
@@ -201,7 +201,7 @@ def test_in_process_a_delivery_comes_before_the_confirm() -> None:
             (commands.Confirm.Select, {}),
             (commands.Basic.Consume, {"queue": "q", "consumer_tag": "c", "no_ack": True}),
         ):
-            link.send(1, method, **fields)
+            link.send(1, encode_method(1, method, **fields))
             listener.came.get(timeout=PATIENCE)
         for _ in range(20):
             link.publish(link.prepare(1, "", "q", False, NO_PROPERTIES, b"x"))

@@ -16,7 +16,7 @@ from client_proxy_support import Proxy
 from client_server_support import Conversation, Listener, playing
 from pamqp import commands
 
-from multiqueue.amqp import NO_PROPERTIES
+from multiqueue.amqp import NO_PROPERTIES, decode_method
 from multiqueue.client import (
     Channel,
     ChannelClosed,
@@ -369,8 +369,8 @@ class DeafLink:
     def __init__(self) -> None:
         self.sent: list[Any] = []
 
-    def send(self, number: int, method: type[Any], /, **fields: Any) -> bool:
-        self.sent.append((number, method))
+    def send(self, number: int, frame: bytes) -> bool:
+        self.sent.append((number, frame))
         return True
 
 
@@ -408,7 +408,8 @@ def test_a_channel_that_is_closed_publishes_nothing_again(interrupted: Channel) 
         interrupted.publishing.unconfirmed.add(Publication("", "q", False, NO_PROPERTIES, b"", confirm))
     interrupted.life.link = link
     interrupted.publishing.republish(link)
-    assert link.sent == [(interrupted.number, commands.Channel.Close)]
+    ((number, frame),) = link.sent
+    assert (number, type(decode_method(frame[7:-1]))) == (interrupted.number, commands.Channel.Close)
     interrupted.arrived(Event(interrupted.number, commands.Channel.CloseOk()))
     assert [type(confirm.exception(PATIENCE)) for confirm in confirms] == [ChannelClosed] * 2
 

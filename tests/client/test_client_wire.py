@@ -296,8 +296,8 @@ def test_a_heartbeat_leaves_every_half_period(is_busy: bool) -> None:
         link.start()
         for _ in range(3):
             if is_busy:
-                link.send(1, commands.Basic.Recover)
-                peer.recv(len(encode_method(1, commands.Basic.Recover)), socket.MSG_WAITALL)
+                link.send(1, recover := encode_method(1, commands.Basic.Recover))
+                peer.recv(len(recover), socket.MSG_WAITALL)
             over.tick()
             assert peer.recv(len(HEARTBEAT), socket.MSG_WAITALL) == HEARTBEAT
         link.end(ConnectionClosed("that was all"))

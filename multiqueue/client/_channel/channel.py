@@ -30,7 +30,7 @@ from .._link.link import Event, Link
 from .consumers import Consumer, ConsumerRequest, Consumers, DeliveryTags, Inbox, MessageCallback
 from .lifecycle import ENDING, ChannelStatistics, Closing, Happening, Lifecycle, State
 from .publishing import Confirm, Publication, Publishing, encoded
-from .recorded_topology import RecordedTopology
+from .recorded_topology import RecordedTopology, plain
 
 _log = logging.getLogger("multiqueue.client")
 
@@ -196,6 +196,7 @@ class Channel(Closing):
         self._declare(commands.Queue.Unbind, **names, arguments=arguments)
 
     def _declare(self, method: type[Any], **fields: Any) -> Any:
+        fields = {name: plain(value) for name, value in fields.items()}
         if "arguments" in fields:
             fields["arguments"] = dict(fields["arguments"] or {})
         answer = self.call(method, **fields)
@@ -291,8 +292,8 @@ class Channel(Closing):
         """
         if not callable(callback):
             raise TypeError(f"callback is {callback!r}, which cannot be called; consume() needs none")
-        tag = consumer_tag or f"mq.{secrets.token_hex(16)}"
-        request = ConsumerRequest(queue, tag, auto_ack, exclusive, no_local, dict(arguments or {}))
+        tag = plain(consumer_tag) or f"mq.{secrets.token_hex(16)}"
+        request = ConsumerRequest(plain(queue), tag, auto_ack, exclusive, no_local, dict(arguments or {}))
         self.consumers.start(Consumer(self.consumers, request, callback, on_ended))
         return tag
 
@@ -307,8 +308,8 @@ class Channel(Closing):
         arguments: Arguments = None,
     ) -> Inbox:
         """Messages of the queue, to iterate over or take from, for threads and coroutines alike."""
-        tag = consumer_tag or f"mq.{secrets.token_hex(16)}"
-        request = ConsumerRequest(queue, tag, auto_ack, exclusive, no_local, dict(arguments or {}))
+        tag = plain(consumer_tag) or f"mq.{secrets.token_hex(16)}"
+        request = ConsumerRequest(plain(queue), tag, auto_ack, exclusive, no_local, dict(arguments or {}))
         inbox = Inbox(self.consumers, request)
         self.consumers.start(inbox)
         return inbox

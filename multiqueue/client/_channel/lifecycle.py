@@ -30,7 +30,7 @@ from typing import Any, Final, Self
 
 from pamqp import commands
 
-from ...amqp.wire import GetOk
+from ...amqp.wire import GetOk, encode_method
 from .._base.errors import CallTimeout, ChannelClosed, ConnectionClosed, ConnectionInterrupted
 from .._dispatch.buffers import ReceiveBuffer
 from .._link.link import Event, Link
@@ -212,7 +212,7 @@ class Lifecycle:
 
     def send_locked(self, method: type[Any], **fields: Any) -> None:
         if self.link is not None:
-            self.link.send(self.number, method, **fields)
+            self.link.send(self.number, encode_method(self.number, method, **fields))
 
     def wait_for_recovery_locked(self) -> None:
         """Block while a new link is there and the channel is not open on it yet, as long as a call may take at most."""
@@ -241,6 +241,7 @@ class Lifecycle:
         `sent_locked()` is called when it was sent; `answered_locked(event)` when it is answered, for another result.
         Raises as `Channel.call`.
         """
+        frame = encode_method(self.number, method, **fields)  # first: arguments may be anybody's objects
         limit = self._call_timeout if timeout is None else timeout
         deadline = time.monotonic() + limit
         if not self._turn.acquire(timeout=limit):
@@ -251,7 +252,7 @@ class Lifecycle:
             call = Call(method, answered_locked)
             with self.lock:
                 to = self.link_locked() if link is None else self.new_link_locked(link)
-                if not to.send(self.number, method, **fields):
+                if not to.send(self.number, frame):
                     if link is not None:
                         self.link = None  # nothing can be sent on it; it does not become ours
                     raise self.lost()  # the link had ended before: it tells us nothing any more

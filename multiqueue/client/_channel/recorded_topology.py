@@ -41,6 +41,7 @@ class RecordedTopology:
     def record(self, method: type[Any], fields: dict[str, Any], name: str = "") -> None:
         """The server agreed to this method. `name` is what it called a queue that was declared without one."""
         done = Declaration(method, dict(fields))
+        key = _binding_key(done) if "routing_key" in fields else ()  # not in the lock: arguments are anybody's objects
         with self._lock:
             if method is commands.Exchange.Declare:
                 self._exchanges[fields["exchange"]] = done
@@ -57,9 +58,9 @@ class RecordedTopology:
                 self._queues.pop(fields["queue"], None)
                 self._drop_bindings_locked(("queue",), fields["queue"])
             elif method in (commands.Exchange.Bind, commands.Queue.Bind):
-                self._bindings[_binding_key(done)] = done
+                self._bindings[key] = done
             elif method in (commands.Exchange.Unbind, commands.Queue.Unbind):
-                self._bindings.pop(_binding_key(done), None)
+                self._bindings.pop(key, None)
 
     def _drop_bindings_locked(self, ends: tuple[str, ...], name: str) -> None:
         for key, binding in list(self._bindings.items()):
@@ -67,6 +68,7 @@ class RecordedTopology:
                 del self._bindings[key]
 
     def current_name(self, queue: str) -> str:
+        queue = plain(queue)
         with self._lock:
             while queue in self._renamed:
                 queue = self._renamed[queue]
@@ -99,6 +101,11 @@ class RecordedTopology:
                     del self._bindings[key]
                     binding.fields["queue"] = name
                     self._bindings[_binding_key(binding)] = binding
+
+
+def plain(value: Any) -> Any:
+    """A string whose hash and comparison run no user code, for they run under locks; any other value as it is."""
+    return str.__str__(value) if isinstance(value, str) else value
 
 
 def _binding_key(binding: Declaration) -> _Key:

@@ -31,7 +31,7 @@ from weakref import WeakKeyDictionary
 
 from pamqp import commands
 
-from ...amqp.wire import shortened
+from ...amqp.wire import encode_method, shortened
 from .._base.errors import ClientError, ConnectionClosed, ConnectionInterrupted, TooManyChannels
 from .._base.settings import Settings, parse_address, settings_for
 from .._channel.channel import Channel
@@ -167,7 +167,7 @@ class Connection(Closing):
 
     def _heard(self, link: Link, method: Any) -> None:
         if isinstance(method, commands.Connection.Close):
-            link.send(0, commands.Connection.CloseOk)
+            link.send(0, encode_method(0, commands.Connection.CloseOk))
             text = f"{self!r} was closed by the server: {method.reply_text}"
             error = ConnectionClosed(text, reply_code=method.reply_code or 0, reply_text=method.reply_text)
             link.end(error, linger=1.0)
@@ -327,7 +327,8 @@ class Connection(Closing):
             self._changed.notify_all()
         limit = self.settings.close_timeout
         if is_first and link is not None:
-            link.send(0, commands.Connection.Close, reply_code=200, reply_text=shortened(reply_text))
+            fields = {"reply_code": 200, "reply_text": shortened(reply_text)}
+            link.send(0, encode_method(0, commands.Connection.Close, **fields))
         if link is None:
             self._finish(None)
         with self.receive_buffer.answer_wanted():

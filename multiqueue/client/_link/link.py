@@ -40,9 +40,9 @@ class Link(Protocol):
 
     def start(self) -> None: ...
 
-    def send(self, number: int, method: type[Any], /, **fields: Any) -> bool:
-        """Send a method without content, a class of `pamqp.commands`; False when the link has ended. After True either
-        the method arrives, or `Listener.lost` comes."""
+    def send(self, number: int, frame: bytes) -> bool:
+        """Send a method without content, the frame that `wire.encode_method` makes; False when the link has ended.
+        After True either the method arrives, or `Listener.lost` comes."""
 
     def prepare(
         self, number: int, exchange: str, routing_key: str, mandatory: bool, properties: bytes, body: bytes

@@ -176,8 +176,8 @@ class WireLink:
         for thread in (self._reader, self._writer, *([self._beater] if self.heartbeat else [])):
             thread.start()
 
-    def send(self, number: int, method: type[Any], /, **fields: Any) -> bool:
-        return self.publish(wire.encode_method(number, method, **fields))
+    def send(self, number: int, frame: bytes) -> bool:
+        return self.publish(frame)
 
     def prepare(
         self, number: int, exchange: str, routing_key: str, mandatory: bool, properties: bytes, body: bytes
