@@ -16,6 +16,8 @@ from multiqueue.core._priority_groups import ActiveGroups as ActiveGroups
 from multiqueue.core._priority_groups import PriorityGroup as PriorityGroup
 from multiqueue.core._put_side import WITH_GIL as WITH_GIL
 from multiqueue.core._put_side import PutSide as PutSide
+from multiqueue.core._queue_attributes import Contents as Contents
+from multiqueue.core._queue_attributes import QueueCondition as QueueCondition
 from multiqueue.core._sync import Guard as Guard
 from multiqueue.core._sync import holding as holding
 from multiqueue.core._sync import insist as insist

@@ -339,6 +339,7 @@ class Fifo(PutSide[T]):
         Putters that wait are woken with `ShutDown`; with `immediate` all elements are discarded, so that takers
         are too. Any thread; again has no effect.
         """
+        self._note_name()
         items = self._with_both_locks(self._shutdown_locked, immediate)
         del items  # outside the locks: dropping an element may run code of the user
 

@@ -89,7 +89,10 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
             check_count("weight", weight),
         )
         try:
-            holding(self._registry_lock, self._register_locked, subqueue)
+            if not holding(self._registry_lock, self._register_locked, subqueue):
+                raise SubQueueExists(
+                    f"there is a sub-queue {key!r} already; get_subqueue() returns it, or use another key"
+                )
         except BaseException:
             try:
                 holding(self._registry_lock, self._undo_register_locked, subqueue)
@@ -126,6 +129,7 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         """
         removed: list[SubQueue[T]] = []  # what is to be put back if this is interrupted
         try:
+            self.get_subqueue(key)._note_name()
             holding(self._registry_lock, self._unregister_locked, key, removed)
             if not removed:
                 raise self._unknown(key)
@@ -143,14 +147,10 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         """A live, read-only view of the sub-queues by key. Iterating it goes over a snapshot of the keys."""
         return _SubQueuesView(self._subqueues)
 
-    def _register_locked(self, subqueue: SubQueue[T]) -> None:
+    def _register_locked(self, subqueue: SubQueue[T]) -> bool:
         if self._is_shutdown:
             raise ShutDown("the multi-queue is shut down and accepts no new sub-queue")
-        if subqueue.key in self._subqueues:
-            raise SubQueueExists(
-                f"there is a sub-queue {subqueue.key!r} already; get_subqueue() returns it, or use another key"
-            )
-        self._subqueues[subqueue.key] = subqueue
+        return self._subqueues.setdefault(subqueue.key, subqueue) is subqueue
 
     def _undo_register_locked(self, subqueue: SubQueue[T]) -> None:
         """After an exception the caller does not have it: it leaves again, unless another thread has used it."""

@@ -81,6 +81,7 @@ class PutSide(Generic[T]):
 
     __slots__ = (
         "_announced",
+        "_called",
         "_capacity",
         "_closed",
         "_items",
@@ -102,6 +103,7 @@ class PutSide(Generic[T]):
         self._open_ended = capacity is None
         self._lock_free = WITH_GIL and capacity is None
         self._closed: type[ShutDown] | None = None
+        self._called = "the queue"  # in the errors of a closed one: `_note_name` is called before it is closed
         self._announced = False  # the take side knows that this is not empty; guarded by its lock
 
     def put(self, item: T, block: bool = True, timeout: float | None = None) -> None:
@@ -371,8 +373,15 @@ class PutSide(Generic[T]):
         """How error messages call this queue."""
         return "the queue"
 
+    def _note_name(self) -> None:
+        """Make the name for errors that are raised with a lock held, where no `__repr__` of a key may run."""
+        try:
+            self._called = self._name()
+        except Exception:  # noqa: BLE001  # of the key's `__repr__`: it keeps no queue from being closed
+            pass
+
     def _closed_error(self) -> ShutDown:
-        return ShutDown(f"{self._name()} is shut down")
+        return ShutDown(f"{self._called} is shut down")
 
     def _refusal(self, refused: type[Full] | type[ShutDown], item: object, timeout: float | None) -> Full | ShutDown:
         """The error for an element that was not put; the element is on it."""

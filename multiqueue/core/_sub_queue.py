@@ -157,7 +157,7 @@ class SubQueue(Fifo[T]):
 
     def _closed_error(self) -> ShutDown:
         if not self._attached:
-            return Detached(f"{self._name()} was removed from its multi-queue")
+            return Detached(f"{self._called} was removed from its multi-queue")
         return super()._closed_error()
 
     def _name(self) -> str:
@@ -179,7 +179,7 @@ class Taken(NamedTuple, Generic[T]):
 def check_priority(priority: int) -> int:
     if isinstance(priority, bool) or not isinstance(priority, int):
         raise TypeError(f"'priority' must be an int, not {priority!r}")
-    return priority
+    return int(priority)  # of a subclass too: the core compares these with its locks held
 
 
 def check_count(name: str, value: int) -> int:
@@ -187,7 +187,7 @@ def check_count(name: str, value: int) -> int:
         raise TypeError(f"{name!r} must be an int, not {value!r}")
     if value < 1:
         raise ValueError(f"{name!r} must be at least 1, not {value}")
-    return value
+    return int(value)
 
 
 def check_optional(name: str, value: int | None) -> int | None:
