@@ -23,6 +23,7 @@ from ._errors import bad_request
 from ._views import API_VERSION, View, binding_view, permission_view, plain, user_view
 
 _log = logging.getLogger("multiqueue.monitor")
+_MANY: Final = 50  # refusals that are told with their reasons
 _ABOUT: Final = frozenset(
     {
         *("rabbit_version", "rabbitmq_version", "product_name", "product_version", "explanation"),
@@ -196,7 +197,8 @@ class Import:
             _log.warning("definitions: %s was left out: this broker has no such thing", what)
         if self._refused:
             loaded = f"refused {len(self._refused)} of the definitions, and loaded all others"
-            raise bad_request("; ".join([loaded, *self._refused]))
+            more = len(self._refused) - _MANY
+            raise bad_request("; ".join([loaded, *self._refused[:_MANY], *([f"and {more} more"] if more > 0 else [])]))
         return self._left_out
 
     def _do(self, what: str, load: Callable[..., object], *of: Any) -> None:

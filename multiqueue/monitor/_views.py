@@ -296,11 +296,12 @@ def properties_key(routing_key: str, arguments: Mapping[str, object]) -> str:
 
     RabbitMQ hashes Erlang terms; the hash here is another one. It is opaque to clients.
     """
+    key = quote(routing_key, safe="").replace("~", "%7E")  # `quote` leaves it, and here it means something
     if not arguments:
-        return quote(routing_key, safe="") or "~"
+        return key or "~"
     text = json.dumps(plain(arguments), sort_keys=True).encode()
     mark = base64.urlsafe_b64encode(hashlib.blake2b(text, digest_size=6).digest()).decode()
-    return f"{quote(routing_key, safe='')}~{mark}"
+    return f"{key}~{mark}"
 
 
 # -- connections, channels, consumers

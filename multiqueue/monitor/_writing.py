@@ -200,7 +200,11 @@ class Writing:
         destination, is_queue = self._ends(ask, rights, source)
         bind = host.bind_queue if is_queue else host.bind_exchange
         self._do(lambda: bind(destination, source, key, arguments))
-        return Answer(201, None, {"location": f"{quote(destination, safe='')}/{properties_key(key, arguments)}"})
+        return Answer(
+            201,
+            None,
+            {"location": "/".join(quote(part, safe="~") for part in (destination, properties_key(key, arguments)))},
+        )
 
     def unbind(self, ask: Ask) -> Answer:
         """Remove one binding, named by its `properties_key`."""
@@ -209,13 +213,16 @@ class Writing:
         destination, is_queue = self._ends(ask, rights, source)
         matches = between(ask)
         unbind = host.unbind_queue if is_queue else host.unbind_exchange
-        for each in host.bindings():
-            view = binding_view(host.name, each)
-            key = view["properties_key"]
-            if matches(view) and ask["props"] in (key, unquote(key)):
-                self._do(partial(unbind, destination, source, each.routing_key, each.arguments))
-                return self._changed()
-        raise not_found()
+        found = {
+            view["properties_key"]: each for each in host.bindings() if matches(view := binding_view(host.name, each))
+        }
+        each = found.get(ask["props"]) or next(
+            (one for key, one in found.items() if unquote(key) == ask["props"]), None
+        )
+        if each is None:
+            raise not_found()
+        self._do(partial(unbind, destination, source, each.routing_key, each.arguments))
+        return self._changed()
 
     def _ends(self, ask: Ask, rights: Rights, source: str) -> tuple[str, bool]:
         is_queue = "queue" in ask.parts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from types import MappingProxyType
@@ -116,6 +117,19 @@ def test_subclasses_and_views_come_back_as_plain_values() -> None:
     back = load(dump(value))
     assert back == {"who": [1, "a", b"b", b"c", {"d": 1}]}
     assert same(back, {"who": [1, "a", b"b", b"c", {"d": 1}]})
+
+
+@pytest.mark.parametrize("deeper", [lambda value: [value], lambda value: {"a": value}])
+def test_what_is_nested_too_deep_is_refused_as_what_cannot_be_stored(deeper: Callable[[object], object]) -> None:
+    """Not by a recursion without an end: 64 tables and lists within each other are kept, and 5,000 are not."""
+    value: object = 1
+    for _ in range(64):
+        value = deeper(value)
+    assert load(dump(value)) == value
+    for _ in range(5000):
+        value = deeper(value)
+    with pytest.raises(TypeError, match="too many tables and lists within each other to be stored"):
+        dump(value)
 
 
 def test_a_value_that_cannot_be_kept_says_where_it_stands() -> None:

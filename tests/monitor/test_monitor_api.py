@@ -670,6 +670,31 @@ def test_names_of_all_kinds_work(client: Client, name: str) -> None:
     assert client.get(f"/api/bindings/%2F/e/{queue}/q/{queue}") == []
 
 
+def test_each_binding_has_a_name_of_its_own(client: Client, broker: Broker) -> None:
+    """Keys that look like the name of another binding: a DELETE takes away the one that it names."""
+    broker.declare_queue("q")
+    bound: list[tuple[str, dict[str, int]]] = [
+        ("a", {"n": 1}),
+        ("a", {}),
+        ("", {}),
+        ("~", {}),
+        ("%7E", {}),
+        ("a%7E", {}),
+    ]
+    path = "/api/bindings/%2F/e/amq.topic/q/q"
+    for key, arguments in bound:
+        broker.bind_queue("q", "amq.topic", key, arguments)
+    mark = next(each["properties_key"] for each in client.get(path) if each["arguments"])
+    broker.bind_queue("q", "amq.topic", mark)
+    there = {each["properties_key"]: (each["routing_key"], each["arguments"]) for each in client.get(path)}
+    assert len(there) == len(bound) + 1
+    for name in list(there):
+        assert client("DELETE", f"{path}/{quote(name, safe='')}").status == 204
+        del there[name]
+        found = [(each["routing_key"], each["arguments"]) for each in client.get(path)]
+        assert sorted(map(repr, found)) == sorted(map(repr, there.values()))
+
+
 def test_a_publish_over_http_is_one_over_amqp(client: Client, broker: Broker, server: Server) -> None:
     """Properties come out of a queue as they went in; CC and BCC lead to queues, and BCC is not shown."""
     for queue in ("to", "cc", "bcc"):

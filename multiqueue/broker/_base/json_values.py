@@ -15,6 +15,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
+from multiqueue._carried import DEEPEST
+
 _MARK: Final = "~"
 # Types that JSON writes as they are. Not int: see _LARGE.
 _PLAIN: Final = frozenset({str, bool, float, type(None)})
@@ -25,7 +27,8 @@ write: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).enc
 
 
 def dump(value: object) -> str:
-    """The value as a line of ASCII. Raises TypeError for a value or key that no header can hold, and says where."""
+    """The value as a line of ASCII. Raises TypeError for a value or key that no header can hold, and says where; and
+    for twice as many tables and lists within each other as AMQP can carry."""
     return write(to_json(value, ""))
 
 
@@ -37,27 +40,29 @@ def load(text: str | bytes) -> object:
     return from_json(value) if _MARK in text else value
 
 
-def to_json(value: object, where: str) -> object:
+def to_json(value: object, where: str, depth: int = 2 * DEEPEST) -> object:
     """The value in what `json` can write; `where` names it in errors."""
     if type(value) in _PLAIN:
         return value
     if type(value) is int and -_LARGE < value < _LARGE:
         return value
-    if isinstance(value, Mapping):
-        return _table(value, where)
-    if isinstance(value, list | tuple):
-        return [to_json(each, f"{where}[{index}]") for index, each in enumerate(value)]
+    if isinstance(value, Mapping | list | tuple):
+        if depth <= 0:
+            raise TypeError(f"{where[:80]}... is too many tables and lists within each other to be stored")
+        if isinstance(value, Mapping):
+            return _table(value, where, depth - 1)
+        return [to_json(each, f"{where}[{index}]", depth - 1) for index, each in enumerate(value)]
     return _marked(value, where)
 
 
-def _table(table: Mapping[object, object], where: str) -> object:
+def _table(table: Mapping[object, object], where: str, depth: int) -> object:
     items: dict[str, object] = {}
     is_marked = False
     for key, value in table.items():
         if not isinstance(key, str):
             raise TypeError(f"a key of {where or 'a table'} is {key!r}, a {type(key).__name__}; keys are strings")
         is_marked = is_marked or key.startswith(_MARK)
-        items[str(key)] = to_json(value, f"{where}[{key!r}]")
+        items[str(key)] = to_json(value, f"{where}[{key!r}]", depth)
     return {"~m": [[key, value] for key, value in items.items()]} if is_marked else items
 
 
