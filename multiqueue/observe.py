@@ -29,13 +29,15 @@ from typing import Any, Final
 from ._extras import needs
 from ._logs import LogContext as LogContext
 from ._logs import in_item
+from ._logs import one_line_each as _one_line_each
 from ._progress import show_progress as show_progress
 from .core import Job, MultiQueueExecutor
 from .errors import MultiQueueError
 
 __all__ = ["LogContext", "Tracing", "log_lanes", "show_progress"]
 
-_log = logging.getLogger("multiqueue")
+_log = logging.getLogger("multiqueue.observe")
+_one_line_each("multiqueue.observe")
 _MOST_WAITING: Final = 10_000  # items whose submitter's context is kept until they begin
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import io
 import logging
 import re
@@ -18,7 +19,7 @@ import multiqueue.amqp
 import multiqueue.broker  # for the filters that the rooms' doors set
 import multiqueue.client
 import multiqueue.spark
-from multiqueue._logs import OneLine, one_line_each, printable
+from multiqueue._logs import LogContext, OneLine, one_line_each, printable
 from multiqueue.cli import _Sentence
 
 FORGED = "x\n2026-11-22 12:00:00,000 user 'root' opened vhost '/'\r\x1b[2K\x9b1A\u2028\u202e\udcff"
@@ -95,6 +96,17 @@ def test_an_error_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
 ADAPTER = 'self._log = logging.LoggerAdapter(_log, {"connection": '  # adds the field to each record
 LOGS = re.compile(r"(self\.)?_?log\.(log|debug|info|warning|error|exception|critical)")
 ABOUT_ALL = {
+    "a client did not get as far as its first request: %s",
+    "a client that has not logged in is cut for one that comes: there are %s",
+    "cannot accept a connection: %s",
+    "vhost '%s' cannot be opened again",
+    "vhost '%s' is open again",
+    "vhost '%s' stays down: %s; the next try is in %g s",
+    "%s %s failed",
+    "%s %s failed in its midst",
+    "definitions: %s was left out: this broker has no such thing",
+    "no sample could be taken of the broker; the next is tried in %g s",
+    "users cannot be kept: %s",
     "%s: delivery %d for %r, which is no consumer any more",
     "%r has ended; %r is dropped",
     "%r: %s for channel %d, which is closed",
@@ -111,7 +123,7 @@ ABOUT_ALL = {
 """Messages that are about no single queue or connection, and those of `debug`."""
 
 
-@pytest.mark.parametrize("room", ["broker", "amqp", "client"])
+@pytest.mark.parametrize("room", ["broker", "amqp", "client", "monitor"])
 def test_each_record_says_its_queue_or_connection(room: str) -> None:
     """A record gets its fields where it is made, or from its logger; one about neither is in the list. (monitor 13)"""
     calls = [
@@ -123,5 +135,18 @@ def test_each_record_says_its_queue_or_connection(room: str) -> None:
         if not (ast.unparse(node.func).startswith("self._log.") and ADAPTER in text)
     ]
     bare = {ast.unparse(each.args[0]) for each in calls if not any(word.arg == "extra" for word in each.keywords)}
-    assert len(calls) > 5
+    assert len(calls) > 3
     assert bare <= {repr(message) for message in ABOUT_ALL}
+
+
+def test_each_logger_of_the_house_has_both_filters() -> None:
+    """One line for each record, and the fields that say what it is about: a room that logs has set them at its door.
+    (monitor 13)"""
+    house = Path(multiqueue.amqp.__file__).parents[1]
+    sources = [path.read_text() for path in house.rglob("*.py") if "demo" not in path.parts]
+    names = {name for text in sources for name in re.findall(r'getLogger\("(multiqueue[.a-z]*)"\)', text)}
+    assert len(names) > 4
+    for name in names:
+        importlib.import_module(name)
+        kinds = {type(each) for each in logging.getLogger(name).filters}
+        assert {OneLine, LogContext} <= kinds, name

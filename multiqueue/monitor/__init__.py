@@ -5,6 +5,7 @@ that grows with the number of those who look. Sees all rooms through their doors
 Starlette, uvicorn and prometheus-client (`blocking-multiqueue[monitor]`).
 """
 
+from .._logs import one_line_each as _one_line_each
 from ._errors import MonitorError as MonitorError
 from ._lanes import Lanes as Lanes
 from ._own_metrics import Figures as Figures
@@ -14,6 +15,8 @@ from ._samples import Sample as Sample
 from ._server import HttpServer as HttpServer
 from ._server import serve_http as serve_http
 from ._server import serve_lanes as serve_lanes
+
+_one_line_each("multiqueue.monitor")
 
 __all__ = [
     "Figures",

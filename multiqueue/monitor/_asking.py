@@ -81,7 +81,7 @@ Handler = Callable[[Ask], Any]  # returns an Answer, or the content of one with 
 
 
 class Route(NamedTuple):
-    """What answers a method of a path, and what the body of such a request has."""
+    """What answers a method of a path, and what the body of such a request has, or the query of a GET."""
 
     handler: Handler
     body: Body
@@ -122,10 +122,11 @@ class Table:
             return route, parts
         raise not_found()
 
-    def paths(self) -> list[tuple[str, str]]:
-        """Every method and path, in order."""
+    def routes(self) -> list[tuple[str, str, Route]]:
+        """Every path and method with what answers it, in order."""
         rows = [row for rows in self._known.values() for row in rows]
-        return sorted((f"/{'/'.join(pattern)}", method) for pattern, methods in rows for method in methods)
+        found = [(f"/{'/'.join(pattern)}", *each) for pattern, methods in rows for each in methods.items()]
+        return sorted(found, key=lambda each: each[:2])
 
 
 class MethodNotAllowed(Refused):

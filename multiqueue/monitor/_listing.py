@@ -10,7 +10,7 @@ from ..amqp import bounded_pattern
 from ._errors import Refused, bad_request
 from ._views import View
 
-_LARGEST_PAGE: Final = 500  # RabbitMQ's
+LARGEST_PAGE: Final = 500  # RabbitMQ's
 _PAGE: Final = 100
 _FEW: Final = 1000  # objects whose views are made once: some megabytes
 _MATCHING: Final = 1.0  # seconds of a processor for the names of one request
@@ -121,7 +121,7 @@ def _paging(query: Mapping[str, str]) -> tuple[int, int] | None:
     size = query.get("page_size", str(_PAGE))
     if not asked.isdecimal() or int(asked) < 1:
         raise _bad_page(asked, query.get("page_size", "undefined"))
-    if not size.isdecimal() or not 1 <= int(size) <= _LARGEST_PAGE:
+    if not size.isdecimal() or not 1 <= int(size) <= LARGEST_PAGE:
         raise _bad_page(asked, size)
     return int(asked), int(size)
 

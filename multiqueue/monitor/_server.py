@@ -45,6 +45,7 @@ from ._events import Events
 from ._lane_reading import LaneReading
 from ._lanes import Lanes
 from ._metrics import BrokerCollector, Metrics
+from ._openapi import description
 from ._origin import Hosts
 from ._own_metrics import Figures
 from ._patience import PatientProtocol, Visitors
@@ -314,6 +315,7 @@ def _serve(
             part.add_to(each)
     if writing is not None:
         writing.add_to(table)
+    table.add("GET", "/api/openapi.json", lambda ask: description(table, _version()))
     own = [Figures(lanes)] if lanes is not None else []
     metrics = Metrics(sampler, [*collectors[:1], *own], [*collectors[1:], *own])
     application = Application(table, Authenticator(access), metrics, Events(looks, access, sampler), door.hosts)

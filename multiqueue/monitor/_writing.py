@@ -73,7 +73,7 @@ class Writing:
             ("DELETE", "/api/queues/{vhost}/{queue}", self.delete_queue),
             ("DELETE", "/api/queues/{vhost}/{queue}/contents", self.purge),
             ("POST", "/api/queues/{vhost}/{queue}/get", self.get, GET),
-            ("GET", "/api/queues/{vhost}/{queue}/messages", self.peek),
+            ("GET", "/api/queues/{vhost}/{queue}/messages", self.peek, PEEK),
             ("POST", "/api/queues/{vhost}/{queue}/move", self.move, MOVE),
             ("PUT", "/api/exchanges/{vhost}/{exchange}", self.put_exchange, EXCHANGE),
             ("DELETE", "/api/exchanges/{vhost}/{exchange}", self.delete_exchange),
@@ -140,7 +140,7 @@ class Writing:
         host, rights = self._acting(ask)
         check_right(rights, "read", "queue", ask["queue"])
         self._existing(host, ask["queue"])
-        asked = read_body(PEEK, ask.query)
+        asked = read_body(ask.shape, ask.query)
         return self._do(lambda: peek_messages(host, ask["queue"], ask.hold, **asked))
 
     def move(self, ask: Ask) -> Any:

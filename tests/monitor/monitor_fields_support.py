@@ -18,6 +18,8 @@ front of brokers that have the same exchanges, queues, bindings, messages and cl
 field holds. Fields with the suffix `_details` hold the rate.
 [What differs otherwise](../design/monitor.md#what-differs-from-rabbitmq) is in the design.
 
+`GET /api/openapi.json` describes all requests as OpenAPI 3.1, with what their bodies may have.
+
 `message_stats` counts `publish`, `confirm`, `return_unroutable`, `drop_unroutable`, `deliver`, `deliver_no_ack`, `get`,
 `get_no_ack`, `get_empty`, `redeliver` and `ack` as RabbitMQ does, for queues, channels, virtual hosts and the whole;
 `publish` of a queue counts what came, `publish_in` and `publish_out` are an exchange's. `proc_used` and `proc_total`

@@ -176,9 +176,9 @@ def test_a_get_changes_nothing(client: Client, broker: Broker) -> None:
     broker.declare_queue("orders")
     broker.publish(Message(b"tea", routing_key="orders"))
     before = client.get("/api/definitions")
-    for path, method in next(
+    for path, method, _ in next(
         each for each in broker._servers if isinstance(each, HttpServer)
-    ).application._table.paths():
+    ).application._table.routes():
         if method == "GET":
             for name, value in {"vhost": "%2F", "queue": "orders", "exchange": "amq.direct"}.items():
                 path = path.replace(f"{{{name}}}", value)
