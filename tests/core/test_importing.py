@@ -39,7 +39,7 @@ def test_the_drop_in_loads_little_more_than_queue_does() -> None:
     others = {name.partition(".")[0].lstrip("_") for name in loaded} - {"multiqueue"}
     assert len(ours) <= 22, ours
     assert not DEAR & set(loaded)
-    assert others <= {"future__", "atexit", "bisect", "importlib", "math", "weakref"}
+    assert others <= {"future__", "atexit", "bisect", "importlib", "math", "math_integer", "weakref"}
 
 
 def test_what_is_loaded_later_is_there_when_asked_for() -> None:
