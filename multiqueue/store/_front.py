@@ -27,6 +27,8 @@ class Reader(Protocol):
 
     def expired(self, now: float, limit: int) -> list[tuple[int, int, int]]: ...
 
+    def next_expiry(self, now: float) -> float | None: ...
+
     def levels(self) -> list[Level]: ...
 
     def definitions(self) -> list[Definition]: ...
@@ -77,6 +79,9 @@ class StoreFront:
 
     def expired(self, now: float, limit: int) -> list[tuple[int, int, int]]:
         return self._opened_reader().expired(now, limit)
+
+    def next_expiry(self, now: float) -> float | None:
+        return self._opened_reader().next_expiry(now)
 
     def levels(self) -> list[Level]:
         return self._opened_reader().levels()

@@ -278,6 +278,10 @@ class _Keeper:
             soonest = heapq.nsmallest(limit, due)
             return [(self._messages[one].queue, self._messages[one].level, one) for _, one in soonest]
 
+    def next_expiry(self, now: float) -> float | None:
+        with self._lock:
+            return min((at for at in self._expiring.values() if at > now), default=None)
+
     def levels(self) -> list[Level]:
         with self._lock:
             return [

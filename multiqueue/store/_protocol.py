@@ -240,6 +240,9 @@ class MessageStore(Protocol):
     def expired(self, now: float, limit: int) -> list[tuple[int, int, int]]:
         """Up to `limit` messages that have expired by `now`, soonest first, as (queue, level, id)."""
 
+    def next_expiry(self, now: float) -> float | None:
+        """When the first of the messages expires that have not expired by `now`; None when none of them ever does."""
+
     def levels(self) -> list[Level]:
         """The messages on each queue and level, counted from the messages themselves: once, at start."""
 

@@ -37,6 +37,7 @@ _READ = (
     " WHERE id IN (SELECT value FROM json_each(?)) AND queue NOT IN (SELECT queue FROM dropped)"
 )
 _EXPIRED = f"SELECT queue, level, id FROM header WHERE expires_at <= ? AND {_CURRENT} ORDER BY expires_at, id LIMIT ?"
+_NEXT_EXPIRY = f"SELECT expires_at FROM header WHERE expires_at > ? AND {_CURRENT} ORDER BY expires_at LIMIT 1"
 _LEVELS = (
     "SELECT queue, level, count(*), sum(size), min(id), max(id), queue IN (SELECT queue FROM dropped)"
     " FROM header WHERE NOT (transient = 1 AND id < ?) GROUP BY queue, level"
@@ -82,6 +83,9 @@ class SqliteReader:
 
     def expired(self, now: float, limit: int) -> list[tuple[int, int, int]]:
         return self._ask(_EXPIRED, (now, self._first_id, limit))
+
+    def next_expiry(self, now: float) -> float | None:
+        return next((when for (when,) in self._ask(_NEXT_EXPIRY, (now, self._first_id))), None)
 
     def levels(self) -> list[Level]:
         return [Level._make(row[:6]) for row in self._level_rows() if not row[6]]

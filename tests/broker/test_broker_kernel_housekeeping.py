@@ -13,6 +13,7 @@ import pytest
 from broker_parts_support import AT_ONCE, Housekeeping, Kept, housekeeping
 
 from multiqueue.broker import Alert, AlertThresholds, Message, QueueSettings, VirtualHost
+from multiqueue.store import MemoryStore
 from multiqueue.testing import PATIENCE, FakeClock, wait_until_blocked
 
 
@@ -168,6 +169,45 @@ def test_what_expires_in_a_temporary_store_is_dropped() -> None:
     assert queue.state.limit.page_out()
     desk.pass_time(31)
     assert len(queue) == 0
+    desk.host.close()
+
+
+@pytest.mark.parametrize("is_durable", [False, True], ids=["transient", "durable"])
+def test_what_is_in_a_store_alone_expires_when_its_time_has_come(
+    is_durable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue that pages looks at the store's times when the next has come, also at those that come while it pages."""
+    desk = Desk(memory_limit=1 << 20, store=MemoryStore() if is_durable else None)
+    hours = Hours(desk.keeper, desk.clock, monkeypatch)
+    desk.declare(durable=is_durable)
+
+    def publish(*seconds: float) -> None:
+        for each in seconds:
+            message = Message(b"x" * 1000, routing_key="q", expiration=each, persistent=is_durable)
+            assert desk.host.publish(message).queues == 1
+
+    queue = desk.host.queue("q")
+    publish(30, 30.001, 7200)
+    assert queue.state.limit.page_out()
+    publish(0.5)
+    journal = desk.host._journal or desk.host._scratch
+    assert journal is not None
+    journal.wait_for_commits()
+    gone: list[float] = []
+
+    def watch(visit: Callable[[], float | None]) -> Callable[[], float | None]:
+        def visited() -> float | None:
+            before, again = len(queue), visit()
+            gone.extend([desk.clock() - 1000.0] * (before - len(queue)))
+            return again
+
+        return visited
+
+    for each in (queue, journal):
+        each.housekeeping = watch(each.housekeeping)  # type: ignore[method-assign]
+    desk.keeper._run()
+    assert gone == pytest.approx([0.5, 30, 30.001, 7200], abs=0.01)
+    assert len(hours.waits) < 30
     desk.host.close()
 
 

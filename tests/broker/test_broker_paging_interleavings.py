@@ -77,6 +77,9 @@ class Instant:
     def expired(self, now: float, limit: int) -> list[tuple[int, int, int]]:
         return []
 
+    def next_expiry(self, now: float) -> float | None:
+        return None
+
 
 class Office:
     """A queue that outgrows its memory when told to, and consumers that write down that they were told."""

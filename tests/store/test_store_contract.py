@@ -178,6 +178,7 @@ def test_expired_soonest_first(store: MessageStore) -> None:
         store, put(1), put(1, expires_at=30.0), put(2, expires_at=10.0), put(1, expires_at=20.0, level=4)
     )
     assert store.expired(9.9, 10) == []
+    assert store.next_expiry(9.9) == 10.0
     assert store.expired(20.0, 10) == [(2, 0, soon), (1, 4, level)]
     assert store.expired(1e12, 2) == [(2, 0, soon), (1, 4, level)]
     store.submit([Delete([soon, never])]).wait()

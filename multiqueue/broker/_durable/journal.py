@@ -7,6 +7,9 @@ Memory      What waits for its commit is charged to the budget; a thread that ha
 State       `_lock`, a leaf, guards what a full store still owes, and that a failure is told once. `_last_look` is when
             expired messages were looked for: two threads that look at once find the same, and the one that claims a
             message first drops it.
+Time        What a queue that pages has in the store alone expires by the store's index of times. Housekeeping comes
+            when the next of these has come; it is asked for earlier ones when they are committed, and when a queue
+            begins to page.
 Failure     Promises 10 and 11 of docs/design/broker-durability.md: `owe` and `housekeeping`, `note` and `check`.
 """
 
@@ -15,9 +18,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from multiqueue.store import Commit, Delete, MessageStore, Operation, Put, StoreClosed, StoreError, StoreFailed
@@ -32,6 +37,7 @@ _log = logging.getLogger("multiqueue.broker")
 _FIRST_LOOK: Final = 256  # expired messages; more while all of them are with consumers
 _LAST_LOOK: Final = 65_536
 _LEAST_GAP: Final = 0.05  # seconds: every queue of the virtual host asks, and one look is for all
+_GAP: Final = 0.005  # seconds between two looks at the times in the store: what expires in between goes in one
 
 
 @dataclass(slots=True, eq=False)
@@ -43,9 +49,12 @@ class _Change:
     gone: list[int] | None = None  # numbers of messages
     committed: Callable[[], object] | None = None
     failed: Callable[[BaseException], object] | None = None
+    expires_at: float | None = None  # the first of its messages; seconds since 1970
 
     def written(self) -> None:
         self.end_writing()
+        if self.expires_at is not None:
+            self.journal.expires_at(self.expires_at)
         if self.gone is not None:
             self.journal.memory.deleted(self.gone)
         if self.committed is not None:
@@ -113,7 +122,7 @@ class Journal:
                 writing += _cost(each)
             elif type(each) is Delete:
                 gone = [*(gone or ()), *each.ids]
-        change = _Change(self, writing, gone, committed, failed)
+        change = _Change(self, writing, gone, committed, failed, _first_expiry(operations))
         submit = partial(self.store.submit, operations, change.written, change.refused, lingers=lingers)
         return self._charged(change, submit)
 
@@ -122,10 +131,10 @@ class Journal:
     ) -> Commit:
         """As `MessageStore.submit_run`, of parts that delete nothing; `told` knows where it runs."""
         writing = sum([_cost(each) for part in parts for each in part if type(each) is Put and not each.id])
-        change = _Change(self, writing)
+        change = _Change(self, writing, expires_at=_first_expiry(chain.from_iterable(parts)))
 
         def tell(refused: Mapping[int, StoreError]) -> None:
-            change.end_writing()
+            change.written()
             for error in refused.values():
                 self.note(error)
             follow(partial(told, refused))
@@ -190,35 +199,50 @@ class Journal:
         self._ask = ask
 
     def housekeeping(self) -> float | None:
-        """Hand in again what a full store refused, and `drop_expired` once an interval: nothing tells of what comes to
-        the store. What is refused once more asks once more. None once the store is at its end.
+        """Hand in again what a full store refused, and drop what has expired in the store; returns when the next
+        message expires there. What is refused once more asks once more.
         """
         with self._lock:
             owed, self._owed = self._owed, []
         for submit_again in owed:
             submit_again()
-        return AT_ONCE if self.drop_expired() else None
+        if self.is_at_end or not self.memory.is_paging:
+            return None  # all that can be had is in memory: queues have its times
+        now = self.wall_clock()
+        try:
+            self._drop_expired(now)
+            following = self.store.next_expiry(now)
+        except StoreError:
+            return None  # somebody has been told
+        return None if following is None else max(self.queue_time(following), self.clock() + _GAP)
 
-    def drop_expired(self) -> bool:
-        """Drop, on every paged queue, what the store's index of times says is past its time; nothing when that was
-        done just now. False when the store is at its end.
-        """
+    def begin_paging(self) -> None:
+        """From now on messages are in the store alone, with their times. Any lock of a queue may be held."""
+        if self._ask is not None:
+            self._ask(self, self.clock())
+
+    def expires_at(self, when: float) -> None:
+        """A message has come to the store that expires then, in seconds since 1970."""
+        if self._ask is not None and self.memory.is_paging:
+            self._ask(self, self.queue_time(when))
+
+    def drop_expired(self) -> None:
+        """Drop, on every paged queue, what has expired in the store; nothing when that was asked for just now."""
         now = self.clock()
-        if now - self._last_look < _LEAST_GAP:
-            return True
-        self._last_look = now
+        if now - self._last_look >= _LEAST_GAP:
+            self._last_look = now
+            with suppress(StoreError):  # somebody has been told
+                self._drop_expired(self.wall_clock())
+
+    def _drop_expired(self, now: float) -> None:
         limit = _FIRST_LOOK
         while limit <= _LAST_LOOK and not self.is_at_end:
-            try:
-                due = self.store.expired(self.wall_clock(), limit)
-            except StoreError:
-                return False  # somebody has been told
+            due = self.store.expired(now, limit)
             dropped = self.memory.expire(due)
             if len(due) < limit:
                 break
             if not dropped:
                 limit *= 4  # consumers have all of these
-        return not self.is_at_end
 
     def note(self, error: BaseException) -> None:
         """Remember the end of the store, and have it told once."""
@@ -249,6 +273,11 @@ def guarded(action: Callable[[], object]) -> None:
         action()
     except Exception as error:  # noqa: BLE001  # the next action must run as well
         _log.error("what follows a commit failed", exc_info=error)
+
+
+def _first_expiry(operations: Iterable[Operation]) -> float | None:
+    times = [each.expires_at for each in operations if type(each) is Put and each.expires_at is not None]
+    return min(times) if times else None
 
 
 def _cost(put: Put) -> int:

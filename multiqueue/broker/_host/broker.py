@@ -61,9 +61,9 @@ class Broker(Verbs):
 
     Its verbs are those of its virtual host `/`; `virtual_host(name)` has the figures, limits and lists of each.
     `threads` run callbacks. Times to live, delays and expiries are kept to some milliseconds; `housekeeping_interval`
-    seconds lie between two looks at what has no time of its own: queues for which there is no memory, messages that are
-    in a store alone, a deleted queue that is cleared piece by piece, and another `clock` than the machine's.
-    `on_alert` is told of thresholds that queues were declared with, by default through the log.
+    seconds lie between two looks at what has no time of its own: queues for which there is no memory, a deleted queue
+    that is cleared piece by piece, and another `clock` than the machine's. `on_alert` is told of
+    thresholds that queues were declared with, by default through the log.
 
     With `data`, a directory, every virtual host has a store there: durable exchanges and queues, their bindings, and
     persistent messages on durable queues are there again when the broker is opened next. `durability` says what they

@@ -421,6 +421,11 @@ class MemoryManager:
 
     # -- time
 
+    @property
+    def is_paging(self) -> bool:
+        """True while a queue has messages that are in a store alone."""
+        return bool(self._readers)
+
     def expire(self, due: Iterable[tuple[int, int, int]]) -> int:
         """Drop what a store says has expired, as (queue, level, id), under no lock; how many were tried."""
         tried = 0

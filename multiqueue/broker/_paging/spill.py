@@ -215,6 +215,7 @@ class Spill:
         source = PagedEntries(state, queue.name, memory, self, rows if queue.journal is None else None)
         reader = PagedReader(queue, source, memory, rows)
         memory.open_area(source.area, reader)
+        rows.host.begin_paging()
         state.limit.begin_paging(lambda: source.is_overfull)
         old = state.source
         state.source = source  # first: what comes to be held or to expire is its own
