@@ -132,7 +132,7 @@ class LedgerView:
             SELECT * FROM (
                 SELECT lane, path, known_s, started_s, ended_s, attempt, state = 'failed'
                 FROM items WHERE ended_s IS NOT NULL ORDER BY ended_s DESC LIMIT ?
-            ) ORDER BY lane, started_s
+            ) AS latest ORDER BY lane, started_s
             """,
             (limit,),
         )

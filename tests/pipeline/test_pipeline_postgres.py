@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
-from pipeline_parts_support import Ledger, PostgresState, exclusive, ledger_view, open_ledger, state_exists
+from pipeline_parts_support import (
+    Ledger,
+    PostgresState,
+    _ledger_file,
+    exclusive,
+    ledger_view,
+    open_ledger,
+    state_exists,
+)
 from pipeline_support import Pipeline, contents, lane_of, make_tree, rows_in
 from test_pipeline_crash import LANES, Fuse, Killed, fragile
 
@@ -305,3 +314,34 @@ def test_a_plan_is_of_the_state_in_postgres(tmp_path: Path, state: PostgresState
     )
     (lane,) = plan_of(config).lanes
     assert (lane.known, lane.files) == (1, 3)
+
+
+def test_the_report_of_a_state_in_postgres(tmp_path: Path, state: PostgresState) -> None:
+    """The report of a run whose state is in PostgreSQL has its jobs, as one of SQLite has. (pipeline 22)"""
+    make_tree(tmp_path, LANES)
+    with exclusive(state):
+        start(tmp_path, state, Fuse()).run()
+    with ledger_view(state) as view:
+        jobs, series = view.jobs(1000), view.series(10)
+        assert [(wait.lane, wait.items) for wait in view.waits()] == [(lane, view_items(jobs, lane)) for lane in LANES]
+    assert sum(series.ends) == len(jobs) == sum(-(-count // 2) for count in LANES.values())
+
+
+def view_items(jobs: list[Any], lane: str) -> int:
+    return sum(job.lane == lane for job in jobs)
+
+
+def test_every_sub_query_has_a_name() -> None:
+    """Each sub-query of the ledger has an alias: PostgreSQL before 16 asks for one."""
+    found = 0
+    for path in Path(_ledger_file.__file__).parent.glob("_ledger*.py"):
+        text = path.read_text()
+        for start in re.finditer(r"\b(?:FROM|JOIN) \(", text):
+            end, depth = start.end(), 1
+            while depth:
+                depth += {"(": 1, ")": -1}.get(text[end], 0)
+                end += 1
+            found += 1
+            line = text.count("\n", 0, end) + 1
+            assert re.match(r"\s+AS \w+", text[end:]), f"{path.name}:{line}: the sub-query that ends here has no alias"
+    assert found
