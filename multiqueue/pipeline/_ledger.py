@@ -34,6 +34,7 @@ from ._ledger_leaving import LedgerLeaving
 from ._ledger_messages import LedgerMessages
 from ._lifecycle import ItemEvent, ItemState, after, before
 from ._pace import Fits, Measured
+from ._put_out import PUT_OUT
 from ._storage import Storage
 
 FILES = "files"
@@ -505,8 +506,10 @@ class Ledger:
         """Let the items of these lanes and steps that are done be done anew; their rows stay until then.
 
         Only those that were done since a moment of the clock on the wall, and with `changed` those that another job
-        than the one that runs now has made. A step's run once what they read is done.
+        than the one that runs now has made. A step's run once what they read is done. What is put out from now on may
+        have other types.
         """
+        self._connection.execute("DELETE FROM meta WHERE name LIKE ?", (f"{_SCHEMA_OF}{PUT_OUT}%",))
         query = "SELECT seq, lane, path, job, ended_at FROM items WHERE state = 'done'"
         rows = self._connection.execute(query).fetchall()
         count = left = 0

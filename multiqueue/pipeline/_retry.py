@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from traceback import walk_tb
 
+from ._errors import PipelineError
+
 
 class Verdict(Enum):
     """The kind of a failure."""
@@ -67,5 +69,6 @@ def describe(error: BaseException, limit: int = 2000) -> str:
     """The error in a few lines: its cause in the first one, the Java stack left out, at most `limit` characters."""
     from ..spark import cause_of  # here: everything else in this module works without pyspark
 
-    told = cause_of(error, whole=True)
+    # A sentence of ours says it all.
+    told = f"{type(error).__name__}: {error}" if isinstance(error, PipelineError) else cause_of(error, whole=True)
     return told if len(told) <= limit else told[: limit - 1] + "…"

@@ -32,6 +32,7 @@ from ._output import Output
 from ._pace import Pace
 from ._presence import lost_directories, require_input
 from ._progress import Reporter
+from ._put_out import OutputTypes
 from ._queues import Queues
 from ._read import Inputs
 from ._report import write_report
@@ -108,13 +109,14 @@ def run_pipeline(
     with ExitStack() as stack:
         stack.enter_context(leaving_nothing_unbegun(config))
         stack.enter_context(exclusive(config.state))
-        ledger = stack.enter_context(open_ledger(config.state, config.base, config.storage, fingerprints(config)))
+        jobs = fingerprints(config)
+        ledger = stack.enter_context(open_ledger(config.state, config.base, config.storage, jobs))
         _prepare(output, ledger, reporter)
         if not follow:
             require_input(config, ledger, lanes)
         resumed = not ledger.is_empty()
         known = KnownColumns(ledger.schemas(), mailbox.post)
-        work.inputs = Inputs(config.storage, known)
+        work.inputs, work.types = Inputs(config.storage, known), OutputTypes(known, jobs)
         clock = WorkClock(ledger.seconds_at_work())
         stack.enter_context(_stop_signals_post_to(mailbox, grace_s))
         following = _follow(config, reporter) if follow else None

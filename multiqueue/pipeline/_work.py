@@ -21,7 +21,7 @@ from ._json_input import check_expected
 from ._output import Output
 from ._pace import MOST_FILES
 from ._publish import Places, beside
-from ._put_out import note_columns, require_alike, require_free
+from ._put_out import OutputTypes, note_columns, require_alike, require_free
 from ._read import Inputs, named_files, read_messages, read_output, read_paths, unchanged
 from ._reading import BY_SPARK, CORRUPT, FILE, Reading
 from ._schema import Schemas
@@ -125,6 +125,8 @@ class SparkWork:
     lanes: dict[str, Lane] = field(default_factory=dict)
     schemas: Schemas = field(default_factory=Schemas)
     inputs: Inputs = field(default_factory=lambda: Inputs(Storage()))
+    types: OutputTypes | None = None
+    """Those of the columns that were put out; None where no state remembers them."""
     cores: int | None = None
     """How many tasks run at once; None where that is not known."""
 
@@ -223,7 +225,12 @@ class SparkWork:
         if no_files and file_functions(result):
             raise JobError(f"input_file_name() and its like are empty in this job: {no_files}")
         self.schemas.require(spark, result, task.sink.expect, task.sink.place, exactly=True)
+        types = self.types if isinstance(task.sink, Sink) and task.sink.format in ("parquet", "orc") else None
+        if types is not None:
+            types.require(item.lane, result)
         task.sink.write(result, item, staged)
+        if types is not None:
+            types.note(item.lane, result)
         return True
 
     def _output_of(self, name: str, spark: SparkSession, item: Item, step: Step, sink: AnySink) -> DataFrame:

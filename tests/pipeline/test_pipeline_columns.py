@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_parts_support import Inputs, KnownColumns, Storage
+from pipeline_parts_support import Inputs, KnownColumns, Storage, open_ledger
 from pipeline_support import Recorder, spark_for_tests
 from test_pipeline_input import Files, Reader
 
@@ -307,3 +307,27 @@ def test_files_that_begin_together_are_as_files_one_after_another(spark: Any, tm
     assert read("rescue")(two) == [{"a": 2, "_rescued_data": {"_file_path": "2", "c": "y"}}]
     assert read("add")(two) == [{"a": 2, "c": "y"}]
     assert "has none of the columns of lane 'lane'" in read("add").error({"2": content(z=1)})
+
+
+@pytest.mark.slow(selected=True)
+def test_what_a_lane_puts_out_can_be_read_as_one(spark: Any, tmp_path: Path) -> None:
+    """An item whose column has another type than the lane has put out before is set aside, in the next run too, and the
+    rows of the others are read by one call; `redo` lets another type begin. (pipeline 31)"""
+    values = {"1": '{"a": 1}', "2": '{"a": 1.5}', "3": '{"a": "x"}', "4": '{"b": [{"c": 1}], "a": 7}'}
+    (tmp_path / "in" / "eu").mkdir(parents=True)
+    settings = {"format": "jsonl", "options": {}, "batch": 1, "max_in_flight": 1}
+    for name, text in values.items():
+        (tmp_path / "in" / "eu" / name).write_text(text)
+        result = run(tmp_path, spark, settings)
+    assert (result.snapshot.total.done, result.snapshot.total.failed) == (2, 2)
+    rows = spark.read.option("mergeSchema", "true").parquet(str(tmp_path / "out" / "data")).collect()
+    assert sorted(row.a for row in rows) == [1, 7]
+    (letter, other) = (json.loads(one.read_text())["error"] for one in (tmp_path / "out" / "failed").rglob("*.json"))
+    assert "the column 'a' is " in letter
+    assert ", and bigint in what lane 'eu' has put out before, which no reader of the files takes" in other
+    with open_ledger(tmp_path / "out/_multiqueue/state.sqlite", tmp_path) as ledger, ledger.transaction():
+        assert ledger.redo(["eu"], None, changed=False).items == 2
+        ledger.put_back_failed()
+    assert run(tmp_path, spark, {**settings, "schema": "a STRING"}).snapshot.total.done == 4
+    rows = spark.read.parquet(str(tmp_path / "out" / "data")).collect()
+    assert sorted(row.a for row in rows) == ["1", "1.5", "7", "x"]
