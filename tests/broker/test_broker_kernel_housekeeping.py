@@ -11,6 +11,9 @@ from itertools import pairwise
 
 import pytest
 from broker_parts_support import AT_ONCE, Housekeeping, Kept, housekeeping
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis_support import examples
 
 from multiqueue.broker import Alert, AlertThresholds, Message, QueueSettings, VirtualHost
 from multiqueue.store import MemoryStore
@@ -422,3 +425,41 @@ def test_a_plan_keeps_no_queue_alive_that_is_gone() -> None:
     del kept
     gc.collect()
     assert ends == [False]
+
+
+@settings(max_examples=examples(200))
+@given(
+    st.lists(
+        st.tuples(st.just("ask"), st.integers(0, 3), st.sampled_from([AT_ONCE, 0, 1, 2, 3, 5]))
+        | st.tuples(st.just("remove"), st.integers(0, 3), st.just(0))
+        | st.tuples(st.just("round"), st.integers(0, 3), st.just(0)),
+        max_size=40,
+    )
+)
+def test_every_visit_that_was_asked_for_is_made_once(steps: list[tuple[str, int, float]]) -> None:
+    """Against a list of what was asked for: a round visits each that has something due, once, and forgets the rest of
+    what it asked; what was forgotten is not visited."""
+    clock = FakeClock(1000.0)
+    keeper = Housekeeping(clock=clock)
+    queues = [Asking(None, None) for _ in range(4)]
+    asked: list[set[float]] = [set() for _ in queues]
+    for step, number, when in steps:
+        if step == "ask":
+            keeper.ask(queues[number], AT_ONCE if when == AT_ONCE else clock() + when)
+            asked[number].add(AT_ONCE if when == AT_ONCE else clock() + when)
+        elif step == "remove":
+            keeper.remove(queues[number])
+            asked[number].clear()
+        else:
+            clock.advance(number)
+            before = [each.visits for each in queues]
+            keeper.run_once()
+            due = [bool(times) and min(times) <= clock() for times in asked]
+            assert [each.visits - was for each, was in zip(queues, before, strict=True)] == due
+            for times, is_due in zip(asked, due, strict=True):
+                if is_due:
+                    times.clear()
+        assert keeper._planned.keys() | keeper._soon.keys() == {
+            queue for queue, times in zip(queues, asked, strict=True) if times
+        }
+        assert set(keeper._by_number.values()) == keeper._planned.keys()

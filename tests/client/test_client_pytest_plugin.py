@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from held_locks_support import Gate
 
 from multiqueue import pytest_plugin
 from multiqueue.broker import Broker, Message, NotFound
@@ -159,6 +160,23 @@ def test_too_few_are_told_and_stay(rig: BrokerForTests) -> None:
         rig.wait_for("nope", timeout=0)
     with pytest.raises(NotFound):
         rig.bodies("nope")
+
+
+def test_a_callback_that_goes_on_is_not_waited_for_longer(rig: BrokerForTests) -> None:
+    """`empty` removes a virtual host within its time, though a callback of it still runs."""
+    host, gate = rig.broker.add_virtual_host("x"), Gate()
+    host.declare_queue("q")
+    host.consume("q", gate)
+    host.publish(Message(routing_key="q"))
+    assert gate.entered.wait(PATIENCE)
+    emptying = threading.Thread(target=rig.empty, args=(0.1,), daemon=True)
+    emptying.start()
+    emptying.join(PATIENCE)
+    is_over = not emptying.is_alive()
+    gate.open.set()
+    emptying.join(PATIENCE)
+    assert is_over
+    assert [each.name for each in rig.broker.virtual_hosts()] == ["/"]
 
 
 def test_a_suite_uses_the_fixture(tmp_path: Path) -> None:
