@@ -120,13 +120,7 @@ class BrokerCollector(Collector):
             "product_version": self._version,
         }
         yield _labelled("build_info", "The server, and the version of RabbitMQ whose names these are", labels)
-        labels = {
-            "rabbitmq_node": NODE,
-            "rabbitmq_cluster": NODE,
-            "rabbitmq_cluster_permanent_id": NODE,
-            "rabbitmq_endpoint": "per-object" if self._per_object else "aggregated",
-        }
-        yield _labelled("identity_info", "RabbitMQ node & cluster identity info", labels)
+        yield _identity_of("per-object" if self._per_object else "aggregated")
 
     def _process(self, sample: Sample) -> Iterator[Metric]:
         limits = None if self._server is None else self._server.settings
@@ -158,6 +152,17 @@ class BrokerCollector(Collector):
                 value = value in sample.alarms
             if value is not None:  # a server without a limit of memory
                 yield GaugeMetricFamily(f"rabbitmq_{name}", text, value=value)
+
+
+def _identity_of(endpoint: str) -> Metric:
+    """What dashboards and alerts join the other figures of a page with."""
+    labels = {
+        "rabbitmq_node": NODE,
+        "rabbitmq_cluster": NODE,
+        "rabbitmq_cluster_permanent_id": NODE,
+        "rabbitmq_endpoint": endpoint,
+    }
+    return _labelled("identity_info", "RabbitMQ node & cluster identity info", labels)
 
 
 def _labelled(name: str, text: str, labels: dict[str, str]) -> Metric:
@@ -283,6 +288,7 @@ class DetailedCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The families that were asked for; unknown ones are passed over, as by RabbitMQ."""
+        yield _identity_of("detailed")
         sample = self._sampler.look().latest
         for family in self._families:
             if family in _QUEUE_GAUGES:

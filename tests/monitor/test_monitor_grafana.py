@@ -71,9 +71,9 @@ ALERTS = {
     "HighConnectionChurn": "connections_closed_total connections_opened_total connections",
     "LowDiskWatermarkPredicted": "disk_space_available_bytes disk_space_available_limit_bytes",
     "UnroutableMessages": "channel_messages_unroutable_dropped_total channel_messages_unroutable_returned_total",
-    "QueueIsGrowing": "queue_messages_ready queue_messages_unacked",
-    "QueueHasNoConsumers": "queue_consumers",
 }
+FOR_EACH_QUEUE = "detailed_queue_consumers detailed_queue_messages identity_info"
+"""What the operator's rules for each queue ask of `/metrics/detailed`: one that grows, one without consumers."""
 
 Series = dict[str, list[tuple[dict[str, str], float]]]
 
@@ -195,6 +195,9 @@ def test_each_alert_has_its_series(used: Client) -> None:
     for path in ("/metrics", "/metrics/per-object"):
         found = series(used("GET", path).text)
         assert [name for names in ALERTS.values() for name in names.split() if f"rabbitmq_{name}" not in found] == []
+    found = series(used("GET", "/metrics/detailed?family=queue_coarse_metrics&family=queue_consumer_count").text)
+    assert [name for name in FOR_EACH_QUEUE.split() if f"rabbitmq_{name}" not in found] == []
+    assert found["rabbitmq_identity_info"][0][0]["rabbitmq_endpoint"] == "detailed"
 
 
 @pytest.mark.parametrize(("alarm", "name"), [("memory", "memory_used"), ("disk", "free_disk_space")])
