@@ -15,6 +15,7 @@ import pytest
 from monitor_support import Client
 
 from multiqueue import MultiQueueExecutor
+from multiqueue.amqp import ServerSettings
 from multiqueue.broker import Broker, Message
 from multiqueue.monitor import Lanes, serve_lanes
 
@@ -80,6 +81,19 @@ class Visit:
 
 
 Visiting = Callable[..., Visit]
+
+
+@pytest.fixture
+def short_of() -> set[str]:
+    """What the process is short of."""
+    return set()
+
+
+@pytest.fixture
+def server(broker: Broker, short_of: set[str]) -> object:
+    """A server that may use less memory than any process does."""
+    settings = ServerSettings(memory_limit_bytes=2**20, alarm_interval=0.01)
+    return broker.listen(settings=settings, measure=lambda: set(short_of))
 
 
 @pytest.fixture
@@ -169,6 +183,83 @@ def test_numbers_move_without_a_question(visit: Visiting, broker: Broker) -> Non
     look.page.evaluate(ticks)
     assert len(look.asked) == asked
     assert look.page.evaluate("document.querySelectorAll('*').length") == elements
+
+
+def test_what_somebody_should_look_at_stands_above(
+    visit: Visiting, broker: Broker, server: Any, short_of: set[str]
+) -> None:
+    """An alarm, the connections that it blocks, and the memory above its limit, in red. (monitor 19)"""
+    broker.declare_queue("orders")
+    with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
+        look = visit(390)
+        look.page.locator(".meter.over").wait_for()
+        red = look.page.evaluate("getComputedStyle(document.querySelector('.meter svg')).fill")
+        assert red == look.page.evaluate("getComputedStyle(document.querySelector('.troubles')).borderTopColor")
+        assert look.page.locator(".troubles").is_hidden()
+        short_of.add("memory")
+        alert = look.page.get_by_role("alert")
+        alert.get_by_text("publishers are blocked until there is more memory").wait_for()
+        connection.channel().basic_publish("", "orders", b"tea")
+        alert.get_by_role("link", name="1 connection").click()
+        look.page.locator(".tag", has_text="blocked").wait_for()
+        short_of.clear()
+        look.go("#/")
+        look.page.locator(".troubles").wait_for(state="hidden")
+
+
+def test_a_gap_is_drawn_as_a_gap(visit: Visiting) -> None:
+    """A line ends before the time that nobody knows, and another one begins after it; a level is not drawn on to now.
+    (monitor 3)"""
+    drawn = """async ([points, now]) => {
+        const { chart, spark, Series } = await import("/page/draw.js");
+        const series = new Series(600);
+        series.prime(points.map(([at, sample]) => ({ timestamp: at * 1000, sample })).reverse());
+        const path = chart("x", [{ name: "x", points: series.points, unit: String }], now, 600).querySelector(".s0");
+        const small = spark(series.points, now, 600, "x").querySelector(".s0");
+        return [path, small].map((each) => [...each.getAttribute("d").matchAll(/M[^M]*/g)].map(([run]) => run.split("L").length));
+    }"""
+    look = visit()
+    steady = [[at, 5] for at in range(0, 100, 5)]
+    assert look.page.evaluate(drawn, [steady, 100]) == [[21], [21]]  # and on to now
+    halves = [each for each in steady if not 20 < each[0] < 60]
+    assert look.page.evaluate(drawn, [halves, 100]) == [[5, 9], [5, 9]]
+    assert look.page.evaluate(drawn, [halves, 300]) == [[5, 8], [5, 8]]
+    slow = [[at, 5] for at in range(0, 300, 20)]  # with very many queues a sample may come each 20 s
+    assert look.page.evaluate(drawn, [slow, 300]) == [[16], [16]]
+
+
+def test_the_broker_fills_what_the_page_did_not_see(visit: Visiting) -> None:
+    """A page that was hidden knows, when it is shown again, what was meanwhile; of rates too. (monitor 10)"""
+    filled = """async () => {
+        const { Series } = await import("/page/draw.js");
+        const level = new Series(600), rate = new Series(600);
+        for (const series of [level, rate]) for (const at of [100, 101, 102, 160, 161]) series.add(at, 1);
+        const samples = Array.from({ length: 20 }, (_, place) => ({ timestamp: (165 - place * 5) * 1000, sample: 1000 - place * 50 }));
+        level.prime(samples);
+        rate.primeRates(samples.filter(({ timestamp }) => timestamp < 120000 || timestamp > 140000));
+        return [level.points.map(([at]) => at), rate.points.filter(([at]) => at > 102 && at < 160)];
+    }"""
+    times, rates = visit().page.evaluate(filled)
+    assert times == sorted(times)
+    assert [at for at in times if 102 < at < 160] == list(range(105, 160, 5))
+    assert rates == [
+        [at, 10] for at in (105, 110, 115, 150, 155)
+    ]  # none over the gap, at whose end it would be a spike
+
+
+@pytest.mark.parametrize("most", [0, 1, 2, 3, 7, 15, 999, 10_000, 1_234_567])
+def test_the_labels_of_an_axis_differ(visit: Visiting, most: float) -> None:
+    """A queue with one message has no axis "0, 1, 1"; of rates the parts are shown. (monitor 10)"""
+    labels = """async ([most, isWhole]) => {
+        const [{ chart }, { count, rate }] = await Promise.all([import("/page/draw.js"), import("/page/dom.js")]);
+        const drawn = chart("x", [{ name: "x", points: [[0, 0], [1, most]], unit: isWhole ? count : rate }], 2, 60);
+        return [...drawn.querySelectorAll("text.tick[text-anchor=end]")].slice(0, 3).map((each) => each.textContent);
+    }"""
+    look = visit()
+    for value, is_whole in ((most, True), (most, False), (most / 1000, False)):
+        found = look.page.evaluate(labels, [value, is_whole])
+        assert len(set(found)) == 3, found
+        assert not (is_whole and any("." in each and "K" not in each and "M" not in each for each in found))
 
 
 def test_what_a_queue_holds_is_looked_at_moved_requeued_purged_and_deleted(visit: Visiting, broker: Broker) -> None:
