@@ -216,7 +216,8 @@ def test_a_gap_is_drawn_as_a_gap(visit: Visiting) -> None:
         series.prime(points.map(([at, sample]) => ({ timestamp: at * 1000, sample })).reverse());
         const path = chart("x", [{ name: "x", points: series.points, unit: String }], now, 600).querySelector(".s0");
         const small = spark(series.points, now, 600, "x").querySelector(".s0");
-        return [path, small].map((each) => [...each.getAttribute("d").matchAll(/M[^M]*/g)].map(([run]) => run.split("L").length));
+        const runs = (each) => [...each.getAttribute("d").matchAll(/M[^M]*/g)].map(([run]) => run.split("L").length);
+        return [path, small].map(runs);
     }"""
     look = visit()
     steady = [[at, 5] for at in range(0, 100, 5)]
@@ -234,7 +235,8 @@ def test_the_broker_fills_what_the_page_did_not_see(visit: Visiting) -> None:
         const { Series } = await import("/page/draw.js");
         const level = new Series(600), rate = new Series(600);
         for (const series of [level, rate]) for (const at of [100, 101, 102, 160, 161]) series.add(at, 1);
-        const samples = Array.from({ length: 20 }, (_, place) => ({ timestamp: (165 - place * 5) * 1000, sample: 1000 - place * 50 }));
+        const sample = (back) => ({ timestamp: (165 - back) * 1000, sample: 1000 - back * 10 });
+        const samples = Array.from({ length: 20 }, (_, place) => sample(place * 5));
         level.prime(samples);
         rate.primeRates(samples.filter(({ timestamp }) => timestamp < 120000 || timestamp > 140000));
         return [level.points.map(([at]) => at), rate.points.filter(([at]) => at > 102 && at < 160)];
@@ -242,13 +244,10 @@ def test_the_broker_fills_what_the_page_did_not_see(visit: Visiting) -> None:
     times, rates = visit().page.evaluate(filled)
     assert times == sorted(times)
     assert [at for at in times if 102 < at < 160] == list(range(105, 160, 5))
-    assert rates == [
-        [at, 10] for at in (105, 110, 115, 150, 155)
-    ]  # none over the gap, at whose end it would be a spike
+    assert rates == [[at, 10] for at in (105, 110, 115, 150, 155)]  # none over the gap, it would be a spike
 
 
-@pytest.mark.parametrize("most", [0, 1, 2, 3, 7, 15, 999, 10_000, 1_234_567])
-def test_the_labels_of_an_axis_differ(visit: Visiting, most: float) -> None:
+def test_the_labels_of_an_axis_differ(visit: Visiting) -> None:
     """A queue with one message has no axis "0, 1, 1"; of rates the parts are shown. (monitor 10)"""
     labels = """async ([most, isWhole]) => {
         const [{ chart }, { count, rate }] = await Promise.all([import("/page/draw.js"), import("/page/dom.js")]);
@@ -256,10 +255,11 @@ def test_the_labels_of_an_axis_differ(visit: Visiting, most: float) -> None:
         return [...drawn.querySelectorAll("text.tick[text-anchor=end]")].slice(0, 3).map((each) => each.textContent);
     }"""
     look = visit()
-    for value, is_whole in ((most, True), (most, False), (most / 1000, False)):
-        found = look.page.evaluate(labels, [value, is_whole])
-        assert len(set(found)) == 3, found
-        assert not (is_whole and any("." in each and "K" not in each and "M" not in each for each in found))
+    for most in (0, 1, 2, 3, 7, 15, 999, 10_000, 1_234_567):
+        for value, is_whole in ((most, True), (most, False), (most / 1000, False)):
+            found = look.page.evaluate(labels, [value, is_whole])
+            assert len(set(found)) == 3, found
+            assert not is_whole or not re.search(r"\.\d( |$)", " ".join(found)), found
 
 
 def test_what_a_queue_holds_is_looked_at_moved_requeued_purged_and_deleted(visit: Visiting, broker: Broker) -> None:
