@@ -71,7 +71,18 @@ def test_commands_of_documents_exist() -> None:
     assert seen > 20
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/index.md", "docs/journey.md", "docs/tutorial.md"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "README.md",
+        "docs/guides/async.md",
+        "docs/guides/drop-in-queue.md",
+        "docs/guides/executor.md",
+        "docs/index.md",
+        "docs/journey.md",
+        "docs/tutorial.md",
+    ],
+)
 def test_code_runs(name: str) -> None:
     """The Python in a document runs, and prints what the comments beside each print say."""
     document = HOUSE / name
@@ -112,3 +123,16 @@ def test_figures_of_the_readme_are_those_of_its_record() -> None:
     shown = re.findall(r"\| ([\d.]+) \|$", text.partition("## How fast")[2].partition("\n## ")[0], re.MULTILINE)
     for figure, median in zip(shown, [*medians, polling["ratio"]["median"]], strict=True):
         assert float(figure) == round(median, len(figure.partition(".")[2]))
+
+
+def test_texts_of_troubleshooting_are_texts_of_the_house() -> None:
+    """Each message that troubleshooting quotes is said by the code: its parts, in their order, in one expression."""
+    page = (HOUSE / "docs/guides/troubleshooting.md").read_text()
+    quoted = re.findall(r"^\| `([^`]+)` \|", page, flags=re.MULTILINE)
+    assert len(quoted) > 25
+    said = "\n".join(path.read_text() for path in sorted((HOUSE / "multiqueue").rglob("*.py")))
+    said = re.sub(r"[\"']\s*\n?\s*r?f?[\"']", "", said)  # strings that stand in a row are one
+    elsewhere = {"cannot schedule new futures after shutdown"}  # the standard library's words
+    for text in set(quoted) - elsewhere:
+        pattern = r"[^\n]*?".join(re.escape(part.strip()) for part in text.split("…") if part.strip())
+        assert re.search(pattern, said), text
