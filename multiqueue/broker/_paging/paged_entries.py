@@ -247,7 +247,7 @@ class PagedEntries(EntrySource):
         return when if self.list_for_get is None else min(when, self._last_get + _GETTER_STAYS)
 
     def keep_time(self, now: float, after: After) -> None:
-        if now - self._last_get > _GETTER_STAYS:
+        if self._last_get + _GETTER_STAYS <= now:  # as `next_time` has it
             self.assignments.leave(self._getter)
         if not self._queue.counters.depth:
             after.append(self._paged.keep_in_memory)

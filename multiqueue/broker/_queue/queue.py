@@ -619,7 +619,7 @@ class BrokerQueue:
         there_is_more = state.keep_time(now, after)
         expires = self.settings.expires
         is_idle = not state.deleted and not len(state.consumers)
-        if expires is not None and is_idle and now - state.last_used >= expires:
+        if expires is not None and is_idle and state.last_used + expires <= now:  # as `next_time` has it
             self._delete_locked(after)
         return there_is_more
 
@@ -731,7 +731,9 @@ class BrokerQueue:
 
     def attend(self, ask: Callable[[Any, float], object] | None) -> None:
         """For `Housekeeping`: from now on, `ask(queue, when)` has this queue's `housekeeping` called."""
-        self._request = ask
+        with self._lock:
+            self._request, self._next_visit = ask, math.inf
+            self.visit_by(self.state.next_time())
 
     def visit_by(self, when: float) -> None:
         """Have housekeeping come at this time, or AT_ONCE. The lock is held."""
