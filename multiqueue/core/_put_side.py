@@ -123,7 +123,7 @@ class PutSide(Generic[T]):
             if timeout is None and self._lock_free and self._items.append(item) is None:  # type: ignore[func-returns-value]
                 if self._announced:
                     return
-                if self._closed is None or not holding(self._put_lock, self._take_back_locked, item):
+                if self._closed is None or not self._take_back(item):
                     self._take_side._tell(self)  # type: ignore[arg-type]
                     return
             deadline = deadline_after(timeout) if block and timeout is not None else None
@@ -141,6 +141,8 @@ class PutSide(Generic[T]):
                 self._items.append(item)
             lock.release()
             if not self._announced:
+                if self._closed is not None and refused is None and self._take_back(item):
+                    refused = self._closed or ShutDown
                 self._take_side._tell(self)  # type: ignore[arg-type]
         except BaseException:
             try:
@@ -153,11 +155,17 @@ class PutSide(Generic[T]):
         if refused is not None:
             raise self._refusal(refused, item, timeout if block else 0.0)
 
-    def _take_back_locked(self, item: T) -> bool:
-        """After a put without a lock to a queue that was closed before the element came: take it out again.
+    def _take_back(self, item: T) -> bool:
+        """After a put to a queue that was closed between its look and the append: take the element out again.
 
-        False if it has been taken: then it came before the end.
+        A put without a lock is overtaken by a profile function, one that holds the lock by a signal handler of its own
+        thread. False if the element has been taken: then it came before the end.
         """
+        if WITH_GIL:  # a taker looks at an element and removes it in one run, and so does this: the put lock will do
+            return holding(self._put_lock, self._take_back_locked, item)
+        return self._take_side._locked(self, holding, self._put_lock, self._take_back_locked, item)  # type: ignore[arg-type]
+
+    def _take_back_locked(self, item: T) -> bool:
         items = self._items
         try:
             if items[-1] is item:
@@ -247,10 +255,16 @@ class PutSide(Generic[T]):
             if len(self._items) >= self._limit:
                 refused = self._wait_for_room_locked(True, deadline)
             if refused is None:
-                count = min(len(batch) - start, self._limit - len(self._items))
+                count = max(
+                    0, min(len(batch) - start, self._limit - len(self._items))
+                )  # a signal handler may have closed
                 self._items.extend(batch[start : start + count])
             lock.release()
             if not self._announced:
+                while True:
+                    if count == 0 or self._closed is None or not self._take_back(batch[start + count - 1]):
+                        break
+                    refused, count = ShutDown, count - 1
                 self._take_side._tell(self)  # type: ignore[arg-type]
         except BaseException:
             try:

@@ -249,6 +249,43 @@ def test_at_no_point_of_a_shutdown_is_anybody_told_too_early() -> None:
     assert {len(seen) for seen in answers} >= {1, 2, 3, 4}, "between the closings too"
 
 
+@pytest.mark.parametrize("capacity", [None, 9])
+@pytest.mark.parametrize("name", ["put", "offer", "put with a timeout", "put_many"])
+def test_a_shutdown_by_a_signal_handler_in_the_middle_of_a_put_is_one_moment_too(
+    name: str, capacity: int | None
+) -> None:
+    """Wherever a put is when its thread shuts down and is told that nothing is left, it is taken or refused."""
+    calls: dict[str, Any] = {
+        "put": lambda lane: lane.put("a"),
+        "offer": lambda lane: lane.offer("a"),
+        "put with a timeout": lambda lane: lane.put("a", timeout=9),
+        "put_many": lambda lane: lane.put_many(["a", "b"]),
+    }
+    for point in interruptions("multiqueue.core"):
+        multi_queue, lane = one_lane(capacity=capacity)
+        taken: list[str] = []
+
+        def end(multi_queue: Any = multi_queue, taken: list[str] = taken) -> None:
+            multi_queue.shutdown()
+            try:
+                while True:
+                    taken.append(multi_queue.get(False))
+            except ShutDown:
+                pass
+
+        accepted = 0
+        with point.running(end):
+            try:
+                accepted = calls[name](lane)
+            except ShutDown as error:
+                accepted = getattr(error, "accepted", 0)
+            else:
+                accepted = 1 if accepted is None else int(accepted)
+        assert not lane.qsize() or not point.reached, point
+        assert len(taken) == accepted or not point.reached, point
+        multi_queue.check_invariants()
+
+
 @of_two_threads
 def test_a_taker_that_waits_is_told_by_the_last_sub_queue_that_closes(hold: Hold) -> None:
     """A shutdown of two empty sub-queues ends the wait of a taker, whichever of them is closed last."""
