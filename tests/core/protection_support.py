@@ -8,6 +8,8 @@ that the interpreter runs.
 An instruction is *struck at* when CPython delivers signals and asynchronous exceptions there: a call, a backward jump,
 a generator that goes on. It is a *hole* when its place in the source is in the body of a `try` with `except
 BaseException` or `finally`, and the table does not lead from it to that `try`, or to one further in.
+
+Run as a program it reports the whole core: `python tests/core/protection_support.py`.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
+from pkgutil import iter_modules
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -42,6 +46,13 @@ class Report:
 
     looked_at: tuple[int, ...]  # their offsets
     holes: tuple[str, ...]
+
+
+def all_functions() -> dict[str, tuple[CodeType, ast.AST]]:
+    """Every function of the core by its module and name."""
+    core = import_module("multiqueue.core")
+    modules = [import_module(found.name) for found in iter_modules(core.__path__, "multiqueue.core.")]
+    return {f"{module.__name__}.{name}": each for module in modules for name, each in functions(module).items()}
 
 
 def functions(module: ModuleType) -> dict[str, tuple[CodeType, ast.AST]]:
@@ -187,3 +198,14 @@ def _handler(offset: int, table: list[Any], instructions: dict[int, dis.Instruct
             return next(place.lineno for place in places if place is not None and place.lineno is not None)
         offset = next(o for o in sorted(instructions) if o >= target and instructions[o].opname == "RERAISE")
         assert all(i.opname in WHILE_IT_CLEANS_UP for o, i in instructions.items() if target <= o <= offset)
+
+
+def main() -> int:
+    reports = [report(*each) for each in all_functions().values()]
+    looked_at, holes = sum(len(each.looked_at) for each in reports), [hole for each in reports for hole in each.holes]
+    print(*holes, f"CPython {sys.version.split()[0]}: {looked_at} places, {len(holes)} holes", sep="\n")
+    return 1 if holes or not looked_at else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

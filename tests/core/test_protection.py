@@ -6,10 +6,8 @@ A CPython that compiles some loop in a new way fails here, with the name of the 
 from __future__ import annotations
 
 import ast
-import pkgutil
 import sys
 from collections.abc import Callable
-from importlib import import_module
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -25,13 +23,11 @@ from core_parts_support import (
     holding,
     insist,
 )
-from protection_support import function, functions, report, without
+from protection_support import all_functions, function, report, without
 
-import multiqueue.core
 from multiqueue import LinkedBlockingMultiQueue, MultiQueueExecutor
 
-MODULES = [import_module(found.name) for found in pkgutil.iter_modules(multiqueue.core.__path__, "multiqueue.core.")]
-ALL = {f"{module.__name__}.{name}": each for module in MODULES for name, each in functions(module).items()}
+ALL = all_functions()
 
 # What a put, a take, a wait and an ending go through. Each has a `try` that the proof needs.
 HOT: list[Callable[..., Any]] = [
