@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +44,7 @@ _COUNTED: Final = (
     "dead_lettered",
 )
 _SUMMED: Final = ("available", "held", "unacked", *_COUNTED)
+_READ_SUMMED: Final = attrgetter(*_SUMMED)
 _NO_PAST: Final = ServerPast(
     connections_created=0,
     connections_closed=0,
@@ -53,7 +55,7 @@ _NO_PAST: Final = ServerPast(
     returned={},
 )
 
-_MOST_SEEN: Final = 600  # samples that are kept of a channel whose oldest message is not acked
+_MOST_SEEN: Final = 120  # samples that are kept of a channel whose oldest message is not acked
 
 QueueKey = tuple[str, str]  # virtual host, name
 
@@ -189,6 +191,9 @@ class Census:
         exchanges: dict[str, dict[str, ExchangeStatistics]] = {}
         hosts: dict[str, Totals] = {}
         down: dict[str, str] = {}
+        of_hosts: dict[str, list[ConnectionFigures]] = {}
+        for each in connections.values():
+            of_hosts.setdefault(each.virtual_host, []).append(each)
         changed: list[QueueSample] = []
         before, self._hosts = self._hosts, {}
         for host in () if broker is None else broker.virtual_hosts():
@@ -204,8 +209,8 @@ class Census:
                 continue
             self._hosts[host] = census
             exchanges[name] = {each.name: each for each in known}
-            mine = [each for each in connections.values() if each.virtual_host == name]
-            census.totals = _totals(census.sums, known, gone, mine, _of_closed(past, name), census.totals)
+            closed = _of_closed(past, name)
+            census.totals = _totals(census.sums, known, gone, of_hosts.get(name, []), closed, census.totals)
             hosts[name] = census.totals
         gone_since = [census.totals.counters() for host, census in before.items() if host not in self._hosts]
         self._gone = _sum([self._gone, *gone_since])
@@ -280,6 +285,7 @@ class _HostCensus:
             BrokerClosed: the virtual host is closed.
         """
         declared = self._host.declared_queues()
+        gone: list[QueueStatistics] = []  # what `sums` has and must not have any more
         known: list[QueueSample | None] = [*self.samples]
         self.is_another = declared != self._declared
         if self.is_another:
@@ -288,14 +294,13 @@ class _HostCensus:
             self._watch = QueueWatch([each.queue for each in declared], self._watch)
             self._declared = declared
             for each in left.values():
-                self._add(each.figures, -1)
+                gone.append(each.figures)
                 self.redelivering.pop(each.key, None)
         changed = []
         for place, figures in self._watch.changed().items():
             before = known[place]
             if before is not None:
-                self._add(before.figures, -1)
-            self._add(figures, 1)
+                gone.append(before.figures)
             since = None if before is None else _redelivering_since(before, figures, wall)
             known[place] = now = QueueSample(self._host.name, declared[place], figures, since)
             changed.append(now)
@@ -304,11 +309,13 @@ class _HostCensus:
             elif before is not None:
                 self.redelivering.pop(now.key, None)
         self.samples = [each for each in known if each is not None]  # a queue that is new has changed
+        self._add((each.figures for each in changed), 1)
+        self._add(gone, -1)
         return changed
 
-    def _add(self, figures: QueueStatistics, sign: int) -> None:
-        for name in _SUMMED:
-            self.sums[name] += sign * getattr(figures, name)
+    def _add(self, figures: Iterable[QueueStatistics], sign: int) -> None:
+        for name, column in zip(_SUMMED, zip(*map(_READ_SUMMED, figures), strict=True), strict=False):
+            self.sums[name] += sign * sum(column)  # a column at once: there may be 10,000 rows, or none
 
 
 def _redelivering_since(before: QueueSample, now: QueueStatistics, wall: float) -> float | None:
