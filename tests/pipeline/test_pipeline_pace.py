@@ -38,6 +38,16 @@ def test_items_grow_and_shrink_with_what_jobs_take() -> None:
     assert pace.files(lane(), 1000) == 1
 
 
+def test_an_item_has_5_000_files_at_most() -> None:
+    """However fast a lane's jobs are, an item has no more files than the reference says: they are held in memory."""
+    pace = Pace()
+    for _ in range(20):
+        pace.note(Measured("a", 1, 1000, 0, 1e-3))
+    assert pace.fits(lane())(5_000, 0)
+    assert not pace.fits(lane())(5_001, 0)
+    assert pace.files(lane(), 0) == 5_000
+
+
 def test_large_files_count_by_their_bytes() -> None:
     """Some files of 50 MB are an item where a thousand small ones are; `batch_bytes` still bounds it."""
     assert 3 <= Pace().files(lane(), 50e6) <= 10

@@ -274,6 +274,19 @@ def test_a_run_that_has_lost_its_lock(tmp_path: Path, kind: str, ledger: Ledger,
     assert rows_of(tmp_path / "out/data", kind) == ["before", "heir", "heir"]
 
 
+def test_two_runs_with_the_same_attempt(tmp_path: Path, kind: str, ledger: Ledger) -> None:
+    """Of two runs that have the same attempt of an item, the second to commit is refused: nothing says whose rows are
+    right. (pipeline 18)
+    """
+    zombie = opened(tmp_path, kind, ledger)
+    put_all(zombie, items(tmp_path, 3)[2:], "before")
+    heir = opened(tmp_path, kind, ledger)
+    put_all(heir, items(tmp_path, 2), "heir")
+    with pytest.raises(StateMismatch, match=r"another process has put item i0 into the table .* \(attempt 1\)"):
+        put_all(zombie, items(tmp_path, 2), "zombie")
+    assert rows_of(tmp_path / "out/data", kind) == ["before", "heir", "heir"]
+
+
 def test_an_answer_that_is_lost(tmp_path: Path, kind: str, ledger: Ledger) -> None:
     """A commit that was made, and of which that was not heard, is not made twice. (pipeline 17)"""
     output = opened(tmp_path, kind, ledger)
