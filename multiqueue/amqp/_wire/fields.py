@@ -161,8 +161,12 @@ def _decode_value(data: bytes, at: int, depth: int) -> Decoded:
 
 def encode_short_string(text: str) -> bytes:
     """Length and UTF-8. Raises as `short_string`."""
-    raw = short_string(text)
-    return bytes((len(raw),)) + raw
+    try:
+        raw = text.encode()
+        return bytes((len(raw),)) + raw
+    except (AttributeError, ValueError):
+        short_string(text)  # says what is wrong
+        raise
 
 
 class Long(int):
