@@ -337,6 +337,19 @@ def test_what_the_broker_keeps_as_arguments_is_what_the_wire_can_carry(table: di
     host.close()
 
 
+@pytest.mark.parametrize("text", ["0", "4294967295", "4E+9", "0." + "0" * 250 + "42949", "1E-255"])
+def test_a_decimal_that_fits_comes_back_equal(text: str) -> None:
+    """32 bits of digits, 255 places: the edges are carried."""
+    assert decode_table(amqp.encode_table({"a": Decimal(text)}), 0)[0] == {"a": Decimal(text)}
+
+
+@pytest.mark.parametrize("text", ["4294967296", "1E+10", "1E+999999999", "1E-256", "-1", "NaN", "Infinity"])
+def test_a_decimal_that_does_not_fit_is_refused(text: str) -> None:
+    """Beyond the edges, and at once for a number that would take the memory of the machine."""
+    with pytest.raises(ValueError, match="does not fit; 0 to 4294967295 with 255 places at most"):
+        amqp.encode_table({"a": Decimal(text)})
+
+
 @pytest.mark.parametrize("depth", [32, 33, 900])
 @pytest.mark.parametrize("deeper", [lambda value: {"a": value}, lambda value: [value]], ids=["tables", "lists"])
 def test_tables_are_as_deep_in_the_process_as_on_the_wire(depth: int, deeper: Callable[[object], object]) -> None:

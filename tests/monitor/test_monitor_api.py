@@ -219,6 +219,8 @@ def test_no_answer_lets_another_site_read_it(client: Client) -> None:
         ("POST", "/api/queues", {}, 405),
         ("PUT", "/api/queues/%2F/q", b"{", 400),
         ("PUT", "/api/queues/%2F/q", b"[1]", 400),
+        ("PUT", "/api/queues/%2F/q", b'{"arguments": {"a": NaN}}', 400),
+        ("PUT", "/api/queues/%2F/q", b'{"arguments": {"a": -Infinity}}', 400),
         ("PUT", "/api/queues/%2F/q", b'{"a":' * 100_000, 400),
         ("PUT", "/api/queues/%2F/q", {"durable": "perhaps"}, 400),
         ("PUT", "/api/queues/%2F/q", {"arguments": []}, 400),

@@ -49,6 +49,7 @@ PROPERTIES: list[dict[str, Any]] = [
     {"priority": True},
     {"timestamp": -5},
     {"timestamp": "now"},
+    {"timestamp": True},
     {"message_id": "x" * 300},
     {"message_id": 5},
     {"type": "\ud800"},
