@@ -1,8 +1,8 @@
 """Connections of HTTP clients, of which so many are held, and none for nothing.
 
 Promise     A client that sends no whole request, or does not read its answer, is cut after `_PATIENCE` to twice that.
-            Strangers are those that have not logged in: they have half of the places, half of that is for one address,
-            and one that comes takes the place of one that was refused, or of the first that came. Those that have
+            Strangers are those that have not logged in: they have half of the places, and one that comes takes that of
+            another, of the address with the most: of one that was refused, or of the first that came. Those that have
             logged in have the other half, an eighth of all for one user: beyond it the user's connection that has been
             idle for longest goes, and where all have a request in work the request is answered with 503. So neither
             wrong logins nor silent peers nor a user's own crowd lock another out.
@@ -34,7 +34,8 @@ class Visitors:
     """All connections of a server: newcomers, and guests, who have logged in."""
 
     def __init__(self, most: int, proxies: Sequence[str] = ()) -> None:
-        self.newcomers: Newcomers = Newcomers(max(2, most // 2))
+        places = max(2, most // 2)
+        self.newcomers: Newcomers = Newcomers(places, places)  # the address with the most gives its places to others
         self.most: int = max(2, most // 2)  # guests
         self.most_of_one: int = max(1, most // 8)
         self.strangers: QuietLog = QuietLog(_log)

@@ -94,6 +94,24 @@ def test_the_largest_crowd_gives_when_there_are_too_many() -> None:
     Newcomers(4).cut_one()
 
 
+def test_who_has_just_come_has_a_chance() -> None:
+    """Where all places are taken by peers that have just come, the next waits until the first has had a moment."""
+    clock = FakeClock()
+    table, cut = Newcomers(2, 2, clock), list[str]()
+    come(table, cut, "0", "10.0.0.1")
+    clock.advance(0.0625)
+    assert table.pause() == 0
+    second = come(table, cut, "1", "10.0.0.1")
+    assert 0 < table.pause() < 0.0625
+    clock.advance(0.0625)
+    assert table.pause() == 0
+    come(table, cut, "2", "10.0.0.1")
+    assert cut == ["0"]
+    assert table.pause() > 0
+    second.was_refused = True
+    assert table.pause() == 0
+
+
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["come", "refuse", "leave"])), max_size=60))
 def test_newcomers_are_bounded(steps: list[tuple[str, str]]) -> None:
     """In all and by address, whatever comes and goes; who was cut is not counted any more."""

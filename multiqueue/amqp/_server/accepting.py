@@ -39,6 +39,8 @@ async def accept(
     """Accept for ever; `hand_over` gets each socket, and its peer's address."""
     loop = asyncio.get_running_loop()
     while True:
+        while pause := newcomers.pause():
+            await asyncio.sleep(pause)
         try:
             client, address = await loop.sock_accept(listener)
         except OSError as error:  # no file descriptors left: some may come back

@@ -1,8 +1,9 @@
 """Strangers, who are connected and have not logged in: what they may have of places, hashes and lines of the log.
 
-Places      There are `most` of them at the most, and half as many from one address. A new one is let in; when there
+Places      There are `most` of them at the most, and `most_of_one` from one address. A new one is let in; when there
             are too many, another is cut: one that was refused already, else the one that came first. So a peer that
-            logs in at once gets through, however many others from its address only sit there.
+            logs in at once gets through, however many others from its address only sit there. Where all places are
+            taken by peers that have just come, the next is accepted when the first of them has had `_CHANCE`.
 Hashes      Every address has its turn on one thread, so a crowd that guesses passwords delays a login from elsewhere by
             one hash. Of one name at one address 8 wait, of one address 32, of all 256; more are refused. Names that are
             not known are hashed too, and count the same. A login whose peer has left is dropped. No call waits: `told`
@@ -31,6 +32,7 @@ from .access import Access
 _log = logging.getLogger("multiqueue.amqp")
 LINES: Final = 10  # of a kind, in a period
 PERIOD: Final = 10.0  # seconds
+_CHANCE: Final = 0.1  # seconds in which a peer that has a place sends something, on a busy machine
 _OF_NAME: Final = 8  # logins that wait
 _OF_ADDRESS: Final = 32  # at 50 ms each, all of them have an answer within two seconds
 _OF_ALL: Final = 256
@@ -39,12 +41,13 @@ _OF_ALL: Final = 256
 class Newcomer:
     """One peer, from its accept to its login."""
 
-    __slots__ = ("cut", "network", "was_refused")
+    __slots__ = ("came", "cut", "network", "was_refused")
 
     def __init__(self, address: str, cut: Callable[[], object]) -> None:
         self.network: str = network_of(address)
         self.cut: Callable[[], object] = cut  # ends it; any thread may call
         self.was_refused: bool = False
+        self.came = 0.0  # when a place was given to it
 
 
 _Crowd = dict[Newcomer, None]  # those of one address, in the order in which they came
@@ -53,9 +56,10 @@ _Crowd = dict[Newcomer, None]  # those of one address, in the order in which the
 class Newcomers:
     """All of a server's."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, most_of_one: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.most = most
-        self.most_of_one: int = max(1, most // 2)
+        self._clock = clock
+        self.most_of_one: int = most_of_one or max(1, most // 2)
         self._lock = threading.Lock()
         self._crowds: dict[str, _Crowd] = {}  # none is empty; each newcomer is in that of its address until it leaves
         self._count = 0
@@ -66,6 +70,7 @@ class Newcomers:
     def come(self, newcomer: Newcomer) -> Newcomer | None:
         """Take one in; the one that was cut for it, if that was necessary."""
         goes: Newcomer | None = None
+        newcomer.came = self._clock()
         with self._lock:
             crowd = self._crowds.get(newcomer.network, {})
             if len(crowd) >= self.most_of_one:
@@ -77,6 +82,16 @@ class Newcomers:
         if goes is not None:
             goes.cut()
         return goes
+
+    def pause(self) -> float:
+        """How many seconds are to pass until the next is accepted; 0 where there is a place, or one to be cut."""
+        with self._lock:
+            if self._count < self.most:
+                return 0.0
+            crowd = max(self._crowds.values(), key=len)
+            if any(each.was_refused for each in crowd):
+                return 0.0
+            return max(0.0, next(iter(crowd)).came + _CHANCE - self._clock())
 
     def leave(self, newcomer: Newcomer) -> None:
         """It has logged in, or is gone. Twice is harmless."""
