@@ -192,6 +192,7 @@ def test_what_is_in_a_store_alone_expires_when_its_time_has_come(
     queue = desk.host.queue("q")
     publish(30, 30.001, 7200)
     assert queue.state.limit.page_out()
+    desk.keeper.run_once()  # everything is new
     publish(0.5)
     journal = desk.host._journal or desk.host._scratch
     assert journal is not None
@@ -235,14 +236,8 @@ class Hours:
             self.clock.advance(seconds)
 
 
-def test_a_visit_comes_when_its_time_has(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Times to live, delays and expiries are kept to the millisecond, and nothing is looked at in between."""
-    hours = Hours(desk.keeper, desk.clock, monkeypatch)
-    desk.declare("dies", expires=7200)
-    desk.declare("dies soon", expires=0.05)
-    desk.declare()
-    for seconds, what in ((0.1, "expiration"), (3600, "expiration"), (0.3, "delay"), (5, "delay")):
-        desk.host.publish(Message(b"", routing_key="q", **{what: seconds}))  # type: ignore[arg-type]
+def times_of_visits(desk: Desk) -> list[tuple[str, float]]:
+    """Which queue is visited from now on, and when."""
     visits: list[tuple[str, float]] = []
 
     def watch(name: str, visit: Callable[[], float | None]) -> Callable[[], float | None]:
@@ -254,6 +249,32 @@ def test_a_visit_comes_when_its_time_has(desk: Desk, monkeypatch: pytest.MonkeyP
 
     for each in desk.host.queues():
         each.housekeeping = watch(each.name, each.housekeeping)  # type: ignore[method-assign]
+    return visits
+
+
+def test_a_visit_without_a_time_keeps_no_message_past_its_own(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a queue asks to have done at the next interval does not put off what it asks for sooner."""
+    Hours(desk.keeper, desk.clock, monkeypatch)
+    desk.declare()
+    desk.keeper.run_once()
+    queue, visits = desk.host.queue("q"), times_of_visits(desk)
+    with queue._lock:
+        queue.visit_by(AT_ONCE)
+    desk.host.publish(Message(b"", routing_key="q", expiration=0.1))
+    desk.keeper._run()
+    assert visits == [("q", pytest.approx(0.1, abs=0.002))]
+    assert len(queue) == 0
+
+
+def test_a_visit_comes_when_its_time_has(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times to live, delays and expiries are kept to the millisecond, and nothing is looked at in between."""
+    hours = Hours(desk.keeper, desk.clock, monkeypatch)
+    desk.declare("dies", expires=7200)
+    desk.declare("dies soon", expires=0.05)
+    desk.declare()
+    for seconds, what in ((0.1, "expiration"), (3600, "expiration"), (0.3, "delay"), (5, "delay")):
+        desk.host.publish(Message(b"", routing_key="q", **{what: seconds}))  # type: ignore[arg-type]
+    visits = times_of_visits(desk)
     desk.keeper._run()
     expected = [
         ("dies soon", 0.05),
@@ -419,9 +440,10 @@ def test_what_was_planned_anew_does_not_pile_up() -> None:
     assert not keeper._soon
 
 
-def test_a_plan_keeps_no_queue_alive_that_is_gone() -> None:
+def test_a_plan_keeps_no_queue_alive_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of a queue, and of the bodies on it, comes where its last user lets go of it, and under no lock."""
-    keeper = Housekeeping(clock=FakeClock(1000.0))
+    clock = FakeClock(1000.0)
+    keeper = Housekeeping(clock=clock)
     ends: list[bool] = []
 
     class Mortal(Asking):
@@ -435,6 +457,11 @@ def test_a_plan_keeps_no_queue_alive_that_is_gone() -> None:
     del kept
     gc.collect()
     assert ends == [False]
+    Hours(keeper, clock, monkeypatch)
+    for when in (2000.0, 3000.0):  # the thread's rounds have the last references
+        keeper.ask(Mortal(None, None), when)
+    keeper._run()
+    assert ends == [False] * 3
 
 
 @settings(max_examples=examples(200))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import itertools
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from queue import Queue
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from held_locks_support import Gate, HeldLocks, UserCode, others_go_on, watching
@@ -219,7 +220,7 @@ def stop_of_a_purge(scene: Scene) -> None:
 class Nosy(StandardEntryList):
     """A kind whose factory and `key_of` are user code. Its other methods run under the lock of their queue."""
 
-    code: Callable[[], object]
+    code: ClassVar[Callable[[], object]]
 
     def __init__(self, settings: QueueSettings) -> None:
         super().__init__(settings)
@@ -242,8 +243,8 @@ def kind_when_declared(scene: Scene) -> None:
     scene.put(to="of a kind")
 
 
-def kind_when_opened(scene: Scene) -> None:
-    """By a broker's start, and by adding a virtual host whose store is there already."""
+def store_with_a_kind(scene: Scene) -> Broker:
+    """A broker with a store of `x` in its directory, which is not opened yet and names the kind."""
     first = scene.reopen()
     host = first.add_virtual_host("x")
     host.declare_queue("of a kind", settings=QueueSettings(kind="nosy", durable=True))
@@ -251,6 +252,11 @@ def kind_when_opened(scene: Scene) -> None:
     (scene.path / "data" / "x").rename(scene.path / "x")
     broker = scene.reopen()
     (scene.path / "x").rename(scene.path / "data" / "x")
+    return broker
+
+
+def kind_when_opened(scene: Scene) -> None:
+    broker = store_with_a_kind(scene)
     scene.code.calls = 0
     broker.add_virtual_host("x")
 
@@ -521,9 +527,22 @@ def wait_for_room(scene: Scene) -> tuple[Gate, Callable[[], object]]:
     return gate, queue.wait_for_room
 
 
-WAITS = [delete_virtual_host, close_virtual_host, close_subscription, close_broker, wait_for_room]
+def add_virtual_host(scene: Scene) -> tuple[Gate, Callable[[], object]]:
+    """Another thread opens it already, and the factory behind the gate is of a kind that its store names."""
+    broker = store_with_a_kind(scene)
+    Nosy.code = gate = Gate()
+    threading.Thread(target=broker.add_virtual_host, args=("x",), name="opens x").start()
+
+    def add() -> None:
+        assert [each.name for each in broker.add_virtual_host("x").queues()] == ["of a kind"]
+
+    return gate, add
 
 
+WAITS = [delete_virtual_host, close_virtual_host, close_subscription, close_broker, wait_for_room, add_virtual_host]
+
+
+@pytest.mark.usefixtures("nosy")
 @pytest.mark.parametrize("wait", WAITS, ids=lambda wait: wait.__name__)
 def test_no_lock_is_held_while_we_wait_for_user_code(
     scene: Scene, wait: Callable[[Scene], tuple[Gate, Callable[[], object]]]
