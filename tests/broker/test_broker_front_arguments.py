@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from broker_parts_support import (
@@ -238,3 +241,18 @@ def test_settings_can_be_asked_for_by_arguments(free: dict[str, object], more: d
     asked = QueueSettings(**{**free, **more})  # type: ignore[arg-type]
     flags = {name: getattr(asked, name) for name in ("durable", "exclusive", "auto_delete")}
     assert queue_settings(WHERE, arguments_of(asked), **flags) == asked
+
+
+def test_no_setting_is_without_an_argument() -> None:
+    """A setting that is added later is not left out of what is shown, exported and moved."""
+    by_flags, by_rule = {"durable", "exclusive", "auto_delete"}, {"kind", "overflow", "groups", "alerts"}
+    usual = QueueSettings()
+    for field in fields(QueueSettings):
+        if field.name in by_flags | by_rule:
+            continue
+        value = {"bool": not getattr(usual, field.name), "str | None": "x", "float": 0.5}.get(str(field.type), 1)
+        asked = SimpleNamespace(
+            **{each.name: getattr(usual, each.name) for each in fields(QueueSettings)}, kind_name=""
+        )
+        setattr(asked, field.name, value)
+        assert arguments_of(cast(QueueSettings, asked)), field.name

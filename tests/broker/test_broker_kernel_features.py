@@ -540,6 +540,8 @@ def test_alerts_come_once_per_gap() -> None:
         ({"max_length": True}, "max_length: True is of type bool; a whole number is needed"),
         ({"message_ttl": float("nan")}, "message_ttl: nan is out of range; from 0 to 315360000"),
         ({"durable": "yes"}, "durable: 'yes' is of type str; bool is needed"),
+        ({"alerts": {"depth": 5}}, "alerts: {'depth': 5} is of type dict; AlertThresholds or None is needed"),
+        ({"dead_letter_routing_key": "k"}, "dead_letter_routing_key needs dead_letter_exchange"),
         ({"overflow": "ring"}, "overflow: 'ring' is of type str; Overflow is needed"),
         ({"dead_letter_exchange": "x" * 256}, "dead_letter_exchange: 'x+'... has 256 bytes; 255 are the most"),
         ({"kind": "own", "kind_options": {"a": {1}}}, "kind_options: a set stands in no table: {1}"),

@@ -146,6 +146,8 @@ class QueueSettings:
             raise ValueError("message groups need group_key: the header that names a message's group")
         if self.groups is MessageGroups.NONE and self.group_key is not None:
             raise ValueError(f"group_key {self.group_key!r} without groups: choose STANDARD or SHARED")
+        if self.dead_letter_routing_key is not None and self.dead_letter_exchange is None:
+            raise ValueError("dead_letter_routing_key needs dead_letter_exchange: without it nothing is a dead letter")
         if not 0 < self.flow_resume_ratio <= 1:
             raise ValueError(f"flow_resume_ratio is a share of the limit in (0, 1], not {self.flow_resume_ratio!r}")
 

@@ -110,10 +110,6 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-def _milliseconds(value: float) -> int:
-    return round(value * 1000) or (1 if value else 0)
-
-
 class _Argument(NamedTuple):
     """The setting that an argument gives ("alerts." for one of the thresholds, "" for none), its value from the
     argument's, the types of queue that have it, and the way back from the setting's value."""
@@ -126,7 +122,11 @@ class _Argument(NamedTuple):
 
 def _time(setting: str, least: int = 0) -> _Argument:
     milliseconds = Range(True, least, 1000 * LONGEST)
-    return _Argument(setting, lambda value: milliseconds(value) / 1000, back=_milliseconds)
+
+    def back(seconds: float) -> int:
+        return max(least, round(seconds * 1000) or (1 if seconds else 0))
+
+    return _Argument(setting, lambda value: milliseconds(value) / 1000, back=back)
 
 
 _ARGUMENTS: dict[str, _Argument] = {
@@ -182,6 +182,7 @@ _ARGUMENTS: dict[str, _Argument] = {
     "x-qpid-maximum-message-size": _Argument("alerts.message_bytes", _WHOLE),
     "x-qpid-maximum-message-age": _time("alerts.age"),
 }
+_USUAL, _USUAL_ALERTS = QueueSettings(), AlertThresholds()
 # A consumer's arguments for streams, which this broker has not.
 _OF_STREAMS = ("x-stream-offset", "x-stream-filter")
 
@@ -227,14 +228,12 @@ def arguments_of(settings: QueueSettings) -> Table:
     A queue that was declared by settings is shown, exported and moved by them.
     """
     found: dict[str, object] = {}
-    given: set[str] = {"kind", "overflow", "durable", "exclusive", "auto_delete"}
+    given = {"", "kind", "overflow"}
     for name, (setting, _, _, back) in _ARGUMENTS.items():
-        owner: object = settings
-        if setting.startswith("alerts."):
-            owner = settings.alerts
-        attribute = setting.removeprefix("alerts.")
-        value = getattr(owner, attribute, None) if setting and setting not in given else None
-        if value is not None and value != getattr(type(owner)(), attribute):
+        is_alert, attribute = setting.startswith("alerts."), setting.removeprefix("alerts.")
+        usual = getattr(_USUAL_ALERTS if is_alert else _USUAL, attribute, None)
+        value = getattr(settings.alerts if is_alert else settings, attribute, usual)
+        if setting not in given and value is not None and value != usual:
             given.add(setting)
             found[name] = back(value)
     implied = {kind for name, kind in KIND_OF_SETTING.items() if getattr(settings, name) is not None}
