@@ -161,13 +161,17 @@ def interruptible_offsets(code: CodeType) -> Iterator[tuple[int, int | None]]:
     """
     call: int | None = None
     is_plain = False
+    last = ""
     for instruction in dis.get_instructions(code):
-        name = instruction.opname
+        name, before = instruction.opname, last
         if name == "CACHE":
             continue
+        last = name
         if call is not None or name == "JUMP_BACKWARD":
             yield instruction.offset, call if is_plain and name != "JUMP_BACKWARD" else None
         is_call = name.startswith("CALL") and not name.startswith("CALL_INTRINSIC")
+        if before == "LOAD_SPECIAL" and sys.version_info >= (3, 15):
+            is_call = False  # `__enter__` of a `with`, after which 3.14 interrupts and no other CPython
         call = instruction.offset if is_call else None
         is_plain = name != "CALL_FUNCTION_EX"
 

@@ -2,9 +2,10 @@
 
 Promise     inside `Watch.block(visit)`, `visit(frame, offset)` is called when a function starts that has points, also
             when a generator or coroutine goes on (offset None), and before each instruction that `points` names for
-            it, in the thread of the block alone. What it raises is raised there. On 3.11, once it has raised, it is
-            called at the points that `sys.setprofile` knows (a function starts, one in C has returned), with None: a
-            function of `sys.settrace` is forgotten when it raises.
+            it, in the thread of the block alone. What it raises is raised there. From 3.12 on what strikes after a call
+            is raised in the call, as by CPython: it comes to a handler around the call, not to one around what follows.
+            On 3.11, once it has raised, it is called at the points that `sys.setprofile` knows (a function starts, one
+            in C has returned), with None: a function of `sys.settrace` is forgotten when it raises.
 State       `_visit`, `_thread`, `_returned` and `_last` belong to the block. From 3.12 on `_current` is the watch that
             the interpreter's events are set for; while `kept`, between its blocks too, for setting them has each
             function's code written anew. An instruction that is no point is told off when the block first comes to
@@ -46,7 +47,6 @@ class _Watch:
         self._known: dict[CodeType, Points | None] = {}
         self._visit: Visit = _nothing
         self._thread = 0
-        self._returned: tuple[FrameType | None, int] = (None, 0)  # to whom a Python function has returned, and where
 
     def _points_of(self, frame: FrameType) -> Points | None:
         try:
@@ -55,26 +55,11 @@ class _Watch:
             points = self._known[frame.f_code] = self._points(frame)
             return points
 
-    def _note_return(self, frame: FrameType) -> None:
-        """Note that a function returns, unless C code called it, as it does `__init__`."""
-        caller = frame.f_back
-        if caller is not None and self._known.get(caller.f_code) is not None:
-            code = frame.f_code
-            if not code.co_name.startswith("__") and not code.co_flags & _RUNS_IN_PIECES:
-                self._returned = caller, caller.f_lasti
-
-    def _is_point(self, frame: FrameType, offset: int, call: int | None) -> bool:
-        """Is the instruction at `offset` one, behind a call at offset `call`? Not where a Python function returned."""
-        caller, place = self._returned
-        if caller is None:
-            return True
-        self._returned = None, 0
-        return call is None or caller is not frame or not call <= place < offset
-
 
 if sys.version_info >= (3, 12):
     _monitoring = sys.monitoring
     _EVENTS = _monitoring.events
+    _AT_POINTS = _EVENTS.INSTRUCTION | _EVENTS.CALL  # the latter brings C_RETURN along
 
     class Watch(_Watch):
         """What watches the blocks of one series."""
@@ -86,12 +71,11 @@ if sys.version_info >= (3, 12):
             """Call `visit` at the points that the block's thread comes to."""
             self._begin()
             self._thread, self._visit = threading.get_ident(), visit
-            self._listen(self._on_start, self._on_return, self._on_instruction)
+            self._listen(self._on_start, self._on_c_return, self._on_instruction)
             try:
                 yield
             finally:
                 self._listen(None, None, None)
-                self._returned = None, 0
                 if not self.kept:
                     self.end()
 
@@ -108,7 +92,7 @@ if sys.version_info >= (3, 12):
                 if Watch._current is None:
                     _monitoring.use_tool_id(_TOOL, "multiqueue.testing")
                 Watch._current = self
-                self._set_events(_EVENTS.PY_START | _EVENTS.PY_RESUME | _EVENTS.PY_RETURN, _EVENTS.INSTRUCTION)
+                self._set_events(_EVENTS.PY_START | _EVENTS.PY_RESUME, _AT_POINTS)
                 _monitoring.restart_events()
 
         def _set_events(self, everywhere: int, where_points_are: int) -> None:
@@ -120,7 +104,7 @@ if sys.version_info >= (3, 12):
         def _listen(self, start: Any, returned: Any, instruction: Any) -> None:
             _monitoring.register_callback(_TOOL, _EVENTS.PY_START, start)
             _monitoring.register_callback(_TOOL, _EVENTS.PY_RESUME, start)
-            _monitoring.register_callback(_TOOL, _EVENTS.PY_RETURN, returned)
+            _monitoring.register_callback(_TOOL, _EVENTS.C_RETURN, returned)
             _monitoring.register_callback(_TOOL, _EVENTS.INSTRUCTION, instruction)
 
         def _on_start(self, code: CodeType, offset: int) -> Any:
@@ -129,7 +113,7 @@ if sys.version_info >= (3, 12):
             if self._points_of(frame) is None:
                 return _monitoring.DISABLE
             if is_new:
-                _monitoring.set_local_events(_TOOL, code, _EVENTS.INSTRUCTION)
+                _monitoring.set_local_events(_TOOL, code, _AT_POINTS)
             if threading.get_ident() == self._thread:
                 self._visit(frame, None)
             return None
@@ -137,15 +121,17 @@ if sys.version_info >= (3, 12):
         def _on_instruction(self, code: CodeType, offset: int) -> Any:
             frame = sys._getframe(1)
             points = self._points_of(frame)
-            if points is None or offset not in points:
+            if points is None or offset not in points or points[offset] is not None:
                 return _monitoring.DISABLE
-            if threading.get_ident() == self._thread and self._is_point(frame, offset, points[offset]):
+            if threading.get_ident() == self._thread:
                 self._visit(frame, offset)
             return None
 
-        def _on_return(self, code: CodeType, offset: int, result: object) -> None:
-            if threading.get_ident() == self._thread:
-                self._note_return(sys._getframe(1))
+        def _on_c_return(self, code: CodeType, offset: int, called: object, argument: object) -> None:
+            frame = sys._getframe(1)
+            points = self._points_of(frame)
+            if points is not None and threading.get_ident() == self._thread and offset in points.values():
+                self._visit(frame, offset)
 
 else:
 
@@ -158,6 +144,10 @@ else:
             before = sys.gettrace()
             self._visit = visit
             self._last: tuple[FrameType, int] | None = None  # the instruction before this one
+            self._returned: tuple[FrameType | None, int] = (
+                None,
+                0,
+            )  # to whom a Python function has returned, and where
             sys.settrace(self._on_call)
             try:
                 yield
@@ -179,6 +169,22 @@ else:
             frame.f_trace_opcodes = True
             self._visit_and_follow(frame, None)
             return self._inside
+
+        def _note_return(self, frame: FrameType) -> None:
+            """Note that a function returns, unless C code called it, as it does `__init__`."""
+            caller = frame.f_back
+            if caller is not None and self._known.get(caller.f_code) is not None:
+                code = frame.f_code
+                if not code.co_name.startswith("__") and not code.co_flags & _RUNS_IN_PIECES:
+                    self._returned = caller, caller.f_lasti
+
+        def _is_point(self, frame: FrameType, offset: int, call: int | None) -> bool:
+            """Is the instruction at `offset` one, behind a call at `call`? Not where a Python function returned."""
+            caller, place = self._returned
+            if caller is None:
+                return True
+            self._returned = None, 0
+            return call is None or caller is not frame or not call <= place < offset
 
         def _in_others(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
             if event == "return":

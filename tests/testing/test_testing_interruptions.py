@@ -6,6 +6,8 @@ import dis
 import gc
 import queue
 import signal
+import sys
+import threading
 from types import CodeType, FrameType
 
 import pytest
@@ -154,6 +156,40 @@ def test_signals_are_handled_at_such_points_alone() -> None:
         # 3.11 executes a comparison and the jump after it as one: hence two instructions.
         here = [i.opname for i in dis.get_instructions(code) if i.offset >= offset][:2]
         assert any("RESUME" in name or "CALL" in name or "JUMP_BACKWARD" in name for name in here), here
+
+
+def test_a_lock_is_held_where_cpython_lets_it_be_held() -> None:
+    """After a `with` that is struck its lock is free, but on 3.14, which interrupts before the block has begun."""
+
+    def hold(lock: threading.RLock) -> None:  # type: ignore[valid-type]
+        with lock:  # type: ignore[attr-defined]
+            len("block")
+
+    left_held = 0
+    for point in interruptions():
+        lock = threading.RLock()
+        with point.raising():
+            hold(lock)
+        left_held += lock._is_owned()  # type: ignore[attr-defined]
+    assert left_held == (1 if sys.version_info[:2] == (3, 14) else 0)
+
+
+def test_a_strike_after_a_call_is_in_the_call() -> None:
+    """What strikes when a call has returned comes to the handler around the call, not to one around what follows."""
+
+    def catch(seen: list[str]) -> None:
+        try:
+            seen.append("called")
+        except KeyboardInterrupt:
+            seen.append("caught")
+
+    ends = []
+    for point in interruptions():
+        seen: list[str] = []
+        with point.raising():
+            catch(seen)
+        ends.append(seen)
+    assert ends.count(["called", "caught"]) >= 1
 
 
 def test_a_point_is_used_once() -> None:
