@@ -33,7 +33,7 @@ def long_string(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"{text[:40]!r} is no Unicode text: character {error.start} is half of a pair") from None
+        raise ValueError(f"{text[:40]!r} is no Unicode text: character {error.start} is a surrogate") from None
 
 
 def whole_number(value: int) -> int:
