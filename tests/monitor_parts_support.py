@@ -31,6 +31,8 @@ from multiqueue.monitor._listing import listing as listing
 from multiqueue.monitor._listing import page_of_many as page_of_many
 from multiqueue.monitor._openapi import description as description
 from multiqueue.monitor._samples import Census as Census
+from multiqueue.monitor._samples import Totals as Totals
+from multiqueue.monitor._samples import totals as totals
 from multiqueue.monitor._shell import Api as Api
 from multiqueue.monitor._shell import field as field
 from multiqueue.monitor._shell import table as table

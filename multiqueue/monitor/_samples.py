@@ -210,7 +210,7 @@ class Census:
             self._hosts[host] = census
             exchanges[name] = {each.name: each for each in known}
             closed = _of_closed(past, name)
-            census.totals = _totals(census.sums, known, gone, of_hosts.get(name, []), closed, census.totals)
+            census.totals = totals(census.sums, known, gone, of_hosts.get(name, []), closed, census.totals)
             hosts[name] = census.totals
         gone_since = [census.totals.counters() for host, census in before.items() if host not in self._hosts]
         self._gone = _sum([self._gone, *gone_since])
@@ -337,7 +337,7 @@ def deliveries(figures: Delivering) -> Figures:
     return delivered, with_ack, no_ack, got, got_no_ack, figures.got_empty, figures.acked, figures.redelivered
 
 
-def _totals(
+def totals(
     queues: Mapping[str, int],
     exchanges: list[ExchangeStatistics],
     gone: VirtualHostPast,

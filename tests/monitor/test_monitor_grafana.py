@@ -109,7 +109,7 @@ def used(client: Client, server: Any) -> Iterator[Client]:
     with pika.BlockingConnection(pika.URLParameters(server.url)) as ended:
         ended.channel().queue_declare("gone")
     with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
-        plain, confirming = connection.channel(), connection.channel()
+        plain, confirming, _silent = connection.channel(), connection.channel(), connection.channel()
         plain.queue_declare("q")
         plain.queue_delete("gone")
         confirming.confirm_delivery()
@@ -209,6 +209,27 @@ def test_an_alarm_raises_its_metric(
     short_of.add(alarm)
     while not value(series(client("GET", "/metrics").text), f"alarms_{name}_watermark"):
         pass  # until the server has looked, each 10 ms
+
+
+def test_a_virtual_host_of_the_same_name_counts_anew(client: Client, broker: Broker, server: Any) -> None:
+    """Of the whole its confirms go on counting, once; of itself they begin at 0. (monitor 17)"""
+
+    def confirmed() -> tuple[float, int]:
+        broker.add_virtual_host("v")
+        client("PUT", "/api/permissions/v/guest", dict.fromkeys(("configure", "write", "read"), ".*"))
+        mine = client.get("/api/vhosts/v")["message_stats"]["confirm"]
+        return value(series(client("GET", "/metrics").text), f"{G}confirmed_total"), mine
+
+    assert confirmed() == (0, 0)
+    with pika.BlockingConnection(pika.URLParameters(server.url.removesuffix("%2F") + "v")) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for _ in range(3):
+            channel.basic_publish("", "nowhere", b"x")
+    client("PUT", "/api/vhosts/any", {})
+    assert confirmed() == (3, 3)
+    broker.delete_virtual_host("v")
+    assert confirmed() == (3, 0)
 
 
 def test_no_counter_ever_falls(used: Client, broker: Broker) -> None:

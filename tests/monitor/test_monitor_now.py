@@ -9,7 +9,7 @@ import pika
 import pytest
 from monitor_support import Client
 
-from multiqueue.broker import Broker
+from multiqueue.broker import Broker, Message
 
 
 @pytest.fixture
@@ -47,10 +47,26 @@ def test_a_queue_is_listed_and_gone_at_once(watched: Client, broker: Broker) -> 
     assert watched("GET", "/api/queues/%2F/one").status == 404
 
 
+def test_a_queue_of_the_same_name_is_another(watched: Client, broker: Broker) -> None:
+    """One that is deleted is gone though the sample has it, and one that has its name begins with its own figures.
+    (monitor 16)"""
+    broker.declare_queue("q")
+    broker.publish(Message(b"", routing_key="q"))
+    watched("PUT", "/api/vhosts/any", {})  # the next look takes a sample
+    assert [each["messages"] for each in watched.get("/api/queues/%2F")] == [1]
+    broker.delete_queue("q")
+    assert watched("GET", "/api/queues/%2F/q").status == 404
+    assert watched.get("/api/queues") == []
+    broker.declare_queue("q")
+    assert [each["messages"] for each in watched.get("/api/queues")] == [0]
+    assert watched.get("/api/queues/%2F/q")["messages"] == 0
+
+
 def test_a_connection_its_channels_and_consumers_are_listed_at_once(
     watched: Client, connection: pika.BlockingConnection
 ) -> None:
     """So a test that waits for its worker need not wait for a sample too. (monitor 16)"""
+    watched("PUT", "/api/vhosts/any", {})  # the next look takes a sample, which has the connection as it is
     (name,) = names(watched, "/api/connections")
     assert watched.get("/api/channels") == []
     channel = connection.channel()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,19 +13,22 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from hypothesis.strategies import booleans, integers, sampled_from
 from hypothesis_support import examples
-from monitor_parts_support import Census, Gaps, History, Track, _sampler
+from monitor_parts_support import Census, Gaps, History, Totals, Track, _sampler, totals
 from monitor_support import Client
 
 from multiqueue.broker import (
     Broker,
     BrokerQueue,
     Entry,
+    ExchangeStatistics,
     Message,
     NotFound,
     Overflow,
     QueueConsumer,
     QueueSettings,
     QueueStatistics,
+    QueueWatch,
+    VirtualHostPast,
 )
 from multiqueue.monitor import Sample, Sampler
 from multiqueue.testing import FakeClock
@@ -181,6 +186,81 @@ def test_ten_thousand_queues_cost_less_than_a_hundredth_of_a_processor(broker: B
         sampler.refresh()
         costs.append(time.thread_time() - began)
     assert sorted(costs)[3] < 0.01
+
+
+def _took(queue: BrokerQueue) -> Entry:
+    entry = queue.get("me")
+    assert entry is not None
+    return entry
+
+
+def _release(queue: BrokerQueue) -> None:
+    queue.release(_took(queue), "me")
+
+
+def _throttle(queue: BrokerQueue) -> None:
+    queue.state.limit.throttled = True  # by want of memory, which nothing else of the queue shows
+
+
+def _interested(queue: BrokerQueue) -> QueueConsumer:
+    consumer = queue.add_consumer(lambda consumer: None)
+    queue.set_notify_work_desired(consumer, True)
+    return consumer
+
+
+# What is done to a queue with one message before the look, and after it: each changes one column alone.
+STEPS: dict[str, tuple[Callable[[BrokerQueue], Any], Callable[[BrokerQueue, Any], object]]] = {
+    "a message comes": (lambda queue: None, lambda queue, _: queue.put(Message(b"x"))),
+    "a message is taken": (lambda queue: None, lambda queue, _: queue.get("me")),
+    "one is taken and one comes": (_took, lambda queue, _: (queue.put(Message(b"x")), queue.get("me"))),
+    "a message is acked": (_took, lambda queue, entry: queue.accept(entry, "me")),
+    "a message is rejected": (_took, lambda queue, entry: queue.reject(entry, "me")),
+    "a message comes back": (_took, lambda queue, entry: queue.release(entry, "me")),
+    "a message is taken and comes back": (lambda queue: None, lambda queue, _: _release(queue)),
+    "nothing is found": (_took, lambda queue, _: queue.get("you")),
+    "a message is refused": (lambda queue: queue.put(Message(b"x")), lambda queue, _: queue.put(Message(b"x"))),
+    "a hold ends": (lambda queue: queue.put(Message(b"x", delay=1.0)), lambda queue, _: queue.housekeeping()),
+    "publishers wait": (lambda queue: None, lambda queue, _: _throttle(queue)),
+    "a consumer comes": (lambda queue: None, lambda queue, _: queue.add_consumer(lambda consumer: None)),
+    "a consumer that wants work goes": (_interested, lambda queue, consumer: queue.remove_consumer(consumer)),
+    "a consumer wants no more": (_interested, lambda queue, each: queue.set_notify_work_desired(each, False)),
+}
+
+
+@pytest.mark.parametrize("what", STEPS)
+def test_a_watch_sees_each_change(what: str, clock: FakeClock) -> None:
+    """Whatever changes the figures of a queue, one of the watched columns changes with it; and nothing else does."""
+    before, after = STEPS[what]
+    settings = QueueSettings(max_length=2, overflow=Overflow.REJECT)
+    queue, other = (BrokerQueue(name, settings=settings, clock=clock) for name in ("q", "other"))
+    queue.put(Message(b"x"))
+    found = before(queue)
+    watch = QueueWatch([queue, other])
+    assert watch.changed().keys() == {0, 1}
+    assert watch.changed() == {}
+    clock.advance(2.0)
+    last = queue.statistics()
+    after(queue, found)
+    assert queue.statistics() != last
+    assert watch.changed() == {0: queue.statistics()}
+
+
+def test_what_is_read_at_two_moments_never_falls() -> None:
+    """A publish that is counted as returned before it is counted as unroutable makes no counter fall. (monitor 17)"""
+    exchange = ExchangeStatistics("x", "topic", received=10, unroutable=3, bindings=0)
+    closed = {"with_confirms": 0, "confirmed": 4, "returned": 1}
+    sums = dict.fromkeys([*Totals.__dataclass_fields__, "available", "held"], 0)
+    first = totals(sums, [exchange], VirtualHostPast(), [], closed, Totals())
+    assert (first.routed, first.dropped, first.confirmed) == (7, 2, 4)
+    later = totals(
+        sums,
+        [dataclasses.replace(exchange, unroutable=4)],
+        VirtualHostPast(),
+        [],
+        closed | {"returned": 3, "confirmed": 3},
+        first,
+    )
+    assert (later.routed, later.dropped, later.returned, later.confirmed) == (7, 2, 3, 4)
 
 
 class Anything(RuleBasedStateMachine):

@@ -80,18 +80,22 @@ def test_a_redelivery_loop_is_told_from_a_consumer_that_begins_anew(
 ) -> None:
     """More redeliveries than messages that leave are a loop, from the sample that saw it first until as many leave."""
     broker.declare_queue("mail")
-    for _ in range(3):
+    for _ in range(9):
         broker.publish(Message(b"poison", routing_key="mail"))
 
     def since() -> list[float | None]:
         clock.advance(1.0)
         return [each.redelivering_since for each in census.take(clock()).queues.values()]
 
-    def redeliver() -> None:
-        for _ in range(2):
+    def redeliver(count: int = 2) -> None:
+        for _ in range(count):
             received = broker.get("mail")
             assert received is not None
             received.release()
+
+    def serve(count: int) -> None:
+        for _ in range(count):
+            assert broker.get("mail", auto_accept=True) is not None
 
     assert since() == [None]
     redeliver()
@@ -100,10 +104,20 @@ def test_a_redelivery_loop_is_told_from_a_consumer_that_begins_anew(
     redeliver()
     assert since() == [first]
     assert [each.key for each in census.take(clock()).redelivering] == [("/", "mail")]
-    for _ in range(3):
-        broker.get("mail", auto_accept=True)
-    assert since() == [None]
+    serve(1)
+    redeliver(1)
+    assert since() == [None]  # as many go as come back
     assert census.take(clock()).redelivering == ()
+    redeliver()
+    serve(1)
+    assert since() == [again := clock()]
+    redeliver()
+    assert since() == [again]
+    serve(1)  # nothing came back
+    assert since() == [None]
+    redeliver()
+    serve(6)
+    assert since() == [None]
 
 
 def test_the_oldest_message_without_an_ack_is_told(

@@ -18,23 +18,13 @@ from typing import Any, Final
 from .counters import QueueStatistics
 from .queue import BrokerQueue
 
-# One of these changes with whatever is counted: an entry that is removed was ready, or the depth falls, and so on.
-_COUNTERS: Final = (
-    "depth",
-    "ready",
-    "held",
-    "enqueued",
-    "delivered",
-    "got_empty",
-    "acked",
-    "dead_lettered",
-    "rejected",
-)
+# One of these changes with whatever else is counted: what is acked or dead-lettered leaves the depth, what is
+# redelivered is delivered.
+_COUNTERS: Final = ("depth", "ready", "held", "enqueued", "delivered", "got_empty", "rejected")
 _COLUMNS: Final[tuple[tuple[str, Callable[[Any], object]], ...]] = (
     *(("counters", attrgetter(name)) for name in _COUNTERS),
     ("limit", attrgetter("throttled")),
     ("consumers", attrgetter("count")),
-    ("consumers", attrgetter("idle")),
     ("consumers.not_interested", len),
 )
 
