@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from amqp_desk_support import Desk, desk
@@ -93,12 +94,15 @@ def test_a_consumer_that_goes_meanwhile_holds_no_confirm(client: Desk) -> None:
     assert "confirm" in told(client)
 
 
-def test_over_a_socket(broker: Broker, server: Server) -> None:
+@pytest.mark.parametrize("mode", [1, 2], ids=["transient", "persistent"])
+def test_over_a_socket(tmp_path: Path, mode: int) -> None:
     """A publish whose answer is awaited, 50 times: the delivery is there each time."""
-    with RawClient(server.url) as client:
-        client.call(1, commands.Confirm.Select)
-        client.call(1, commands.Basic.Consume, queue="q", consumer_tag="c", no_ack=True)
-        for _ in range(50):
-            client.publish("", "q", b"x")
-            assert client.content().body == b"x"
-            assert isinstance(client.method(), amqp.Ack)
+    with Broker(data=tmp_path, durability="relaxed") as broker, broker.listen() as server:
+        broker.declare_queue("q", durable=True)
+        with RawClient(server.url) as client:
+            client.call(1, commands.Confirm.Select)
+            client.call(1, commands.Basic.Consume, queue="q", consumer_tag="c", no_ack=True)
+            for _ in range(50):
+                client.publish("", "q", b"x", delivery_mode=mode)
+                assert client.content().body == b"x"
+                assert isinstance(client.method(), amqp.Ack)

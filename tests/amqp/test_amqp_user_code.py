@@ -68,7 +68,8 @@ def handlers_of_the_log(scene: Scene) -> None:
 
     log, handler = logging.getLogger("multiqueue.amqp"), Handler()
     log.addHandler(handler)
-    before, log.level = log.level, logging.DEBUG
+    before = log.level
+    log.setLevel(logging.DEBUG)
     try:
         server = scene.serve()
         with RawClient(server.url), RawClient(server.url, opens=False, password="wrong") as stranger:
@@ -76,7 +77,7 @@ def handlers_of_the_log(scene: Scene) -> None:
             assert seen.wait(PATIENCE)
         assert any("opened vhost" in line for line in lines)
     finally:
-        log.level = before
+        log.setLevel(before)
         log.removeHandler(handler)
 
 

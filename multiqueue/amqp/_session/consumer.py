@@ -3,7 +3,7 @@ turn it is.
 
 Promise     A consumer with work is served on its session's thread until it has none. While several of one queue have
             work, each gets one message in turn; one that is alone at its queue, runs. A client gets what it consumes of
-            its own publishes before their confirms, where they need no commit: these wait for the turn.
+            its own publishes before their confirms: these wait for the turn.
 State       `on_work` and `on_cancelled` are called by the queue, on any thread; all else of a consumer runs on its
             session's. A publisher's thread that looks at `is_open` of a window meanwhile may see the value of before;
             the session then tells the queue, which looks again under its own lock. `Turns._lock` guards the set of
