@@ -553,6 +553,24 @@ def test_no_lock_is_held_while_we_wait_for_user_code(
     others_go_on(gate, begin, scene.code)
 
 
+def test_closing_waits_no_longer_for_an_alert_than_for_a_callback(scene: Scene) -> None:
+    """Housekeeping tells of the age of a message, and its listener does not return: the broker closes in its time."""
+    scene.broker.close()
+    gate = Gate()
+    broker = scene.open(on_alert=gate)
+    scene.declare("watched", alerts=AlertThresholds(age=1.0))
+    scene.put(to="watched")
+    scene.clock.advance(2.0)
+    assert gate.entered.wait(PATIENCE)
+    closing = threading.Thread(target=broker.close, args=(0.05,), daemon=True)
+    closing.start()
+    closing.join(PATIENCE)
+    is_over = not closing.is_alive()
+    gate.open.set()
+    closing.join(PATIENCE)
+    assert is_over
+
+
 def test_a_name_that_is_being_deleted_is_refused_at_once(scene: Scene) -> None:
     """A callback of a virtual host adds others while that host is deleted, and is told that its name is not free."""
     _, gate = of_x(scene)

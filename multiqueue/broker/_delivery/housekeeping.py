@@ -108,14 +108,15 @@ class Housekeeping:
                 self._thread = threading.Thread(target=self._run, name="multiqueue-housekeeping", daemon=True)
                 self._thread.start()
 
-    def close(self) -> None:
-        """End the thread and join it; harmless when it never ran. A callback on that thread may call this."""
+    def close(self, timeout: float | None = None) -> None:
+        """End the thread and join it, `timeout` seconds at most; harmless when it never ran. A callback on that thread,
+        of an alert say, may call this."""
         with self._lock:
             self._is_closing = True
             self._is_sooner.notify()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join()
+            thread.join(timeout)
 
     def __enter__(self) -> Housekeeping:
         self.start()

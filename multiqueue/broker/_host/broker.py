@@ -382,8 +382,9 @@ class Broker(Verbs):
                 ends.callback(host.close, timeout)
 
     def _end_threads(self, timeout: float | None) -> None:
-        self._scheduler_threads.close(0.0 if runs_callback() else timeout)
-        self._housekeeping_thread.close()
+        patience = 0.0 if runs_callback() else timeout
+        self._scheduler_threads.close(patience)
+        self._housekeeping_thread.close(patience)
 
     def __enter__(self) -> Broker:
         return self
