@@ -84,6 +84,8 @@ def is_connect(spark: SparkSession) -> bool:
     Raises:
         TypeError: it is no session.
     """
-    if not hasattr(type(spark), "sparkContext") and not hasattr(spark, "sparkContext"):
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        return True
+    if not hasattr(spark, "sparkContext"):
         raise TypeError(f"spark must be a SparkSession, not {spark!r}")
-    return type(spark).__module__.startswith("pyspark.sql.connect")
+    return False

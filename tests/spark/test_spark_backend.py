@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkRuntimeError, PythonException
-from spark_parts_support import ClassicBackend, ConnectBackend
+from spark_parts_support import ClassicBackend, ConnectBackend, is_connect
 
 from multiqueue.spark import SparkFuture, SparkSessionStopped
 
@@ -89,6 +89,15 @@ def test_submitting_to_a_stopped_session_says_so() -> None:
         ClassicBackend(session(None)).inheriting(len)
     with pytest.raises(AttributeError, match="getLocalProperties"):  # not there, but the session runs
         ClassicBackend(session(RUNNING)).inheriting(len)
+
+
+def test_a_session_of_spark_connect_is_known_as_one(need_module: Callable[[str, str], None]) -> None:
+    """It has no SparkContext, not even as an attribute of its class, and is a session all the same."""
+    need_module("grpc", "Spark Connect's client is not installed: pip install 'pyspark[connect]'")
+    from pyspark.sql.connect.session import SparkSession
+
+    assert is_connect(object.__new__(SparkSession))
+    assert not is_connect(session(RUNNING))
 
 
 def test_a_channel_that_a_stop_has_closed_is_a_stop(need_module: Callable[[str, str], None]) -> None:
