@@ -90,10 +90,17 @@ def publish(url: str) -> Callable[[], None]:
 
 
 def good(url: str) -> Callable[[], None]:
-    """A caller that comes anew each time."""
+    """A caller that comes anew each time, and asks again where it was cut before it had an answer, as browsers do."""
     login = {"authorization": "Basic " + base64.b64encode(b"honest:honest").decode()}
 
     def ask() -> None:
+        try:
+            ask_once()
+        except ConnectionResetError as error:
+            print(f"again after {error!r}", file=sys.stderr, flush=True)
+            ask_once()
+
+    def ask_once() -> None:
         with urllib.request.urlopen(urllib.request.Request(f"{url}/api/overview", headers=login), timeout=30) as answer:
             assert answer.status == 200
             answer.read()

@@ -17,13 +17,13 @@ from typing import Final
 from .settings import open_files_limit
 from .strangers import Newcomer, Newcomers, QuietLog
 
-_HTTP_MOST: Final = 512
+_HTTP_MOST: Final = 1024
 _OTHERS: Final = 64  # files of the store, event loops, a certificate, the program's own
 _PAUSE: Final = 0.1  # seconds until it is tried again where there was no file
 
 
 def http_connections_limit() -> int:
-    """How many connections HTTP holds: 512, or a quarter of the files."""
+    """How many connections HTTP holds: 1,024, or a quarter of the files."""
     return min(_HTTP_MOST, max(4, open_files_limit() // 4))
 
 

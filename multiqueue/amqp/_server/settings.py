@@ -168,7 +168,7 @@ def listening_socket(host: str, port: int, option: str = "--port") -> socket.soc
         if os.name == "posix":
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(1024)
+        listener.listen(4096)  # who waits there while a crowd is accepted; one that is turned away asks after a second
         listener.setblocking(False)
     except OSError as error:
         listener.close()
