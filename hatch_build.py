@@ -1,16 +1,27 @@
-"""The parts of the metadata that depend on the repository's address: links, and README.md with links that lead there.
+"""What a build does beyond copying files: links in the metadata, and the engine in C.
 
-The release sets MULTIQUEUE_REPOSITORY (`https://HOST/OWNER/NAME`). Without it a build has no links, and README.md stays
-as it is. docs/decisions/0004-links-come-with-the-release.md has the reason.
+Links    Those of the metadata depend on the repository's address, and README.md's lead there. The release sets
+         MULTIQUEUE_REPOSITORY (`https://HOST/OWNER/NAME`). Without it a build has no links, and README.md stays as it
+         is. docs/decisions/0004-links-come-with-the-release.md has the reason.
+Engine   `multiqueue/core/_engine.c` is compiled with the compiler that built the interpreter, by one command. Without
+         a compiler, or Python's headers, the wheel is one of pure Python, and so is the engine: `multiqueue --version`
+         says which one runs. MULTIQUEUE_PURE=1 asks for that; MULTIQUEUE_REQUIRE_ENGINE=1 fails instead.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
 from pathlib import Path
 from typing import Any
 
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 
@@ -44,3 +55,46 @@ def absolute_links(text: str, repository: str) -> str:
     if not repository:
         return text
     return re.sub(r"\]\((?!https?:|mailto:|#)([^)\s]+)\)", rf"]({repository}/blob/main/\1)", text)
+
+
+class CompiledEngine(BuildHookInterface[Any]):
+    """Compiles the engine: into the wheel, or, for an editable install, beside its source."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if self.target_name != "wheel" or os.environ.get("MULTIQUEUE_PURE", "") not in ("", "0"):
+            return
+        core = Path(self.root) / "multiqueue" / "core"
+        name = f"_engine{sysconfig.get_config_var('EXT_SUFFIX')}"
+        folder = core if version == "editable" else Path(tempfile.mkdtemp(prefix="multiqueue-engine-"))
+        problem = compile_engine(core / "_engine.c", folder / name)
+        if problem is not None:
+            if os.environ.get("MULTIQUEUE_REQUIRE_ENGINE"):
+                raise RuntimeError(f"the engine in C was not built: {problem}")
+            self.app.display_warning(f"the engine in C was not built, the one in Python will run: {problem}")
+            return
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+        if version != "editable":
+            build_data["force_include"][str(folder / name)] = f"multiqueue/core/{name}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        for path in build_data["force_include"]:
+            shutil.rmtree(Path(path).parent, ignore_errors=True)
+
+
+def compile_engine(source: Path, target: Path, *flags: str) -> str | None:
+    """Compile and link in one command; None, or what stood in the way. The same files give the same bytes."""
+    link = os.environ.get("LDSHARED") or sysconfig.get_config_var("LDSHARED")  # with the flags of the platform
+    if not link:
+        return "this interpreter names no compiler"
+    if sys.platform == "darwin" and "dynamic_lookup" not in link:
+        link += " -undefined dynamic_lookup"
+    command = [*shlex.split(link), "-O2", "-fPIC", "-fvisibility=hidden", *flags]
+    command += [f"-I{sysconfig.get_path('include')}", source.name, "-o", str(target), "-lm"]
+    try:
+        done = subprocess.run(command, cwd=source.parent, capture_output=True, text=True, timeout=300)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{command[0]}: {error}"
+    if done.returncode:
+        return (done.stderr or done.stdout).strip()[:2000]
+    return None

@@ -21,6 +21,7 @@ except ImportError:
 from . import __version__
 from ._extras import needs
 from ._logs import printable
+from .core import engine
 from .errors import MultiQueueError
 
 # Where each command lives, and what `multiqueue --help` says of it without loading it.
@@ -114,6 +115,10 @@ class _Sentence(click.ClickException):
 
 
 @click.command(cls=_Rooms)
-@click.version_option(__version__, prog_name="multiqueue")
+@click.version_option(
+    __version__,
+    prog_name="multiqueue",
+    message=f"%(prog)s, version %(version)s, engine in {'C' if engine == 'c' else 'Python'}",
+)
 def main() -> None:
     """Queues with many tails and one head, and what is built on them."""

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from multiqueue import __version__
 from multiqueue.cli import main
+from multiqueue.core import engine
 from multiqueue.pipeline import FileSeen
 from multiqueue.pipeline.cli import lanes_table
 
@@ -97,8 +98,9 @@ def test_as_a_module() -> None:
 
 
 def test_version() -> None:
-    """`multiqueue --version` says it."""
-    assert call("--version").output == f"multiqueue, version {__version__}\n"
+    """`multiqueue --version` says it, and which engine runs."""
+    language = {"c": "C", "python": "Python"}[engine]
+    assert call("--version").output == f"multiqueue, version {__version__}, engine in {language}\n"
 
 
 def test_help_loads_no_room() -> None:

@@ -380,7 +380,8 @@ def private_modules(path: Path) -> set[str]:
 @cache
 def imported_modules() -> dict[str, set[str]]:
     """Which modules each module imports, wherever the import stands."""
-    names = {name_of(path) for path in modules()}
+    stubs = {name_of(path) for path in HOUSE.rglob("*.pyi")}  # of modules in C, which import none of ours
+    names = {name_of(path) for path in modules()} | stubs
     graph: dict[str, set[str]] = {name: set() for name in names}
     for path in modules():
         for _, module, name in imported_names(path):

@@ -39,11 +39,10 @@ from typing import Any
 
 from ..errors import Full, ShutDown
 from . import _sync
+from ._engines import LinkedBlockingMultiQueue, SubQueue
 from ._executor_job import Job, JobWatcher
 from ._fork import Alive
 from ._lane_waiting import Ticket, WaitingLine
-from ._multi_queue import LinkedBlockingMultiQueue
-from ._sub_queue import SubQueue
 
 try:
     from concurrent.futures.thread import BrokenThreadPool

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast, overload
 
 from ..errors import Empty, ShutDown
 from . import _sync
-from ._draining import DrainTarget, drain_to, get_many
+from ._draining import drain_to, get_many
 from ._parking import Waiters, leave, wake_all
 from ._priority_groups import PriorityGroup, Tail
 from ._put_side import Head, PutSide
 from ._sync import ReentrantLock, cannot_copy, holding
+from ._targets import DrainTarget
 
 if TYPE_CHECKING:
     from ._statistics import SubQueueStatistics

@@ -11,8 +11,9 @@ State       The sub-queue holds a ticket for each job that waits: it bounds the 
             `_jobs` than tickets without one, those that a worker has taken and not used included.
 Lock order  worker lock -> the locks of the multi-queue.
 Membership  1. A worker takes the last ticket; 2. its job is cancelled; 3. the worker finds no job, and takes on.
-Hazards     Those of `_take_side`: a job and a ticket leave without a call in between. A put appends while the tickets
-            are read, and so they are read by their index.
+Hazards     A job and a ticket leave in one step of the engine, so that step is a method of its sub-queue. Of a worker
+            that takes a ticket and a cancel that enters its job at the same time one has the job; the other finds
+            the ticket empty, and the worker then asks for the first job.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any, TypeAlias
 
+from ._engines import SubQueue
 from ._executor_job import Job
-from ._sub_queue import SubQueue
 
 # The right of a worker to run one job of a lane, and that job, until it is entered, taken or called off.
 Ticket: TypeAlias = list[Job[Any]]
@@ -42,37 +43,11 @@ class WaitingLine:
 
     def leave_locked(self, job: Job[Any], left: list[Job[Any]]) -> None:
         """Take `job` out if it waits, append it to `left`, and give its place free."""
-        self.subqueue._with_both_locks(self._leave_both_locked, job, left)
-
-    def _leave_both_locked(self, job: Job[Any], left: list[Job[Any]]) -> None:
-        subqueue, jobs = self.subqueue, self._jobs
-        tickets = subqueue._items
-        subqueue._take_side._stale.append(subqueue)
-        self._enter_both_locked()
-        if job in jobs:
-            del jobs[job]
-            left += [job]
-            if tickets:
-                del tickets[0]
-                subqueue._discarded += 1
-
-    def _enter_both_locked(self) -> None:
-        """Enter the jobs of all tickets. Each is entered once, so this costs a cancel nothing in the long run."""
-        tickets, jobs = self.subqueue._items, self._jobs
-        end = len(tickets)
-        begin = end
-        while begin and tickets[begin - 1]:
-            begin -= 1
-        for index in range(begin, end):
-            ticket = tickets[index]
-            if ticket:
-                job = ticket[0]
-                del ticket[0]
-                jobs[job] = None
+        self.subqueue._leave_line(self._jobs, job, left)
 
     def jobs_locked(self) -> list[Job[Any]]:
         """The jobs that wait."""
-        self.subqueue._with_both_locks(self._enter_both_locked)
+        self.subqueue._enter_line(self._jobs)
         return list(self._jobs)
 
     def check_invariants_locked(self) -> None:

@@ -21,15 +21,18 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast, overload
 
 from ..errors import Empty, ShutDown, SubQueueExists
 from . import _sync
-from ._draining import DrainTarget, drain_to, get_many
+from ._draining import drain_to, get_many
 from ._fork import renew_after_fork
 from ._notebook import notebook_table
 from ._parking import wake_all
 from ._priority_groups import Tail
 from ._selection import SubQueueSelection
-from ._sub_queue import SubQueue, Taken, check_count, check_optional, check_priority
+from ._settings import check_count, check_optional, check_priority
+from ._sub_queue import SubQueue
 from ._sync import ReentrantLock, cannot_copy, holding
 from ._take_side import TakeSide
+from ._taken import Taken
+from ._targets import DrainTarget
 
 if TYPE_CHECKING:
     from ._statistics import MultiQueueStatistics

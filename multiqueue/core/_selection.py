@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
-from ._sub_queue import SubQueue
+if TYPE_CHECKING:
+    from ._sub_queue import SubQueue
 
 T = TypeVar("T")
 

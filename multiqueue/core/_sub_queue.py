@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Hashable, MutableMapping
+from typing import Any, TypeVar
 
 from ..errors import Detached, ShutDown
 from ._fifo import Fifo
 from ._put_side import Head
+from ._settings import check_count, check_optional, check_priority
 
 T = TypeVar("T")
 
@@ -131,6 +132,42 @@ class SubQueue(Fifo[T]):
         self._assign_locked("_reasons", after)
         return True
 
+    # ---- for `_lane_waiting`: tickets, each with a job of its own or worth any of `jobs` ------------------------
+
+    def _enter_line(self: SubQueue[list[Any]], jobs: MutableMapping[Any, None]) -> None:
+        """Enter the jobs of all tickets into `jobs`. Each is entered once: this costs nothing in the long run."""
+        self._with_both_locks(self._enter_both_locked, jobs)
+
+    def _leave_line(self: SubQueue[list[Any]], jobs: MutableMapping[Any, None], job: Any, left: list[Any]) -> None:
+        """Move `job` from `jobs` to `left` if it is there, and one ticket out with it."""
+        self._with_both_locks(self._leave_both_locked, jobs, job, left)
+
+    def _leave_both_locked(
+        self: SubQueue[list[Any]], jobs: MutableMapping[Any, None], job: Any, left: list[Any]
+    ) -> None:
+        tickets = self._items
+        self._take_side._stale.append(self)
+        self._enter_both_locked(jobs)
+        if job in jobs:
+            del jobs[job]
+            left += [job]
+            if tickets:
+                del tickets[0]
+                self._discarded += 1
+
+    def _enter_both_locked(self: SubQueue[list[Any]], jobs: MutableMapping[Any, None]) -> None:
+        tickets = self._items
+        end = len(tickets)  # a put appends while they are read, and so they are read by their index
+        begin = end
+        while begin and tickets[begin - 1]:
+            begin -= 1
+        for index in range(begin, end):
+            ticket = tickets[index]
+            if ticket:
+                job = ticket[0]
+                del ticket[0]
+                jobs[job] = None
+
     # ---- removal --------------------------------------------------------------------------------------------
 
     def _detach_locked(self) -> None:
@@ -167,33 +204,3 @@ class SubQueue(Fifo[T]):
         states = "" if self._attached else " detached"
         states += "" if self.enabled else " disabled"
         return f"<SubQueue {self._key!r} priority={self._priority} size={len(self)} capacity={self._capacity}{states}>"
-
-
-class Taken(NamedTuple, Generic[T]):
-    """An element and the sub-queue it was taken from."""
-
-    subqueue: SubQueue[T]
-    item: T
-
-
-def check_priority(priority: int) -> int:
-    if isinstance(priority, bool) or not isinstance(priority, int):
-        raise TypeError(f"'priority' must be an int, not {priority!r}")
-    return int(priority)  # of a subclass too: the core compares these with its locks held
-
-
-def check_count(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name!r} must be an int, not {value!r}")
-    if value < 1:
-        raise ValueError(f"{name!r} must be at least 1, not {value}")
-    return int(value)
-
-
-def check_optional(name: str, value: int | None) -> int | None:
-    if value is None:
-        return None
-    try:
-        return check_count(name, value)
-    except ValueError:
-        raise ValueError(f"{name!r} must be at least 1, or None for no limit, not {value}") from None

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from threading import Lock, Thread
 from typing import Any
 
-from core_parts_support import AsyncWaiter, Waiters, _sync
+from core_parts_support import AsyncWaiter, PlainMultiQueue, PlainQueue, Waiters, _sync
 
-from multiqueue import Detached, Empty, Full, LinkedBlockingMultiQueue, Queue, ShutDown
+from multiqueue import Detached, Empty, Full, ShutDown
 from multiqueue.testing import Point, interruptions
 
 CORE = "multiqueue.core"
@@ -33,10 +33,10 @@ class House:
         self.elements = iter([True] * 99 if one_object else [f"element {n}" for n in range(99)])
         self.m: Any = None
         if alone:
-            self.a: Any = Queue(settings.get("capacity") or 0)
+            self.a: Any = PlainQueue(settings.get("capacity") or 0)
             self.subs = [self.a]
         else:
-            self.m = LinkedBlockingMultiQueue()
+            self.m = PlainMultiQueue()
             self.a = self.m.add_subqueue("a", **settings)
             self.b: Any = self.m.add_subqueue("b")
             self.subs = [self.a, self.b]

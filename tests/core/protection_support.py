@@ -51,7 +51,11 @@ class Report:
 def all_functions() -> dict[str, tuple[CodeType, ast.AST]]:
     """Every function of the core by its module and name."""
     core = import_module("multiqueue.core")
-    modules = [import_module(found.name) for found in iter_modules(core.__path__, "multiqueue.core.")]
+    in_c = {"multiqueue.core._engine"}
+    if core.engine == "python":
+        in_c |= {"multiqueue.core._compiled", "multiqueue.core._compiled_queue"}  # which need it
+    names = [found.name for found in iter_modules(core.__path__, "multiqueue.core.") if found.name not in in_c]
+    modules = [import_module(name) for name in names]
     return {f"{module.__name__}.{name}": each for module in modules for name, each in functions(module).items()}
 
 

@@ -26,7 +26,7 @@ def said(program: str) -> list[str]:
 
 
 def test_the_drop_in_loads_little_more_than_queue_does() -> None:
-    """`import multiqueue as queue` loads 22 small modules of ours, and typing; none that costs more."""
+    """`import multiqueue as queue` loads 24 small modules of ours, and typing; none that costs more."""
     loaded = said(
         "import sys, queue, typing\n"
         "typing.NamedTuple('Pair', [('one', 'int')])\n"
@@ -37,7 +37,7 @@ def test_the_drop_in_loads_little_more_than_queue_does() -> None:
     )
     ours = [name for name in loaded if name.partition(".")[0] == "multiqueue"]
     others = {name.partition(".")[0].lstrip("_") for name in loaded} - {"multiqueue"}
-    assert len(ours) <= 22, ours
+    assert len(ours) <= 24, ours
     assert not DEAR & set(loaded)
     assert others <= {"future__", "atexit", "bisect", "importlib", "math", "math_integer", "weakref"}
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from core_parts_support import Job, Workers
+from core_parts_support import Job, Workers, engine
 from schedules_support import Hold, in_minutes, of_many_threads, of_three_threads, of_two_threads
 
 from multiqueue import Detached, Empty, LinkedBlockingMultiQueue, Queue, ShutDown, SubQueue
@@ -246,7 +246,8 @@ def test_at_no_point_of_a_shutdown_is_anybody_told_too_early() -> None:
         answers.add(tuple(seen))
         assert seen != [True, True], point
         multi_queue.check_invariants()
-    assert {len(seen) for seen in answers} >= {1, 2, 3, 4}, "between the closings too"
+    if engine == "python":  # the compiled one closes all in one step, between whose ends nobody looks
+        assert {len(seen) for seen in answers} >= {1, 2, 3, 4}, "between the closings too"
 
 
 @pytest.mark.parametrize("capacity", [None, 9])

@@ -15,9 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_parts_support import ActiveGroups, Fifo, PriorityGroup, PutSide, TakeSide, drain_to, wake_one
-
-from multiqueue import LinkedBlockingMultiQueue
+from core_parts_support import ActiveGroups, Fifo, PlainMultiQueue, PriorityGroup, PutSide, TakeSide, drain_to, wake_one
 
 # The function, the text of the first line and of the last line of the run. The last line may end with one call:
 # what interrupts it there comes when the call has been made.
@@ -30,16 +28,16 @@ RUNS: list[tuple[Callable[..., Any], str, str]] = [
     (PutSide._take_back_locked, "if items[-1] is item", "return True"),
     (TakeSide._take_one, "items = chosen._items", "del items[0]"),
     (TakeSide._take_one, "return None if sub is None", "return None if sub is None"),
-    (LinkedBlockingMultiQueue.get, "if pair is None", "return pair[1]"),
-    (LinkedBlockingMultiQueue.get, "items = chosen._items", "del items[0]"),
-    (LinkedBlockingMultiQueue.get, "if sub is None:", "return item  # type"),
+    (PlainMultiQueue.get, "if pair is None", "return pair[1]"),
+    (PlainMultiQueue.get, "items = chosen._items", "del items[0]"),
+    (PlainMultiQueue.get, "if sub is None:", "return item  # type"),
     (Fifo.get, "if pair is None", "return pair[1]"),
     (TakeSide._take_runs_locked, "sub._in_flight += count", "taken.extend(run)"),
     (TakeSide._take_chosen_locked, "item = sub._items[0]", "taken.append(item)"),
     (TakeSide._take_one, "changed = own", "self._stale.extend((None, (runs, taken)))"),
     (TakeSide._locked, "runs: Sequence", "self._stale.extend((None, (runs, [])))"),
-    (LinkedBlockingMultiQueue.get, "runs = ()", "self._stale.extend((None, (runs, taken)))"),
-    (LinkedBlockingMultiQueue.take, "self._stale.extend(", "self._stale.extend((None, (((pair[0], 0),), [pair[1]])))"),
+    (PlainMultiQueue.get, "runs = ()", "self._stale.extend((None, (runs, taken)))"),
+    (PlainMultiQueue.take, "self._stale.extend(", "self._stale.extend((None, (((pair[0], 0),), [pair[1]])))"),
     (drain_to, "container |= {pair[1]}", "pair = None"),
     (drain_to, "container += (pair[1],)", "pair = None"),
     (TakeSide._pay_locked, "item = taken[-1]", "sub._items.appendleft(item)"),

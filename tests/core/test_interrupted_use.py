@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from core_parts_support import PutSide, TakeSide
+from core_parts_support import PutSide, TakeSide, is_free
 
 from multiqueue import LinkedBlockingMultiQueue, Queue
 from multiqueue.testing import Threads, interruptions, wait_until_blocked
@@ -198,7 +198,7 @@ def test_a_target_that_refuses_and_an_exception_lose_nothing() -> None:
             except ValueError:
                 pass
         assert list(queue) == ["a", "b"], point
-        assert not queue._take_side._take_lock._is_owned(), point
+        assert is_free(queue), point
 
 
 def test_a_join_of_all_ends_when_the_last_unfinished_one_is_removed() -> None:
@@ -276,4 +276,4 @@ def test_a_joiner_wakes_when_a_signal_strikes_task_done() -> None:
                 except Struck:
                     if queue.unfinished_tasks:
                         queue.task_done()
-            assert not queue._take_side._take_lock._is_owned()
+            assert is_free(queue)

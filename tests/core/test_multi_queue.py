@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from core_parts_support import engine
 
 import multiqueue
 from multiqueue import (
@@ -240,7 +241,9 @@ class TestOrder:
             fill(sub, priority)
             assert mq.get() == priority
         assert mq.empty()
-        assert len(mq._ready.groups) <= 2  # the last one, and the end of the list
+        if engine == "python":
+            assert len(mq._ready.groups) <= 2  # the last one, and the end of the list
+        mq.check_invariants()
 
     def test_own_takes_cost_no_turn(self, mq: MQ[object]) -> None:
         """Elements taken from a sub-queue alone do not change whose turn it is."""

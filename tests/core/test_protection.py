@@ -15,6 +15,7 @@ import pytest
 from core_parts_support import (
     Fifo,
     Guard,
+    PlainMultiQueue,
     PutSide,
     TakeSide,
     Workers,
@@ -25,7 +26,7 @@ from core_parts_support import (
 )
 from protection_support import all_functions, function, report, without
 
-from multiqueue import LinkedBlockingMultiQueue, MultiQueueExecutor
+from multiqueue import MultiQueueExecutor
 
 ALL = all_functions()
 
@@ -45,12 +46,12 @@ HOT: list[Callable[..., Any]] = [
     TakeSide._read_stale_locked,
     TakeSide._refresh_locked,
     Fifo._join,
-    LinkedBlockingMultiQueue.get,
-    LinkedBlockingMultiQueue.take,
-    LinkedBlockingMultiQueue.async_take,
-    LinkedBlockingMultiQueue.shutdown,
-    LinkedBlockingMultiQueue.add_subqueue,
-    LinkedBlockingMultiQueue.remove_subqueue,
+    PlainMultiQueue.get,
+    PlainMultiQueue.take,
+    PlainMultiQueue.async_take,
+    PlainMultiQueue.shutdown,
+    PlainMultiQueue.add_subqueue,
+    PlainMultiQueue.remove_subqueue,
     Workers.put,
     Workers._start_worker,
     Workers.withdraw,

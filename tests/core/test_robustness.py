@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import pytest
+from core_parts_support import choose
 
 from multiqueue import LinkedBlockingMultiQueue, SubQueue
 from multiqueue.testing import Threads, interruptions
@@ -48,7 +49,7 @@ class First:
 
 
 def _get_many_selected(multi_queue: LinkedBlockingMultiQueue[str], lane: Lane, other: Lane) -> object:
-    multi_queue._selection = First()
+    choose(multi_queue, First())
     return multi_queue.get_many(3)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from core_parts_support import PlainMultiQueue
 
 from multiqueue import Detached, Empty, Full, LinkedBlockingMultiQueue, Queue, ShutDown, SubQueue
 from multiqueue.testing import Threads, wait_until_blocked
@@ -215,8 +216,8 @@ class TestTake:
 class TestPausing:
     def test_reasons(self) -> None:
         """Paused while any reason stands; each is idempotent, and only its own enable withdraws it."""
-        queue = subqueue(2)
-        mq = queue._take_side
+        mq: LinkedBlockingMultiQueue[int] = LinkedBlockingMultiQueue()
+        queue = mq.add_subqueue("eu", capacity=2)
         queue.put(1)
         queue.disable("user")
         queue.disable("user")
@@ -224,10 +225,10 @@ class TestPausing:
         queue.enable()
         queue.enable("user")
         assert not queue.enabled
-        assert mq.poll() is None  # type: ignore[attr-defined]
+        assert mq.poll() is None
         queue.enable("memory")
         assert queue.enabled
-        assert mq.poll() == 1  # type: ignore[attr-defined]
+        assert mq.poll() == 1
 
     def test_accepts_up_to_capacity(self) -> None:
         """A disabled sub-queue accepts puts up to its capacity."""
@@ -435,11 +436,11 @@ class TestShutdown:
 
 def test_a_wait_in_a_handler_that_could_never_end_is_refused() -> None:
     """A blocking take in a handler that interrupted a take of the same thread raises instead of hanging."""
-    mq: LinkedBlockingMultiQueue[int] = LinkedBlockingMultiQueue()
+    mq: PlainMultiQueue[int] = PlainMultiQueue()
     mq.add_subqueue("a")
     with pytest.raises(RuntimeError, match="would wait for ever"):
         mq._locked(None, mq.get)
-    queue = subqueue(1)
+    queue = mq.add_subqueue("b", capacity=1)
     queue.put(1)
     with pytest.raises(RuntimeError, match="would wait for ever"):
         queue._with_both_locks(queue.put, 2)

@@ -1,0 +1,33 @@
+"""Which engine runs: the one in C, or the one in Python. The one place where that is decided.
+
+The compiled one is chosen where it was built for this interpreter, unless the environment has `MULTIQUEUE_PURE=1`.
+Both have the same names and promises; a type checker sees those of the plain one.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Literal
+
+__all__ = ["LinkedBlockingMultiQueue", "Queue", "SubQueue", "engine"]
+
+
+def _has_extension() -> bool:
+    try:
+        from . import _engine  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+engine: Literal["c", "python"] = (
+    "c" if os.environ.get("MULTIQUEUE_PURE", "") in ("", "0") and _has_extension() else "python"
+)
+
+if TYPE_CHECKING or engine == "python":
+    from ._multi_queue import LinkedBlockingMultiQueue
+    from ._queue import Queue
+    from ._sub_queue import SubQueue
+else:
+    from ._compiled import LinkedBlockingMultiQueue, SubQueue
+    from ._compiled_queue import Queue

@@ -1,0 +1,136 @@
+"""Each operation of the engine, small, for the proofs of memory: `.ci/engine leaks` and `.ci/engine memory`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from multiqueue import Empty, Full, LinkedBlockingMultiQueue, Queue, ShutDown
+
+
+class House:
+    """A multi-queue with three lanes, elements in two of them, and a queue by itself."""
+
+    def __init__(self) -> None:
+        self.m: LinkedBlockingMultiQueue[Any] = LinkedBlockingMultiQueue()
+        self.a = self.m.add_subqueue("a", capacity=4)
+        self.b = self.m.add_subqueue("b", weight=2, max_in_flight=3)
+        self.c = self.m.add_subqueue("c", 1)
+        self.q: Queue[Any] = Queue(4)
+        for index in range(3):
+            self.a.put(("a", index))
+            self.b.put(("b", index))
+            self.q.put(("q", index))
+
+    def elements(self) -> list[Any]:
+        """All that is in it, sub-queue by sub-queue."""
+        return [*self.a, *self.b, *self.c, *self.q]
+
+
+class First:
+    """A selection that keeps to the order of service."""
+
+    def select(self, ready: Any) -> Any:
+        return ready[0]
+
+    def taken(self, subqueue: Any) -> None:
+        pass
+
+
+def _selecting(house: House) -> list[Any]:
+    m: LinkedBlockingMultiQueue[Any] = LinkedBlockingMultiQueue(selection=First())
+    m.add_subqueue("x").put_many([1, 2, 3])
+    return [m.get(), *m.get_many(5)]
+
+
+def _full(house: House) -> None:
+    house.q.put(0)
+    try:
+        house.q.put(1, timeout=0.001)
+    except Full:
+        pass
+
+
+def _empty(house: House) -> None:
+    house.c.disable()
+    try:
+        house.c.get(timeout=0.001)
+    except Empty:
+        pass
+
+
+def _removed(house: House) -> None:
+    removed = house.m.remove_subqueue("a")
+    try:
+        removed.put(1)
+    except ShutDown:
+        pass
+    assert removed.clear() == 3
+
+
+def _shutdown(house: House) -> None:
+    house.m.shutdown(immediate=True)
+    house.q.shutdown()
+    try:
+        house.m.get()
+    except ShutDown:
+        pass
+
+
+def _async(house: House) -> None:
+    async def wait() -> None:
+        try:
+            await asyncio.wait_for(house.c.async_get(), 0.001)
+        except TimeoutError:
+            pass
+        waiting = asyncio.create_task(house.c.async_get())
+        await asyncio.sleep(0)
+        house.c.put(1)
+        assert await waiting == 1
+
+    asyncio.run(wait())
+
+
+def _attributes(house: House) -> None:
+    with house.q.mutex:
+        house.q.queue.append("last")
+    house.q.queue.pop()
+    house.q.put(1)
+
+
+def _many(house: House) -> None:
+    house.c.put_many(range(5000))
+    assert len(house.c.get_many(10_000)) == 5000
+
+
+# Whether it takes elements: what it returns is what it has taken.
+OPERATIONS: dict[str, Callable[[House], Any]] = {
+    "put": lambda house: house.b.put(1),
+    "put first": lambda house: house.a.put_first(1),
+    "put many": lambda house: house.c.put_many(range(20)),
+    "offer": lambda house: house.a.offer(1),
+    "get": lambda house: house.m.get(),
+    "get in time": lambda house: house.m.get(timeout=1),
+    "take": lambda house: house.m.take(),
+    "poll": lambda house: house.m.poll(),
+    "get many": lambda house: house.m.get_many(4),
+    "get of one": lambda house: house.b.get(),
+    "drain": lambda house: house.m.drain_to([].append),
+    "selection": _selecting,
+    "full": _full,
+    "empty": _empty,
+    "remove": lambda house: house.a.remove(("a", 1)),
+    "clear": lambda house: house.b.clear(),
+    "iterate": lambda house: list(house.a),
+    "settings": lambda house: setattr(house.a, "priority", 3),
+    "reasons": lambda house: house.a.disable("why"),
+    "statistics": lambda house: house.m.statistics(),
+    "add and remove": _removed,
+    "shutdown": _shutdown,
+    "coroutines": _async,
+    "attributes": _attributes,
+    "many": _many,
+    "peek": lambda house: (house.m.peek(), house.a.peek()),
+    "task done": lambda house: (house.m.get(), house.a.task_done()),
+}
