@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from ..amqp import Server, memory_used_bytes
-from ..broker import Broker, VirtualHost
-from ..store import StoreError, StoreStatistics
 
 try:
     import resource
@@ -41,19 +39,15 @@ def threads_limit() -> int:
     return soft if 0 <= soft < 2**31 else 2**20
 
 
-def node_figures(broker: Broker, server: Server | None, data: Path | None) -> Mapping[str, int]:
-    """The figures of this process now, under RabbitMQ's names; `proc_used` are threads."""
-    hosts = broker.virtual_hosts()
-    pasts = [host.past() for host in hosts]
-    stores = [figures for host in hosts if (figures := _store_figures(host)) is not None]
+def node_figures(server: Server | None, data: Path | None, counted: Mapping[str, int]) -> Mapping[str, int]:
+    """The figures of this process now, under RabbitMQ's names; `proc_used` are threads. `counted` are those of virtual
+    hosts, also of the ones that are gone.
+    """
     found = {
+        **counted,
         "mem_used": memory_used_bytes(),
         "proc_used": threading.active_count(),
         "gc_num": sum(each["collections"] for each in gc.get_stats()),
-        "io_sync_count": sum(each.syncs for each in stores),
-        "queue_declared": sum(each.queues_declared for each in pasts),
-        "queue_created": sum(each.queues_created for each in pasts),
-        "queue_deleted": sum(each.queues_deleted for each in pasts),
     }
     if resource is not None:
         usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -72,11 +66,3 @@ def node_figures(broker: Broker, server: Server | None, data: Path | None) -> Ma
     except OSError:
         pass  # a directory that is gone has no free space to speak of
     return {name: found.get(name, 0) for name in FIGURES}
-
-
-def _store_figures(host: VirtualHost) -> StoreStatistics | None:
-    """None without a store, or when that is at its end: one that failed says nothing, and must not hide the others."""
-    try:
-        return None if host.store is None else host.store.statistics()
-    except (StoreError, OSError):
-        return None

@@ -26,6 +26,7 @@ from ..broker import (
     VirtualHost,
     VirtualHostPast,
 )
+from ..store import StoreError
 from ._history import Figures
 from ._node import FIGURES as NODE_FIGURES
 from ._node import node_figures
@@ -102,6 +103,10 @@ class Totals:
     redelivered: int = 0
     expired: int = 0
     dead_lettered: int = 0
+    queues_declared: int = 0
+    queues_created: int = 0
+    queues_deleted: int = 0
+    syncs: int = 0
     received_bytes: int = 0
     sent_bytes: int = 0
 
@@ -202,15 +207,16 @@ class Census:
                 down[name] = str(host.failure)
             census = before.get(host) or _HostCensus(host)
             try:
+                gone = host.past()  # first: what goes meanwhile is not counted twice
                 changed += census.look(wall)
                 known = host.exchange_statistics()
-                gone = host.past()
             except BrokerClosed:
                 continue
             self._hosts[host] = census
             exchanges[name] = {each.name: each for each in known}
             closed = _of_closed(past, name)
-            census.totals = totals(census.sums, known, gone, of_hosts.get(name, []), closed, census.totals)
+            syncs = _syncs_of(host)
+            census.totals = totals(census.sums, known, gone, of_hosts.get(name, []), closed, syncs, census.totals)
             hosts[name] = census.totals
         gone_since = [census.totals.counters() for host, census in before.items() if host not in self._hosts]
         self._gone = _sum([self._gone, *gone_since])
@@ -219,7 +225,14 @@ class Census:
         elif changed:
             self._queues = self._queues | {each.key: each for each in changed}
         unacked_since, held_since = self._unacked(connections.values(), wall)
-        node = {} if broker is None else {"node": node_figures(broker, server, self._data)}
+        total = _sum([*hosts.values(), self._gone])
+        counted = {
+            "queue_declared": total.queues_declared,
+            "queue_created": total.queues_created,
+            "queue_deleted": total.queues_deleted,
+            "io_sync_count": total.syncs,
+        }
+        node = {} if broker is None else {"node": node_figures(server, self._data, counted)}
         return Sample(
             at=at,
             wall=wall,
@@ -231,7 +244,7 @@ class Census:
             exchanges=exchanges,
             connections=connections,
             hosts=hosts,
-            total=_sum([*hosts.values(), self._gone]),
+            total=total,
             alarms=frozenset() if server is None else server.alarms,
             down=down,
             **node,
@@ -343,6 +356,7 @@ def totals(
     gone: VirtualHostPast,
     connections: list[ConnectionFigures],
     closed: Mapping[str, int],
+    syncs: int,
     before: Totals,
 ) -> Totals:
     """The sums over what there is, `queues` being those over queues, and over what is gone; `closed` are the sums over
@@ -358,14 +372,26 @@ def totals(
     return Totals(
         ready=queues["available"] + queues["held"],
         unacked=queues["unacked"],
-        published=published,
+        published=max(before.published, published),
         routed=max(before.routed, published - unroutable),
         dropped=max(before.dropped, unroutable - sums["returned"]),
         **sums,
-        **{name: queues[name] + getattr(gone, name) for name in _COUNTED},
+        **{name: max(getattr(before, name), queues[name] + getattr(gone, name)) for name in _COUNTED},
+        queues_declared=gone.queues_declared,
+        queues_created=gone.queues_created,
+        queues_deleted=gone.queues_deleted,
+        syncs=max(before.syncs, syncs),
         received_bytes=sum(each.received_bytes for each in connections),
         sent_bytes=sum(each.sent_bytes for each in connections),
     )
+
+
+def _syncs_of(host: VirtualHost) -> int:
+    """0 without a store, or when that is at its end: one that failed says nothing, and must not hide the others."""
+    try:
+        return 0 if host.store is None else host.store.statistics().syncs
+    except (StoreError, OSError):
+        return 0
 
 
 def _of_closed(past: ServerPast, host: str) -> dict[str, int]:

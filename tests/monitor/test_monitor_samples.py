@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -245,12 +247,54 @@ def test_a_watch_sees_each_change(what: str, clock: FakeClock) -> None:
     assert watch.changed() == {0: queue.statistics()}
 
 
+def test_no_counter_falls_while_queues_come_and_go(broker: Broker) -> None:
+    """A queue that is deleted during a sample is counted once, or by the next sample, and never taken back.
+    (monitor 17)"""
+    census = Census(broker)
+    done = threading.Event()
+
+    def use(name: str) -> None:
+        for _ in range(150):
+            broker.declare_queue(name)
+            for _ in range(3):
+                broker.publish(Message(b"x", routing_key=name))
+                broker.get(name, auto_accept=True)
+            broker.delete_queue(name)
+
+    def use_all() -> None:
+        with ThreadPoolExecutor(3) as pool:
+            for future in [pool.submit(use, name) for name in "abc"]:
+                future.result()
+        done.set()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    user = threading.Thread(target=use_all)
+    user.start()
+    try:
+        last = census.take(0.0).total
+        while not done.is_set():
+            total = census.take(0.0).total
+            fallen = [
+                name
+                for name in ("published", "routed", "enqueued", "delivered", "got_no_ack", "queues_deleted")
+                if getattr(total, name) < getattr(last, name)
+            ]
+            assert fallen == []
+            last = total
+    finally:
+        user.join()
+        sys.setswitchinterval(interval)
+    total = census.take(0.0).total
+    assert (total.published, total.enqueued, total.delivered, total.queues_deleted) == (1350, 1350, 1350, 450)
+
+
 def test_what_is_read_at_two_moments_never_falls() -> None:
     """A publish that is counted as returned before it is counted as unroutable makes no counter fall. (monitor 17)"""
     exchange = ExchangeStatistics("x", "topic", received=10, unroutable=3, bindings=0)
     closed = {"with_confirms": 0, "confirmed": 4, "returned": 1}
     sums = dict.fromkeys([*Totals.__dataclass_fields__, "available", "held"], 0)
-    first = totals(sums, [exchange], VirtualHostPast(), [], closed, Totals())
+    first = totals(sums, [exchange], VirtualHostPast(), [], closed, 5, Totals())
     assert (first.routed, first.dropped, first.confirmed) == (7, 2, 4)
     later = totals(
         sums,
@@ -258,9 +302,10 @@ def test_what_is_read_at_two_moments_never_falls() -> None:
         VirtualHostPast(),
         [],
         closed | {"returned": 3, "confirmed": 3},
+        0,  # its store is at its end
         first,
     )
-    assert (later.routed, later.dropped, later.returned, later.confirmed) == (7, 2, 3, 4)
+    assert (later.routed, later.dropped, later.returned, later.confirmed, later.syncs) == (7, 2, 3, 4, 5)
 
 
 class Anything(RuleBasedStateMachine):

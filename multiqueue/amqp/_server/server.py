@@ -74,6 +74,7 @@ class Server:
         self._connections: dict[ServerConnection, None] = {}
         # Counters, guarded by the lock; of channels those that are closed.
         self._connections_created = 0
+        self._channels_created = 0
         self._channels_closed = 0
         self._with_confirms: Counter[str] = Counter()
         self._confirmed: Counter[str] = Counter()
@@ -148,13 +149,13 @@ class Server:
         """Counts of connections and channels that came and went. Those that are open are created, too."""
         with self._lock:
             connections = list(self._connections)
-            created, closed = self._connections_created, self._channels_closed
+            created, opened, closed = self._connections_created, self._channels_created, self._channels_closed
             with_confirms, confirmed = dict(self._with_confirms), dict(self._confirmed)
             returned = dict(self._returned)
         return ServerPast(
             connections_created=created,
             connections_closed=created - len(connections),
-            channels_created=closed + sum(len(each.sessions) for each in connections),
+            channels_created=opened,
             channels_closed=closed,
             with_confirms=with_confirms,
             confirmed=confirmed,
@@ -260,6 +261,11 @@ class Server:
         """A connection has let go of all its sessions."""
         with self._lock:
             self._has_ended.notify_all()
+
+    def channel_opened(self) -> None:
+        """A channel has begun."""
+        with self._lock:
+            self._channels_created += 1
 
     def channel_closed(self, virtual_host: str, figures: ChannelFigures) -> None:
         """A channel has ended, with these figures."""
