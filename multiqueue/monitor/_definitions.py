@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final
 
 from ..amqp import RABBITMQ_HASH, Access, FixedUser, Permissions, User, check_hash, new_user
-from ..broker import EXCHANGE_TYPES, QUEUE_TYPES, Broker, BrokerError, Exchange, VirtualHost
+from ..broker import EXCHANGE_TYPES, QUEUE_TYPES, Binding, Broker, BrokerError, DeclaredQueue, Exchange, VirtualHost
 from ._bodies import WE_HAVE_NONE, definitions, read_body, shown
 from ._errors import bad_request
 from ._views import API_VERSION, View, binding_view, permission_view, plain, user_view
@@ -71,13 +71,23 @@ def _by_host(user: User, hosts: Iterable[str]) -> dict[str, Permissions]:
 
 
 def _declared(hosts: Iterable[VirtualHost], *, with_host: bool) -> View:
-    queues: list[View] = []
-    exchanges: list[View] = []
-    bindings: list[View] = []
+    """What is declared now. Each view is made when it is written."""
+    queues: list[tuple[View, DeclaredQueue]] = []
+    exchanges: list[tuple[View, Exchange]] = []
+    bindings: list[tuple[str, Binding]] = []
     for host in hosts:
         where = {"vhost": host.name} if with_host else {}
-        owned = {each.name for each in host.declared_queues() if each.queue.settings.exclusive}
-        queues += [
+        declared = host.declared_queues()
+        owned = {each.name for each in declared if each.queue.settings.exclusive}
+        queues += [(where, each) for each in declared if each.name not in owned]
+        exchanges += [(where, each) for each in host.exchanges() if not is_predeclared(each)]
+        bindings += [
+            (host.name, each)
+            for each in host.bindings()
+            if each.source.name != "" and (isinstance(each.destination, Exchange) or each.destination.name not in owned)
+        ]
+    return {
+        "queues": (
             {
                 "name": each.name,
                 **where,
@@ -85,10 +95,9 @@ def _declared(hosts: Iterable[VirtualHost], *, with_host: bool) -> View:
                 "auto_delete": each.queue.settings.auto_delete,
                 "arguments": plain(each.arguments),
             }
-            for each in host.declared_queues()
-            if each.name not in owned
-        ]
-        exchanges += [
+            for where, each in queues
+        ),
+        "exchanges": (
             {
                 "name": each.name,
                 **where,
@@ -98,19 +107,17 @@ def _declared(hosts: Iterable[VirtualHost], *, with_host: bool) -> View:
                 "internal": each.internal,
                 "arguments": plain(each.arguments),
             }
-            for each in host.exchanges()
-            if not is_predeclared(each)
-        ]
-        for binding in host.bindings():
-            to_queue = not isinstance(binding.destination, Exchange)
-            if binding.source.name == "" or (to_queue and binding.destination.name in owned):
-                continue
-            view = binding_view(host.name, binding)
-            del view["properties_key"]
-            if not with_host:
-                del view["vhost"]
-            bindings.append(view)
-    return {"queues": queues, "exchanges": exchanges, "bindings": bindings}
+            for where, each in exchanges
+        ),
+        "bindings": (_without_key(binding_view(name, each), with_host) for name, each in bindings),
+    }
+
+
+def _without_key(view: View, with_host: bool) -> View:
+    del view["properties_key"]
+    if not with_host:
+        del view["vhost"]
+    return view
 
 
 def is_predeclared(exchange: Exchange) -> bool:
