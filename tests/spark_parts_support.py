@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from multiqueue.spark import _classic as _classic
 from multiqueue.spark import _dispatcher as _dispatcher
+from multiqueue.spark import _fan_in as _fan_in
 from multiqueue.spark import _lease as _lease
 from multiqueue.spark import _lease_backlog as _lease_backlog
 from multiqueue.spark import _lease_reading as _lease_reading
@@ -24,6 +25,7 @@ from multiqueue.spark._alarms import Alarm as Alarm
 from multiqueue.spark._alarms import Alarms as Alarms
 from multiqueue.spark._backend import Marks as Marks
 from multiqueue.spark._backend import is_connect as is_connect
+from multiqueue.spark._budget import Budget as Budget
 from multiqueue.spark._causes import is_cancellation as is_cancellation
 from multiqueue.spark._classic import ClassicBackend as ClassicBackend
 from multiqueue.spark._connect import ConnectBackend as ConnectBackend

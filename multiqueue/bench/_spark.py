@@ -133,7 +133,7 @@ def _fan_in() -> tuple[Workload, ...]:
             threads=f"{SOURCES} + 1",
             goals=(Goal(ROW_RATE.name, 0.9, OURS, BEST_RIVAL),),
             divisor=SOURCES,
-            note="fan_in holds two partitions and four batches of each DataFrame; toArrow all of it.",
+            note="fan_in holds two partitions and four batches of each DataFrame, 256 MiB of all; toArrow all of it.",
         ),
     )
 

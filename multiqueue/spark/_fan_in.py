@@ -30,13 +30,14 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
 from ..core import LinkedBlockingMultiQueue, MultiQueueStatistics, SubQueue
 from ..errors import ShutDown
 from ._backend import is_connect
+from ._budget import Budget
 from ._causes import cause_of
 from ._dispatcher import SparkDispatcher
 from ._errors import FanInError
 from ._future import SparkFuture
 from ._options import at_least_one
 from ._progress import Progress
-from ._reading import record_batches, require_frame, rows
+from ._reading import Pace, record_batches, require_frame, rows
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -45,9 +46,12 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 E = TypeVar("E")
 
+# Of the heap of Spark's driver: what its jobs may bring at a time, of which it has up to eight copies for a moment, and
+# what may wait in this process, which often has a tenth of the heap's memory.
+COMPUTED, HELD, HELD_AT_LEAST = 1 / 8, 1 / 16, 256 * 2**20
 # Elements of each source. A row of some hundred bytes, a batch of at most 10,000 rows (Spark's default).
 CAPACITY = {"rows": 10_000, "arrow": 4}
-READ: dict[str, Callable[[Any], Iterator[Any]]] = {"rows": rows, "arrow": record_batches}
+READ: dict[str, Callable[[Any, Pace], Iterator[Any]]] = {"rows": rows, "arrow": record_batches}
 
 
 @overload
@@ -58,6 +62,8 @@ def fan_in(
     capacity: int | None = None,
     batches: Literal["rows"] = "rows",
     max_running: int | None = None,
+    max_bytes: int | None = None,
+    prefetch: bool = True,
 ) -> FanIn[K, Row]: ...
 
 
@@ -69,6 +75,8 @@ def fan_in(
     capacity: int | None = None,
     batches: Literal["arrow"],
     max_running: int | None = None,
+    max_bytes: int | None = None,
+    prefetch: bool = True,
 ) -> FanIn[K, pa.RecordBatch]: ...
 
 
@@ -79,6 +87,8 @@ def fan_in(
     capacity: int | None = None,
     batches: Literal["rows", "arrow"] = "rows",
     max_running: int | None = None,
+    max_bytes: int | None = None,
+    prefetch: bool = True,
 ) -> FanIn[K, Any]:
     """The rows of many DataFrames as they come: iterate over `(name, row)`, best inside `with`.
 
@@ -86,9 +96,15 @@ def fan_in(
     sub-queue of `capacity` elements (10,000 rows, or 4 batches); lower numbers in `priorities` are handed out first, 0
     where none is given. At most `max_running` sources are read at the same time, by default all of them.
 
-    Nothing runs before `with` or the first `next`. In a classic session at most two partitions of a source are
-    computed ahead of the consumer. On Spark Connect the server computes each source to its end and keeps what
-    was not yet fetched.
+    Nothing runs before `with` or the first `next`. In a classic session a source is computed two partitions at a time,
+    with `prefetch=False` one, and no further while these wait for you. The sources together have at most `max_bytes` on
+    their way to you, by default a sixteenth of the heap of Spark's driver, at least 256 MiB, and have Spark compute at
+    most an eighth of that heap at a time. Beyond these come the first partition of a source, whose size nobody knows
+    before (at most as many as Spark has cores), and a partition that is larger alone: while Spark's driver takes one
+    in, it needs up to eight times its bytes. So with a heap of 1 GiB no partition should be larger than 100 MB;
+    `repartition` makes smaller ones, and `max_running` lets fewer sources begin together.
+    On Spark Connect the server computes each source to its end and keeps what was not yet fetched: there only
+    `max_running` bounds it.
 
     Raises:
         ValueError: a number is less than 1, a priority is for no source, a DataFrame is a streaming one, they are of
@@ -104,6 +120,8 @@ def fan_in(
         batches,
         CAPACITY[batches] if capacity is None else capacity,
         max(len(frames), 1) if max_running is None else max_running,
+        max_bytes,
+        2 if prefetch else 1,
     )
     return FanIn(dict(frames), dict(priorities or {}), settings)
 
@@ -113,6 +131,8 @@ class _Settings:
     batches: str
     capacity: int
     max_running: int
+    max_bytes: int | None
+    at_once: int
 
 
 class FanIn(Generic[K, E]):
@@ -188,24 +208,26 @@ class FanIn(Generic[K, E]):
                 return
             spark = next(iter(self._frames.values())).sparkSession
             dispatcher = SparkDispatcher(spark, self._settings.max_running)
-            self._close = partial(_close, self._queue, dispatcher)
-        weakref.finalize(self, _let_go, self._queue, dispatcher).atexit = False
+            budget = _budget(spark, self._settings.max_bytes)
+            self._close = partial(_close, self._queue, budget, dispatcher)
+        weakref.finalize(self, _let_go, self._queue, budget, dispatcher).atexit = False
         _open.add(self)
         try:
-            self._submit(dispatcher, self._futures)
+            self._submit(dispatcher, budget, self._futures)
         except BaseException as error:
             was_closed = self._queue.is_shutdown and isinstance(error, RuntimeError)  # meanwhile, by another thread
             self.close()
             if not was_closed:
                 raise
 
-    def _submit(self, dispatcher: SparkDispatcher, futures: dict[K, SparkFuture[None]]) -> None:
+    def _submit(self, dispatcher: SparkDispatcher, budget: Budget, futures: dict[K, SparkFuture[None]]) -> None:
         sources = _Sources(self._queue, len(self._frames))
         read = READ[self._settings.batches]
         for name, frame in self._frames.items():
             lane = dispatcher.lane(("fan-in", name), self._priorities[name])
             subqueue = self._subqueues[name]
-            futures[name] = lane.submit(_read, read, frame, subqueue)
+            pace = Pace(budget, self._priorities[name], self._settings.at_once)
+            futures[name] = lane.submit(_read, partial(read, frame, pace), subqueue)
             futures[name].add_done_callback(partial(sources.ended, subqueue))
 
 
@@ -241,10 +263,18 @@ class _Sources:
             self._queue.shutdown()
 
 
-def _read(_: object, read: Callable[[DataFrame], Iterator[Any]], frame: DataFrame, subqueue: SubQueue[Any]) -> None:
+def _budget(spark: Any, max_bytes: int | None) -> Budget:
+    if is_connect(spark):
+        return Budget(1, 1, 1)  # no job of ours fetches anything
+    heap = spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory()
+    held = max(int(heap * HELD), HELD_AT_LEAST) if max_bytes is None else max_bytes
+    return Budget(held, int(heap * COMPUTED), spark.sparkContext.defaultParallelism)
+
+
+def _read(_: object, read: Callable[[], Iterator[Any]], subqueue: SubQueue[Any]) -> None:
     """The job that the dispatcher runs for a source."""
     put = subqueue.put
-    elements = read(frame)
+    elements = read()
     try:
         for element in elements:
             put(element)
@@ -258,6 +288,8 @@ def _read(_: object, read: Callable[[DataFrame], Iterator[Any]], frame: DataFram
 
 def _check(frames: Mapping[K, DataFrame], priorities: Mapping[K, int], settings: _Settings) -> None:
     at_least_one("max_running", settings.max_running)
+    if settings.max_bytes is not None:
+        at_least_one("max_bytes", settings.max_bytes)
     if unknown := [name for name in priorities if name not in frames]:
         raise ValueError(f"priorities has {unknown[0]!r}, which is none of the sources {list(frames)}")
     for name, frame in frames.items():
@@ -269,14 +301,16 @@ def _check(frames: Mapping[K, DataFrame], priorities: Mapping[K, int], settings:
         raise ValueError("the sources are of different sessions of Spark Connect; make one fan-in for each session")
 
 
-def _close(queue: LinkedBlockingMultiQueue[Any], dispatcher: SparkDispatcher) -> None:
+def _close(queue: LinkedBlockingMultiQueue[Any], budget: Budget, dispatcher: SparkDispatcher) -> None:
     queue.shutdown(immediate=True)  # first: readers that wait for room leave
+    budget.close()
     dispatcher.abandon()
 
 
-def _let_go(queue: LinkedBlockingMultiQueue[Any], dispatcher: SparkDispatcher) -> None:
+def _let_go(queue: LinkedBlockingMultiQueue[Any], budget: Budget, dispatcher: SparkDispatcher) -> None:
     """As `_close`, without waiting: this may run in any thread, wherever garbage is collected."""
     queue.shutdown(immediate=True)
+    budget.close()
     dispatcher.cancel()
     dispatcher.shutdown(wait=False)
 

@@ -1,8 +1,11 @@
 """A DataFrame as a stream of rows or of Arrow batches, for one reader that may be slow or leave early.
 
-Promise     The elements are those of `collect()` or `toArrow()`, partition after partition. In a classic session at
-            most two partitions are computed ahead of the reader, for Arrow two by one job: a job costs as much as some
-            ten thousand rows. Closing the iterator stops the rest.
+Promise     The elements are those of `collect()` or `toArrow()`, partition after partition. In a classic session a
+            Spark job computes one or two partitions, when the budget of the fan-in has room for them, and the next
+            one begins when those are read. Two by one job, because a job costs as much as some ten thousand rows; the
+            first job of a source has one, for nobody knows yet how large they are.
+            What a job has computed is fetched at once: the JVM's heap has a bound that jobs fail at, and other
+            sources want it. Closing the iterator stops the rest.
             On Spark Connect the server computes everything and keeps what has not been fetched.
 Layout      Each batch is decoded by a schema that its writer gave: the JVM's, the server's or the Python worker's. Only
             then is it cast to the schema of `toArrow`. The two differ: Python keeps variants and geometries small where
@@ -11,15 +14,21 @@ Assumes     For Arrow: `to_arrow_schema`, `Dataset.toArrowBatchRdd` and `ArrowCo
             JVM, `to_table_as_iterator` of the Connect client, which Spark's own methods use and which are not public.
             Where the JVM's or the client's are missing, batches are packed by Python workers, by public means and more
             slowly. Tests hold the ways against `toArrow`, for every type and every setting of Arrow.
+            For rows, `Dataset.javaToPython`, which `DataFrame.rdd` uses, and for both `PythonRDD.runJob`, which
+            `SparkContext.runJob` uses.
             The JVM's maps of settings and of local properties are PySpark's own as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ._backend import is_connect
+from ._budget import Budget
 from ._causes import own_error
 
 if TYPE_CHECKING:
@@ -30,8 +39,15 @@ E = TypeVar("E")
 
 LARGE_TYPES = "spark.sql.execution.arrow.useLargeVarTypes"
 CONVERTERS = "org.apache.spark.sql.execution.arrow.ArrowConverters$"
-PREFETCH = True  # the next partition is computed while one is read
-AT_ONCE = 2  # partitions that one job computes for Arrow; they are in the JVM until they are read
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How far a source may be read ahead: `at_once` partitions by a job, when the budget has room for its priority."""
+
+    budget: Budget
+    priority: int
+    at_once: int
 
 
 def require_frame(what: str, frame: object) -> None:
@@ -40,16 +56,20 @@ def require_frame(what: str, frame: object) -> None:
         raise TypeError(f"{what} must be a DataFrame of Spark, not {type(frame).__name__}")
 
 
-def rows(frame: DataFrame) -> Iterator[Row]:
-    """The rows, as `collect` has them."""
-    elements = frame.toLocalIterator(prefetchPartitions=PREFETCH)
-    return elements if is_connect(frame.sparkSession) else _with_own_errors(elements)
+def rows(frame: DataFrame, pace: Pace) -> Iterator[Row]:
+    """The rows, as `collect` has them. Runs in a thread whose local properties it may set."""
+    if is_connect(frame.sparkSession):
+        return frame.toLocalIterator()
+    from pyspark.serializers import CPickleSerializer
+
+    _tell_settings(frame)
+    return _by_jobs(frame, frame._jdf.javaToPython(), CPickleSerializer().loads, pace)
 
 
-def record_batches(frame: DataFrame) -> Iterator[pa.RecordBatch]:
+def record_batches(frame: DataFrame, pace: Pace) -> Iterator[pa.RecordBatch]:
     """The rows in batches, of the schema that `toArrow` has. Runs in a thread whose local properties it may set."""
     schema = _schema(frame)
-    fetched = _by_client(frame) if is_connect(frame.sparkSession) else _by_jvm(frame)
+    fetched = _by_client(frame) if is_connect(frame.sparkSession) else _by_jvm(frame, pace)
     return (_cast(batch, schema) for batch in (_by_workers(frame) if fetched is None else fetched))
 
 
@@ -81,20 +101,15 @@ def _by_client(frame: Any) -> Iterator[pa.RecordBatch] | None:
     return fetch()
 
 
-def _by_jvm(frame: Any) -> Iterator[pa.RecordBatch] | None:
+def _by_jvm(frame: Any, pace: Pace) -> Iterator[pa.RecordBatch] | None:
     """Batches written by the JVM, partition after partition; None if this Spark has no such way."""
     import pyarrow as pa
     from py4j.protocol import Py4JError, Py4JJavaError
-    from pyspark.serializers import FramedSerializer
 
-    class Messages(FramedSerializer):
-        def loads(self, obj: bytes) -> pa.RecordBatch:
-            return pa.ipc.read_record_batch(pa.py_buffer(obj), layout)
+    def decode(message: bytes) -> list[pa.RecordBatch]:
+        return [pa.ipc.read_record_batch(pa.py_buffer(message), layout)]
 
-    context = frame.sparkSession.sparkContext
-    # A DataFrame's own actions tell its tasks the session's settings like this; a job of its RDD's does not. From map
-    # to map within the JVM: read by `conf.getAll` and set one by one they are a hundred calls.
-    context._jsc.sc().getLocalProperties().putAll(frame.sparkSession.conf._jconf.getAllAsJava())
+    _tell_settings(frame)
     try:
         layout = _layout(frame)
         partitions = frame._jdf.toArrowBatchRdd().toJavaRDD()
@@ -102,7 +117,17 @@ def _by_jvm(frame: Any) -> Iterator[pa.RecordBatch] | None:
         raise
     except Py4JError:  # no such method
         return None
-    return _with_own_errors(_by_jobs(context, partitions, Messages()))
+    return _by_jobs(frame, partitions, decode, pace)
+
+
+def _tell_settings(frame: Any) -> None:
+    """Tell the tasks of this thread's jobs what the session has set.
+
+    A DataFrame's own actions do so; a job of its RDD's does not. From map to map within the JVM: read by `conf.getAll`
+    and set one by one they are a hundred calls.
+    """
+    spark = frame.sparkSession
+    spark.sparkContext._jsc.sc().getLocalProperties().putAll(spark.conf._jconf.getAllAsJava())
 
 
 def _layout(frame: Any) -> pa.Schema:
@@ -117,48 +142,46 @@ def _layout(frame: Any) -> pa.Schema:
     return pa.ipc.open_stream(converters.createEmptyArrowBatch(frame._jdf.schema(), "UTC", True, large)).schema
 
 
-def _by_jobs(context: Any, rdd: Any, messages: Any) -> Iterator[Any]:
-    """The elements of an RDD of bytes, `AT_ONCE` partitions by a job, the next one when those are read."""
-    from pyspark.util import local_connect_and_auth
-
-    count, run = rdd.getNumPartitions(), context._jvm.PythonRDD.runJob
-    for first in range(0, count, AT_ONCE):
-        served = run(context._jsc.sc(), rdd, list(range(first, min(first + AT_ONCE, count))))
-        stream, connection = local_connect_and_auth(served[0], served[1])
-        connection.settimeout(None)  # of the connecting; a reader may wait long for room
-        with connection, stream:
-            yield from messages.load_stream(stream)
-
-
-def _with_own_errors(elements: Iterator[E]) -> Iterator[E]:
-    """The elements; a failure is PySpark's own, as of `collect`, and not that of the thread that served them.
-
-    Closing it stops at once.
-    """
+def _by_jobs(frame: Any, rdd: Any, decode: Callable[[bytes], Iterable[E]], pace: Pace) -> Iterator[E]:
+    """The elements of an RDD of bytes, job by job. A failure is PySpark's own, as of `collect`."""
     from py4j.protocol import Py4JJavaError
 
+    context = frame.sparkSession.sparkContext
+    first, largest = 0, 0  # the next partition, and the bytes of one
     try:
-        for element in elements:  # noqa: UP028 - `yield from` would close `elements` before this can hurry it
-            yield element
+        count, run = rdd.getNumPartitions(), partial(context._jvm.PythonRDD.runJob, context._jsc.sc(), rdd)
+        while first < count:
+            at_once = pace.at_once if first and pace.budget.is_small(pace.at_once * largest) else 1
+            partitions = list(range(first, min(first + at_once, count)))
+            first += len(partitions)
+            with pace.budget.job(pace.priority, largest * len(partitions) or None) as job:
+                messages = _fetched(run, partitions)
+                size = sum(map(len, messages))
+                job.took(size)
+                largest = max(largest, -(-size // len(partitions)), 1)
+                while messages:
+                    yield from decode(messages.popleft())
     except Py4JJavaError as error:
         own = own_error(error)
         if own is error:
             raise
         raise own from None
-    finally:
-        _hurry(elements)
 
 
-def _hurry(elements: Any) -> None:
-    """Let an iterator of PySpark's that is about to be closed leave the rest of its partition unread.
+def _fetched(run: Callable[[list[int]], Any], partitions: list[int]) -> deque[bytes]:
+    """What a job brings. Afterwards nothing of it is in the JVM, which keeps it while `served` is known here."""
+    from pyspark.serializers import FramedSerializer
+    from pyspark.util import local_connect_and_auth
 
-    It would read on to the partition's end, a million rows perhaps, and only then say that it wants no more. It has no
-    public way to be told; if this one is gone, closing takes its time.
-    """
-    frame = getattr(elements, "gi_frame", None)  # None when it has ended
-    iterable: Any = None if frame is None else frame.f_locals.get("self")
-    if hasattr(iterable, "_read_iter"):
-        iterable._read_iter = iter(())
+    class Messages(FramedSerializer):
+        def loads(self, obj: bytes) -> bytes:
+            return obj
+
+    served = run(partitions)
+    stream, connection = local_connect_and_auth(served[0], served[1])
+    connection.settimeout(None)  # of the connecting
+    with connection, stream:
+        return deque(cast(Any, Messages()).load_stream(stream))
 
 
 def _by_workers(frame: DataFrame) -> Iterator[pa.RecordBatch]:
@@ -174,7 +197,7 @@ def _by_workers(frame: DataFrame) -> Iterator[pa.RecordBatch]:
                 writer.write_batch(batch)
             yield pa.RecordBatch.from_pydict({"batch": [sink.getvalue().to_pybytes()]})
 
-    for row in frame.mapInArrow(pack, "batch binary").toLocalIterator(prefetchPartitions=PREFETCH):
+    for row in frame.mapInArrow(pack, "batch binary").toLocalIterator(prefetchPartitions=True):
         with pa.ipc.open_stream(row.batch) as reader:
             yield from reader
 

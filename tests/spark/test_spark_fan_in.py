@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 from pyspark.sql import SparkSession
-from spark_parts_support import _dispatcher, _reading
+from spark_parts_support import Budget, _dispatcher, _fan_in, _reading
 from spark_support import FakeSpark
 
 from multiqueue.spark import (
@@ -55,6 +55,8 @@ class Source:
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSpark]:
     """A Spark that needs no Java; afterwards no thread of ours is left."""
     monkeypatch.setattr(_dispatcher, "backend_of", lambda session: session)
+    monkeypatch.setattr(_fan_in, "_budget", lambda session, max_bytes: Budget(max_bytes or 100, 100, 2))
+    monkeypatch.setitem(_fan_in.READ, "rows", lambda frame, pace: frame.toLocalIterator())
     before = set(threading.enumerate())
     yield FakeSpark()
     assert set(threading.enumerate()) <= before
@@ -207,6 +209,7 @@ def test_no_sources_give_no_rows() -> None:
     [
         ({"capacity": 0}, "capacity"),
         ({"max_running": 0}, "max_running must be at least 1, not 0"),
+        ({"max_bytes": 0}, "max_bytes must be at least 1, not 0"),
         ({"batches": "pandas"}, "batches is 'pandas'; it is 'rows' or 'arrow'"),
         ({"priorities": {"b": 1}}, "priorities has 'b', which is none of the sources"),
     ],
@@ -273,7 +276,7 @@ def test_batches_are_those_of_to_arrow(
     if way == "quick":
         monkeypatch.setattr(_reading, "_by_workers", None)  # this Spark has the quick way
     else:
-        monkeypatch.setattr(_reading, "_by_jvm", lambda frame: None)
+        monkeypatch.setattr(_reading, "_by_jvm", lambda frame, pace: None)
     frame = spark.sql(query)
     expected = frame.toArrow()
     with fan_in({"a": frame}, batches="arrow") as fan:
@@ -306,17 +309,53 @@ def test_tasks_are_told_the_sessions_settings(spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("batches", "most"), [("rows", 2), ("arrow", 4)])
-def test_spark_computes_two_partitions_ahead_at_most(spark: SparkSession, batches: Any, most: int) -> None:
+@pytest.mark.parametrize(
+    ("batches", "prefetch", "most", "jobs"), [("rows", True, 1, 1), ("arrow", True, 3, 2), ("arrow", False, 3, 3)]
+)
+def test_spark_computes_two_partitions_ahead_at_most(
+    spark: SparkSession, batches: Any, prefetch: bool, most: int, jobs: int
+) -> None:
     """While the consumer holds at the first element, the partitions beyond those on their way are not begun (fan-in 3).
 
-    Of twenty: for rows, the one that is read and the next; for Arrow, whose batch is a partition here, besides these
-    the one that was taken and the one that the sub-queue holds.
+    Of twenty: for rows, the first one, which is a job of its own; for Arrow, whose batch is a partition here, besides
+    this one, which was taken, a job of two; with `prefetch=False`, two jobs of one, whose first is in the sub-queue.
     """
     frame = spark.range(0, 200_000, 1, 20)
-    with fan_in({"a": frame}, capacity=1, batches=batches) as fan:
+    with fan_in({"a": frame}, capacity=1, batches=batches, prefetch=prefetch) as fan:
         next(fan)
         wait_until_blocked(lambda: bool(fan.statistics().subqueues[0].waiting_putters), PATIENCE)
         wait_until_blocked(lambda: fan.progress()["a"].tasks_done == most, PATIENCE)
         seen = fan.progress()["a"]
-        assert (seen.tasks, seen.tasks_active) == (most, 0)
+        assert (seen.tasks, seen.tasks_active, seen.jobs) == (most, 0, jobs)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("batches", ["rows", "arrow"])
+def test_a_bound_that_two_partitions_exceed_makes_jobs_of_one(spark: SparkSession, batches: Any) -> None:
+    """Sources whose partitions fit by none take turns with one each; all rows come, in their order (fan-in 1, 3)."""
+    frames = {name: spark.range(0, 8_000, 1, 4) for name in "abcd"}
+    got: dict[str, list[int]] = {name: [] for name in frames}
+    with fan_in(frames, batches=batches, capacity=1, max_bytes=1) as fan:
+        for name, element in fan:
+            got[name] += element.column("id").to_pylist() if batches == "arrow" else [element.id]
+        assert [progress.jobs for progress in fan.progress().values()] == [4] * 4  # of one partition each
+    assert all(ids == list(range(8_000)) for ids in got.values())
+
+
+@pytest.mark.spark
+def test_the_jvm_keeps_nothing_of_what_was_fetched(spark: SparkSession) -> None:
+    """What a consumer that stands still has not taken is in this process, not in the heap of Spark's driver."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    runtime = jvm.java.lang.Runtime.getRuntime()
+
+    def used() -> int:
+        jvm.java.lang.System.gc()
+        return int(runtime.totalMemory() - runtime.freeMemory())
+
+    frame = spark.range(0, 1_000_000, 1, 1).selectExpr("id", "repeat('x', 32) as text")  # some 50 MB
+    with fan_in({"a": frame}, batches="arrow", capacity=1) as fan:
+        before = used()
+        next(fan)
+        wait_until_blocked(lambda: bool(fan.statistics().subqueues[0].waiting_putters), PATIENCE)
+        wait_until_blocked(lambda: used() - before < 20 * 2**20, PATIENCE)
