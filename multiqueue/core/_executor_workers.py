@@ -22,7 +22,7 @@ Membership  Counting comes before the put: a put that succeeds finds a worker st
             behind: no thread counts without a record of it (`Job.counted`, `Contract.holds`) that a handler reads.
             A forked child has none of the threads: there the workers are broken, and say so.
 Hazards     Those of `_take_side`. No call ends the body of a `with`, as in `return f()`: an exception right after it
-            would find the lock held.
+            would find the lock held. The locks are `Guard`s, for CPython 3.14 delivers one before the block too.
 Assumes     `_lock` is re-entrant because the garbage collector may end a Keeper in a thread that holds it.
             `threading._register_atexit` runs before non-daemon threads are joined (tests pin it).
 Source      `concurrent.futures.thread`, for all that its users rely on.
