@@ -86,10 +86,12 @@ def __getattr__(name: str) -> Any:
         return import_module(f".{name}", __name__)
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    homes = (import_module(".core", __name__), import_module(".errors", __name__), import_module("queue"))
-    home = next(home for home in homes if name in home.__all__)
-    globals()[name] = value = getattr(home, name)
-    return value
+    core = import_module(".core", __name__)
+    for home in (import_module("queue"), import_module(".errors", __name__), core):  # the last one that has it
+        globals().update({each: vars(home)[each] for each in __all__ if each in vars(home)})
+    if name not in globals():
+        globals()[name] = getattr(core, name)  # which the core in turn loads now
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

@@ -45,11 +45,21 @@ def test_a_clear_in_the_middle_of_a_put_loses_nothing(name: str) -> None:
     queue.check_invariants()
 
 
+class NotCompared:
+    """An element that nobody compares."""
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError("compared")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("capacity", [None, 9])
 @pytest.mark.parametrize("left", [0, 1])
-def test_a_put_that_a_shutdown_overtakes_is_refused_or_taken(left: int) -> None:
+def test_a_put_that_a_shutdown_overtakes_is_refused_or_taken(left: int, capacity: int | None) -> None:
     """A put that stands before its append while takers are told that nothing is left raises `ShutDown`."""
-    multi_queue: LinkedBlockingMultiQueue[str] = LinkedBlockingMultiQueue()
-    lane = multi_queue.add_subqueue("lane")
+    multi_queue: LinkedBlockingMultiQueue[object] = LinkedBlockingMultiQueue()
+    lane = multi_queue.add_subqueue("lane", capacity=capacity)
     multi_queue.add_subqueue("other")
     told: list[type[BaseException]] = []
     for _ in range(left):
@@ -65,7 +75,7 @@ def test_a_put_that_a_shutdown_overtakes_is_refused_or_taken(left: int) -> None:
 
     with before_the_append(shut_down_and_drain) as ran:
         try:
-            lane.put("late")
+            lane.put(NotCompared())
             accepted = True
         except ShutDown:
             accepted = False

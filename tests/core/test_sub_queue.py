@@ -457,3 +457,33 @@ def test_repr_says_what_matters() -> None:
     assert repr(mq) == "<LinkedBlockingMultiQueue subqueues=1 size=0>"
     assert "detached" in repr(mq.remove_subqueue("eu"))
     assert repr(Queue(3)) == "<Queue size=0 maxsize=3>"
+
+
+def test_an_error_of_a_closed_one_says_which() -> None:
+    """A put to and a get from a sub-queue that was shut down, or removed, name its key."""
+    mq: LinkedBlockingMultiQueue[int] = LinkedBlockingMultiQueue()
+    closed, removed = mq.add_subqueue("closed"), mq.add_subqueue("removed")
+    closed.shutdown()
+    mq.remove_subqueue("removed")
+    for call in (closed.get, lambda: closed.put(1), lambda: closed.put_first(1)):
+        with pytest.raises(ShutDown, match="sub-queue 'closed' is shut down"):
+            call()
+    for call in (removed.get, lambda: removed.put(1), lambda: removed.put_first(1)):
+        with pytest.raises(Detached, match="sub-queue 'removed' was removed from its multi-queue"):
+            call()
+
+
+def test_a_key_that_cannot_be_shown_keeps_nothing_open() -> None:
+    """A sub-queue whose key's `__repr__` raises is shut down and removed like others."""
+
+    class Mute:
+        def __repr__(self) -> str:
+            raise ValueError("mute")
+
+    mq: LinkedBlockingMultiQueue[int] = LinkedBlockingMultiQueue()
+    key = Mute()
+    mq.add_subqueue(key)
+    mq.shutdown()
+    with pytest.raises(ShutDown):
+        mq.get()
+    assert mq.remove_subqueue(key).is_shutdown

@@ -82,6 +82,26 @@ class Nosy:
         self._watch.look(f"{self._what}.__del__")
 
 
+class NosyInt(int):
+    """A setting that looks when it is compared."""
+
+    watch: Watch
+
+    def __lt__(self, other: int) -> bool:
+        self.watch.look("setting.__lt__")
+        return int(self) < other
+
+    def __ge__(self, other: int) -> bool:
+        return not self < other
+
+    def __eq__(self, other: object) -> bool:
+        self.watch.look("setting.__eq__")
+        return int(self) == other
+
+    __gt__ = __le__ = __ge__  # type: ignore[assignment]
+    __hash__ = int.__hash__
+
+
 class Watcher:
     """A watcher of the executor's jobs."""
 
@@ -144,6 +164,11 @@ class House:
 
     def key(self, number: int) -> Nosy:
         return Nosy(self.watch, number, "key")
+
+    def setting(self, value: int) -> NosyInt:
+        setting = NosyInt(value)
+        setting.watch = self.watch
+        return setting
 
     def job(self) -> tuple[Callable[..., Any], Nosy]:
         return self.watch.callback("job"), self.new(9)
@@ -244,10 +269,10 @@ ENTRIES: dict[type, dict[str, Callable[[House], object]]] = {
         "check_invariants": both(lambda q: q.check_invariants()),
         "__repr__": both(repr),
         "key": lambda h: h.a.key,
-        "priority": lambda h: setattr(h.a, "priority", 3),
-        "capacity": lambda h: setattr(h.a, "capacity", 1),
-        "weight": lambda h: setattr(h.a, "weight", 2),
-        "max_in_flight": lambda h: setattr(h.a, "max_in_flight", 2),
+        "priority": lambda h: (setattr(h.a, "priority", h.setting(3)), h.m.get_many(9)),
+        "capacity": lambda h: (setattr(h.a, "capacity", h.setting(9)), h.a.put(h.new(1))),
+        "weight": lambda h: (setattr(h.a, "weight", h.setting(2)), h.m.get_many(9)),
+        "max_in_flight": lambda h: (setattr(h.a, "max_in_flight", h.setting(2)), h.m.get_many(9)),
         "enabled": lambda h: h.a.enabled,
         "enable": lambda h: (h.a.disable(h.key(4)), h.a.disable(h.key(5)), h.a.enable(h.key(4)), h.a.enable(h.key(5))),
         "disable": lambda h: h.a.disable(h.key(4)),
