@@ -68,6 +68,7 @@ function paged(title, base, columns, key, open) {
 export function connectionsPage(parts, open) {
   return paged("Connections", "/api/connections", [
     { title: "Name", name: true, sort: "name", cell: (row) => h("span", {}, h("a", { href: `#/connection/${encodeURIComponent(row.name)}` }, row.name),
+      row.user_provided_name && h("span", { class: "tag narrow" }, row.user_provided_name),
       row.state !== "running" && h("span", { class: "tag warn narrow" }, row.state)) },
     { title: "User", sort: "user", cell: (row) => row.user },
     { title: "Client", wide: true, cell: product },

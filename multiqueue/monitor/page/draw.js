@@ -37,7 +37,7 @@ function runs(points, now, span, top, width, height) {
   return found;
 }
 
-const line = (run) => `M${run.join("L")}h.5`; // a run of one point is a dot
+const line = (run) => `M${run.join("L")}${run.length > 1 ? "" : "h2"}`; // a point alone is a dot
 
 export function spark(points, now, span, text) {
   const top = Math.max(1, ...points.map(([, value]) => value));
