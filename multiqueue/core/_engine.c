@@ -64,7 +64,12 @@
 #include <stddef.h>
 #include <string.h>
 
-#ifdef Py_GIL_DISABLED
+#if defined(Py_GIL_DISABLED) && defined(ENGINE_PTHREADS)
+#include <pthread.h>              /* for ThreadSanitizer, which sees no PyMutex of a CPython built without it */
+#define PyMutex pthread_mutex_t
+#define LOCK(h) pthread_mutex_lock(&(h)->mutex)
+#define UNLOCK(h) pthread_mutex_unlock(&(h)->mutex)
+#elif defined(Py_GIL_DISABLED)
 #define LOCK(h) PyMutex_Lock(&(h)->mutex)
 #define UNLOCK(h) PyMutex_Unlock(&(h)->mutex)
 #else
