@@ -255,16 +255,18 @@ class PutSide(Generic[T]):
             if len(self._items) >= self._limit:
                 refused = self._wait_for_room_locked(True, deadline)
             if refused is None:
-                count = max(
-                    0, min(len(batch) - start, self._limit - len(self._items))
-                )  # a signal handler may have closed
-                self._items.extend(batch[start : start + count])
+                count = min(len(batch) - start, self._limit - len(self._items))
+                if count > 0:
+                    self._items.extend(batch[start : start + count])
+                else:  # a signal handler has filled or closed it
+                    count = 0
             lock.release()
             if not self._announced:
-                while True:
-                    if count == 0 or self._closed is None or not self._take_back(batch[start + count - 1]):
-                        break
-                    refused, count = ShutDown, count - 1
+                if self._closed is not None:
+                    while True:
+                        if count == 0 or not self._take_back(batch[start + count - 1]):
+                            break
+                        refused, count = ShutDown, count - 1
                 self._take_side._tell(self)  # type: ignore[arg-type]
         except BaseException:
             try:
