@@ -2,7 +2,7 @@
 
 Promise     `serve_http` returns when requests are answered; `close` returns when its threads have ended: at once, or
             after `_GRACE` where answers are under way.
-Threads     `multiqueue-http` runs the event loop, `multiqueue-monitor-sampler` samples while somebody looks, and a few
+Threads     `multiqueue-http` runs the event loop, `multiqueue-monitor-sampler` samples each second, and a few
             of the event loop's pool run handlers.
 Bounds      `_patience` has those of connections, `_app` those of requests and handlers, `_events` those of streams.
 """
