@@ -27,6 +27,7 @@ View = dict[str, Any]
 API_VERSION: Final = "3.10.8"  # of RabbitMQ, whose API this is: clients compare it
 _TYPES: Final = ("direct", "fanout", "headers", "topic")
 LOOP: Final = 10.0  # seconds of redelivery that are a loop, and not a consumer that began anew
+_LONGEST_NAME: Final = 255  # characters
 _MOST_LOOPS: Final = 10  # queues that are named
 NODE: Final = f"multiqueue@{socket.gethostname().partition('.')[0]}"
 
@@ -354,9 +355,9 @@ def connection_view(pair: Pair, now: ConnectionFigures) -> View:
 
 
 def user_provided_name(connection: ConnectionFigures) -> str | None:
-    """The name that a client gave its connection, of all that it may say there a text alone."""
+    """The name that a client gave its connection, if it is text; so much of it as can stand beside each consumer."""
     name = connection.client_properties.get("connection_name")
-    return name if isinstance(name, str) else None
+    return name[:_LONGEST_NAME] if isinstance(name, str) else None
 
 
 def channel_name(connection: ConnectionFigures, channel: ChannelFigures) -> str:

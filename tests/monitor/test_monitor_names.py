@@ -50,13 +50,15 @@ def test_a_connection_has_the_name_that_its_client_gave(client: Client, connecti
     assert "shop 17" in listed.splitlines()[1]
 
 
-@pytest.mark.parametrize("name", [None, 5, ["x"], {"y": "z"}])
-def test_a_name_that_is_no_text_is_none(client: Client, server: Any, name: object) -> None:
-    """A client may say anything in its properties. (monitor 2)"""
+@pytest.mark.parametrize(
+    ("name", "shown"), [(None, None), (5, None), (["x"], None), ({"y": "z"}, None), ("", ""), ("x" * 9999, "x" * 255)]
+)
+def test_a_name_that_is_no_name(client: Client, server: Any, name: object, shown: str | None) -> None:
+    """A client may say anything in its properties, and each consumer's answer has its name. (monitor 2)"""
     parameters = pika.URLParameters(server.url)
     parameters.client_properties = {"connection_name": name}
     with pika.BlockingConnection(parameters):
-        assert [each["user_provided_name"] for each in client.get("/api/connections")] == [None]
+        assert [each["user_provided_name"] for each in client.get("/api/connections")] == [shown]
 
 
 def test_connections_of_one_user(client: Client, connection: Any, server: Any) -> None:
