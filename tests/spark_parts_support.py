@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from multiqueue.spark import _classic as _classic
 from multiqueue.spark import _dispatcher as _dispatcher
+from multiqueue.spark import _environment as _environment
 from multiqueue.spark import _fan_in as _fan_in
 from multiqueue.spark import _lease as _lease
 from multiqueue.spark import _lease_backlog as _lease_backlog

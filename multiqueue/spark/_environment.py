@@ -11,11 +11,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyspark
 
 from ._backend import is_connect
+from ._causes import cause_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,6 +25,7 @@ LOGGER = logging.getLogger("multiqueue.spark")
 
 OLDEST_PYSPARK = (4, 0)
 OLDEST_JAVA = 17  # what Spark 4 asks for
+EXECUTOR_ANSWERS_WITHIN = 120.0  # seconds; a cluster that gives executors on demand takes a minute
 JAVA_ANSWERS_WITHIN = 30.0  # seconds; `java -version` takes about 0.1
 
 
@@ -42,12 +44,16 @@ class Finding:
 def check_environment(spark: SparkSession | None = None) -> list[Finding]:
     """The mistakes in the configuration: with a session, in it; without one, on the machine that is to start it.
 
-    Without a session this runs `java -version`. An empty list means that nothing was found.
+    Without a session this runs `java -version`. With one of a cluster or of Spark Connect it runs a job of one task,
+    whose Python must have this package: streams and task events need it there, the dispatcher and `fan_in` do not.
+    An empty list means that nothing was found.
     """
     findings = [*_check_pyspark()]
     if spark is None:
         findings += [*_check_java(), *_check_worker_python(os.environ.get("PYSPARK_PYTHON", "python3"))]
-    elif not is_connect(spark):
+    elif is_connect(spark):
+        findings += _check_executor(spark)
+    else:
         findings += _check_classic(spark)
     return findings
 
@@ -104,8 +110,8 @@ def _check_classic(spark: SparkSession) -> Iterator[Finding]:
     if context._jsc is None:
         yield Finding("error", "session", "it was stopped; make a new one")
         return
-    if (context.master or "").startswith("local"):
-        yield from _check_worker_python(context.pythonExec)
+    is_here = re.match(r"local(\[|$)", context.master or "")  # `local-cluster` has processes of its own
+    yield from _check_worker_python(context.pythonExec) if is_here else _check_executor(spark)
     if context.getConf().get("spark.scheduler.mode", "FIFO") != "FAIR":
         yield Finding(
             "warning",
@@ -113,6 +119,34 @@ def _check_classic(spark: SparkSession) -> Iterator[Finding]:
             "is FIFO, so of the jobs that run at the same time the first takes all cores and scheduler pools have no "
             "effect; set it to FAIR before the session starts",
         )
+
+
+def _check_executor(spark: SparkSession) -> Iterator[Finding]:
+    """Whether a Python worker of the cluster, any of them, has what streams and task events need there."""
+    from ._dispatcher import SparkDispatcher
+
+    with SparkDispatcher(spark, 1) as dispatcher:
+        lane = dispatcher.lane("check_environment", timeout=EXECUTOR_ANSWERS_WITHIN)
+        error = lane.submit(_ask_executor).exception()
+    if error is not None:
+        yield Finding(
+            "warning",
+            "executors",
+            f"a Python worker cannot use multiqueue, so streams and task events will fail there: {cause_of(error)}; "
+            "install blocking-multiqueue[spark,amqp] for the Python of the executors",
+        )
+
+
+def _ask_executor(spark: SparkSession) -> None:
+    spark.range(0, 1, 1, 1).mapInArrow(_probe, "id long").collect()
+
+
+def _probe(batches: Iterator[Any]) -> Iterator[Any]:
+    """Runs in the worker, which imports this room to get at it."""
+    from .. import client  # noqa: F401 - needs pamqp
+
+    for batch in batches:
+        yield batch.slice(0, 0)
 
 
 def _is_this_python(path: Path) -> bool:

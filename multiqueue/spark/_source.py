@@ -99,6 +99,15 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._collect(opened, min(begin + messages, opened.target), begin=begin, waits=True)
         return _offset(backlog, backlog.chunks.position(begin, messages, self._options.max_bytes))
 
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The end of the stream if everything that waits had a number; None while the broker is away.
+
+        Spark shows it as `latestOffset`: less `endOffset` it is the lag.
+        """
+        opened = self._open()
+        ready = opened.backlog.ready()
+        return None if ready is None else _offset(opened.backlog, opened.backlog.chunks.end + ready)
+
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._options.max_messages)
 

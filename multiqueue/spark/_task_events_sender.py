@@ -247,4 +247,4 @@ def run_task(
 
 def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     for batch in batches:
-        yield from batch.to_pylist()
+        yield from batch.to_pylist(maps_as_pydicts="strict")

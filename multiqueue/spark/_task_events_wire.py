@@ -11,7 +11,7 @@ import hmac
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, cast
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -115,7 +115,15 @@ def json_text(value: object) -> bytes:
     Raises:
         TypeError, ValueError: JSON has nothing for it.
     """
-    return json.dumps(value, separators=(",", ":")).encode()
+    return json.dumps(value, separators=(",", ":"), default=_no_json).encode()
+
+
+def _no_json(value: object) -> NoReturn:
+    kind = type(value).__name__
+    remedy = "isoformat()" if hasattr(value, "isoformat") else "hex()" if isinstance(value, bytes) else ""
+    raise TypeError(
+        f"{kind} is not JSON serializable: send {f'value.{remedy}' if remedy else 'str(value)'}, or a record batch"
+    )
 
 
 def arrow_stream(batch: pa.RecordBatch) -> bytes:

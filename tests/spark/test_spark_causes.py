@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import SparkSession
-from spark_parts_support import is_cancellation
+from spark_parts_support import _environment, is_cancellation
 
 from multiqueue.spark import FanInError, SparkDispatcher, cause_of, fan_in, is_transient
 
@@ -164,3 +164,19 @@ def test_a_truncated_file_is_told_wherever_it_is_read(spark: SparkSession, tmp_p
     for said in (*told, cause_of(error)):
         assert "cut.csv.gz" in said
         assert said.endswith("; caused by EOFException: Unexpected end of input stream"), said
+
+
+@pytest.mark.spark
+def test_a_worker_that_lacks_the_package_is_found(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Python worker imports what streams and task events need; what it lacks is named, with what to install."""
+    assert list(_environment._check_executor(spark)) == []
+
+    def probe(batches: Any) -> Any:  # goes to the worker by value
+        import no_such_package  # type: ignore[import-not-found] # noqa: F401
+
+        yield from batches
+
+    monkeypatch.setattr(_environment, "_probe", probe)
+    (found,) = _environment._check_executor(spark)
+    assert found.level == "warning"
+    assert "PythonException: ModuleNotFoundError: No module named 'no_such_package'; install blocking" in found.message

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from spark_parts_support import warn_of_another_python
+from spark_parts_support import _environment, warn_of_another_python
 from spark_support import FakeSpark
 
-from multiqueue.spark import SparkDispatcher, SparkEnvironmentError, check_environment, session_builder
+from multiqueue.spark import Finding, SparkDispatcher, SparkEnvironmentError, check_environment, session_builder
 
 ROOT = Path(__file__).parents[2]
 
@@ -149,3 +149,24 @@ def test_without_pyspark_one_sentence_says_what_to_install() -> None:
     assert run.stdout.startswith("multiqueue.spark needs pyspark (")
     assert run.stdout.endswith("): pip install 'blocking-multiqueue[spark]'\n")
     assert run.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("master", "asked"),
+    [
+        ("spark://host:7077", True),
+        ("yarn", True),
+        ("local-cluster[2,1,1024]", True),
+        ("local[2]", False),
+        ("local", False),
+    ],
+)
+def test_an_executor_elsewhere_is_asked(monkeypatch: pytest.MonkeyPatch, master: str, asked: bool) -> None:
+    """A cluster's Python is not this machine's to look at: a worker is asked. Of a local session it is."""
+    found = Finding("warning", "executors", "no package")
+    monkeypatch.setattr(_environment, "_check_executor", lambda spark: [found])
+    context = SimpleNamespace(
+        master=master, pythonExec=sys.executable, _jsc=object(), getConf=lambda: {"spark.scheduler.mode": "FAIR"}
+    )
+    session: Any = SimpleNamespace(sparkContext=context)
+    assert check_environment(session) == ([found] if asked else [])

@@ -39,6 +39,11 @@ def run(frame: DataFrame, checkpoint: Path, sink: str, **options: str) -> list[A
     return [each for each in query.recentProgress if each["numInputRows"]]
 
 
+def sequence_of(offset: Any) -> int:
+    """The number in an offset, as Spark's progress has it."""
+    return int((json.loads(offset) if isinstance(offset, str) else offset)["sequence"])
+
+
 def test_a_stream_to_files_goes_on_from_its_checkpoint(spark: SparkSession, url: str, tmp_path: Path) -> None:
     """JSON orders of two queues become Parquet, in batches of bounded size, over two runs: each once."""
     orders = [json.dumps({"id": number, "at": "2026-01-02T03:04:05Z"}).encode() for number in range(60)]
@@ -53,6 +58,10 @@ def test_a_stream_to_files_goes_on_from_its_checkpoint(spark: SparkSession, url:
     )
     progress = run(frame, tmp_path / "checkpoint", "parquet", path=str(tmp_path / "output"))
     assert [each["numInputRows"] for each in progress] == [20, 20, 10]
+    sources = [each["sources"][0] for each in progress]
+    assert [sequence_of(each["latestOffset"]) - sequence_of(each["endOffset"]) for each in sources] == [30, 10, 0], (
+        "the lag"
+    )
     publish(url, "orders", *orders[50:])
     run(frame, tmp_path / "checkpoint", "parquet", path=str(tmp_path / "output"))
     rows = spark.read.parquet(str(tmp_path / "output")).collect()

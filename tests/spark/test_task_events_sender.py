@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -159,8 +162,13 @@ def test_a_value_that_json_cannot_say_is_refused_at_once(broker: Broker) -> None
     """What is neither JSON nor a record batch raises in the task's own line, and the others are sent."""
     task = task_of(broker)
     task.send([1, "two", None])
-    with pytest.raises(TypeError, match="not JSON serializable"):
-        task.send({1, 2})
+    for value, remedy in (
+        (Decimal("1.50"), "str(value)"),
+        (date(2026, 11, 24), "value.isoformat()"),
+        ({1}, "str(value)"),
+    ):
+        with pytest.raises(TypeError, match=rf"is not JSON serializable: send {re.escape(remedy)}, or a record batch"):
+            task.send({"price": value})
     assert task.finish() == 1
     assert broker.values() == [[1, "two", None]]
 
