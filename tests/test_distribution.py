@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -67,3 +70,29 @@ def test_without_a_repository_there_are_no_links(hook: ModuleType) -> None:
     """A build outside of a release names no address, and leaves README.md as it is."""
     assert hook.urls("") == {}
     assert hook.absolute_links("[a](docs/a.md)", "") == "[a](docs/a.md)"
+
+
+def test_without_a_compiler_the_engine_is_not_built_and_the_build_says_why(
+    hook: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No compiler, or a source that does not compile, is a sentence for the builder, not an exception."""
+    source = tmp_path / "engine.c"
+    source.write_text("int broken(")
+    assert "error" in hook.compile_engine(source, tmp_path / "engine.so") or not (tmp_path / "engine.so").exists()
+    monkeypatch.setenv("LDSHARED", str(tmp_path / "no-compiler") + " -shared")
+    assert "no-compiler" in hook.compile_engine(source, tmp_path / "engine.so")
+
+
+@pytest.mark.parametrize(("asked", "runs"), [("1", "python"), ("0", None), ("", None)])
+def test_the_environment_chooses_the_engine(asked: str, runs: str | None) -> None:
+    """`MULTIQUEUE_PURE=1` has the engine in Python run; else it is the one in C where that was built."""
+    built = importlib.util.find_spec("multiqueue.core._engine") is not None
+    ended = subprocess.run(
+        [sys.executable, "-c", "import multiqueue.core; print(multiqueue.core.engine)"],
+        env={**os.environ, "MULTIQUEUE_PURE": asked},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert ended.stdout.strip() == (runs or ("c" if built else "python"))

@@ -744,13 +744,14 @@ static inline Outcome put_one(Tail *t, PyObject *item, int block, double deadlin
     int gated = enter(h, deadline);
     if (gated == 2) return FULL;
     if (gated < 0) return RAISED;
-    if (t->count >= t->limit) {
+    int was_full = t->count >= t->limit;
+    if (was_full) {
         int r = wait_until(h, t, (PyObject *)t, &t->putters, over_put, block, deadline, &gated);
         if (r < 0) return RAISED;
         if (t->closed || t->count >= t->limit) { Outcome o = t->closed ? CLOSED : FULL; leave(h, gated); return o; }
     }
     if (push(t, item) < 0) { stir(h, t); leave(h, gated); PyErr_NoMemory(); return RAISED; }
-    if (t->putters.first && t->count < t->limit) wake_one(h, &t->putters);
+    if (was_full && t->putters.first && t->count < t->limit) wake_one(h, &t->putters);
     leave(h, gated);
     return PUT;
 }
@@ -807,14 +808,15 @@ static PyObject *put_some(PyObject *module, PyObject *const *args, Py_ssize_t n)
     int gated = enter(h, deadline), closed = 0;
     if (gated == 2) return Py_BuildValue("ni", accepted, 0);
     if (gated < 0) return NULL;
-    if (t->count >= t->limit && wait_until(h, t, args[0], &t->putters, over_put, 1, deadline, &gated) < 0) return NULL;
+    int was_full = t->count >= t->limit;
+    if (was_full && wait_until(h, t, args[0], &t->putters, over_put, 1, deadline, &gated) < 0) return NULL;
     closed = t->closed != OPEN;
     int failed = 0;
     while (!closed && start + accepted < total && t->count < t->limit && accepted < LONGEST_RUN) {
         if ((failed = push(t, PyList_GET_ITEM(args[1], start + accepted)) < 0)) break;
         accepted++;
     }
-    if (!closed && t->putters.first && t->count < t->limit) wake_one(h, &t->putters);
+    if (was_full && !closed && t->putters.first && t->count < t->limit) wake_one(h, &t->putters);
     leave(h, gated);
     if (failed && !accepted) return PyErr_NoMemory();
     return Py_BuildValue("ni", accepted, closed);
