@@ -60,6 +60,7 @@ __all__ = [
     "let_in",
     "listening_socket",
     "memory_used_bytes",
+    "network_of",
     "new_user",
     "open_files_limit",
     "patient_collector",

@@ -11,14 +11,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ..amqp import Access, ChannelFault, ConnectionFault, Logins, Rights, User, is_loopback
+from ..amqp import Access, ChannelFault, ConnectionFault, Logins, Rights, User, is_loopback, network_of
 from ._errors import Refused, not_authorised
 
 REFUSED_AFTER: Final = 1.0  # seconds from the request: neither a name nor a hash shows in the time
+_CROWD: Final = 50  # refusals of one address in that time: some 50 ms of a processor
 TAGS: Final = frozenset({"administrator", "monitoring", "policymaker", "management"})
 
 
@@ -95,29 +97,44 @@ class Authenticator:
     def __init__(self, access: Access) -> None:
         self._access = access
         self._logins = Logins(access)
+        self._refused: Counter[str] = Counter()  # requests that wait for their refusal, by address
 
     async def caller(
         self, authorization: str | None, address: str, was_refused: Callable[[], object] = lambda: None
     ) -> Caller:
-        """The user of a request's `Authorization` header. A refusal comes a second after the request; `was_refused` is
-        called when that second begins.
+        """The user of a request's `Authorization` header. A refusal comes a second after the request, where a crowd of
+        an address is refused later; `was_refused` is called when that wait begins.
 
         Raises:
             Refused: there is none, it is wrong, or too many passwords wait to be hashed.
         """
         began = time.monotonic()
         name, password = _credentials(authorization)
-        known = self._access.look(name, password)
-        is_right = await self._verified(name, password, address) if known is None else known
+        refusal = _login_failed()
+        try:
+            known = self._access.look(name, password)
+            is_right = await self._verified(name, password, address) if known is None else known
+        except Refused as full:
+            is_right, refusal = False, full
         user = self._access.user(name)
         if not is_right or user is None or (user.loopback_only and not is_loopback(address)):
             was_refused()
-            left = began + REFUSED_AFTER - time.monotonic()
-            await asyncio.sleep(left)  # or the time would tell how the password was known to be wrong
-            raise _login_failed()
+            await self._wait(began, network_of(address))
+            raise refusal
         if not user.tags & TAGS:
             raise not_authorised("Not management user")
         return Caller(user)
+
+    async def _wait(self, began: float, network: str) -> None:
+        """Until a refusal is told: a time that says nothing of the name, and that makes a crowd come less often."""
+        self._refused[network] += 1
+        try:
+            after = REFUSED_AFTER * max(1.0, self._refused[network] / _CROWD)
+            await asyncio.sleep(began + after - time.monotonic())
+        finally:
+            self._refused[network] -= 1
+            if not self._refused[network]:
+                del self._refused[network]
 
     def close(self) -> None:
         """Hash nothing further."""

@@ -378,13 +378,15 @@ def test_names_are_not_told_by_the_time_of_a_refusal(broker: Broker, monkeypatch
     for log_in in (amqp_login, http_login):
         took: dict[str, list[float]] = {"anna": [], "nobody": []}
         for number in range(100):
-            for name in ("anna", "nobody"):
+            for name in ("anna", "nobody") if number % 2 else ("nobody", "anna"):
                 began = time.perf_counter()
                 log_in(name, f"{log_in.__name__}{number}")
                 took[name].append(time.perf_counter() - began)
-        known, unknown = (statistics.median(each) for each in took.values())
-        assert unknown == pytest.approx(known, rel=0.1)
-        assert min(known, unknown) > 0.004  # each was hashed
+        known = statistics.median(took["anna"])
+        # Of neighbours, which the machine's load has met alike.
+        differences = [unknown - known for known, unknown in zip(*took.values(), strict=True)]
+        assert abs(statistics.median(differences)) < known / 10
+        assert min(map(min, took.values())) > 0.004  # each was hashed
 
 
 def test_a_server_closes_under_a_crowd(broker: Broker, hashing: Hashing) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import socket
 import ssl
 import subprocess
@@ -13,11 +15,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from monitor_parts_support import _access, _app, _patience, _reading, _server
+from monitor_parts_support import Refused, _access, _app, _events, _patience, _reading, _server
 from monitor_support import Client
 
 from multiqueue import client as mq
-from multiqueue.amqp import Server
+from multiqueue.amqp import Access, Server, User
 from multiqueue.broker import Broker, Message
 from multiqueue.monitor import HttpServer
 from multiqueue.testing import wait_until_blocked
@@ -189,26 +191,26 @@ def test_a_body_that_does_not_come_is_refused(
     assert connection.recv(1000).startswith(b"HTTP/1.1 408")
 
 
-@pytest.mark.slow(selected=True)
 def test_a_stream_that_nobody_reads_is_bounded(
-    client: Client, broker: Broker, slow: Callable[[bytes], socket.socket]
+    client: Client, broker: Broker, slow: Callable[[bytes], socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client that does not read misses samples: the server keeps no more than two answers for it. (monitor 7)"""
-    for number in range(4000):
-        broker.declare_queue(f"q{number}" + "x" * 200)
-    answer = len(client("GET", "/api/queues").text)
-    head = b"GET /api/events?look=%2Fapi%2Fqueues" + LOGIN + b"\r\n"
-    slow(head)
-    reading = slow(head)  # it sees each sample, so the other stream might
+    """A client that does not read misses samples: the server keeps a piece or two of an answer for it. (monitor 7)"""
+    monkeypatch.setattr(_patience, "_PATIENCE", 3600.0)
+    for number in range(400):
+        broker.declare_queue(f"q{number:03}" + "x" * 200)
+    (server,) = [each for each in broker._servers if isinstance(each, HttpServer)]
+    server._listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    look = b"GET /api/events?look=%2Fapi%2Fqueues%3Fpage%3D1%26page_size%3D200" + LOGIN + b"\r\n"
+    slow(look)
+    reading = slow(look)  # it sees each sample, so the other stream might
     for number in range(1, 4):
-        broker.publish(Message(b"", routing_key="q0" + "x" * 200))
+        broker.publish(Message(b"", routing_key="q000" + "x" * 200))
         client("PUT", "/api/queues/%2F/q", {})
         seen = b""
         while f'"publish":{number},'.encode() not in seen:
             seen = seen[-100:] + reading.recv(1 << 20)
-    (server,) = [each for each in broker._servers if isinstance(each, HttpServer)]
     waiting = [each.transport.get_write_buffer_size() for each in server._server.server_state.connections]
-    assert 0 < max(waiting) <= 2 * answer
+    assert 0 < max(waiting) <= 3 * _events._PIECE
 
 
 def test_an_idle_client_does_not_hold_up_the_end(
@@ -226,3 +228,32 @@ def test_an_idle_client_does_not_hold_up_the_end(
         idle.sendall(HALF)  # uvicorn would cut a client that is done
         http.close(timeout=30)
         assert not [each for each in threading.enumerate() if each.name == "multiqueue-http"]
+
+
+def test_a_crowd_is_refused_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The more wrong logins of an address wait for their refusal, the longer each waits; one from elsewhere and a right
+    one wait for none of them. (monitor 7)"""
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(round(seconds))
+        await real_sleep(0)
+
+    real_sleep = asyncio.sleep
+    monkeypatch.setattr(_access.asyncio, "sleep", sleep)
+    monkeypatch.setattr(_access, "REFUSED_AFTER", 100.0)
+    authenticator = _access.Authenticator(Access([User.with_password("anna", "secret", tags=["management"])]))
+    wrong, right = (f"Basic {base64.b64encode(each).decode()}" for each in (b"anna:wrong", b"anna:secret"))
+
+    async def crowd() -> None:
+        await asyncio.gather(authenticator.caller(wrong, "10.0.0.1"), return_exceptions=True)  # hashed from now on
+        asked = [authenticator.caller(wrong, "10.0.0.1") for _ in range(2 * _access._CROWD)]
+        elsewhere, good = authenticator.caller(wrong, "10.0.0.2"), authenticator.caller(right, "10.0.0.1")
+        *refused, caller = await asyncio.gather(*asked, elsewhere, good, return_exceptions=True)
+        assert all(isinstance(each, Refused) for each in refused)
+        assert isinstance(caller, _access.Caller)
+
+    asyncio.run(crowd())
+    authenticator.close()
+    assert (waited[0], waited[-2], waited[-1]) == (100, 200, 100)
+    assert not authenticator._refused

@@ -40,3 +40,4 @@ from .strangers import Logins as Logins
 from .strangers import Newcomer as Newcomer
 from .strangers import Newcomers as Newcomers
 from .strangers import QuietLog as QuietLog
+from .strangers import network_of as network_of
