@@ -150,7 +150,8 @@ class ResidentEntries(EntrySource):
         return next((entry for entry in self.entries.least_significant() if entry.is_ready), None)
 
     def head(self, after: After) -> Entry | None:
-        return self.next_for(self.begin_get(None), after)
+        # With groups there is no reader that has passed over what consumers have: a walk from the beginning.
+        return None if self._queue.settings.has_groups else self.next_for(self._getter, after)
 
     def oldest_age(self, now: float) -> float:
         if self._log is not None:

@@ -180,7 +180,7 @@ class EntrySource(Protocol):
         """The ready entry that a ring evicts; None when there is none here now."""
 
     def head(self, after: After) -> Entry | None:
-        """The entry that a get would have next, where it is in memory."""
+        """The entry that a get would have next; None where it cannot be found at once."""
         return None
 
     def oldest_age(self, now: float) -> float:
