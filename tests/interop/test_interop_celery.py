@@ -135,10 +135,11 @@ def test_a_worker_of_greenlets_runs_tasks_that_use_our_queues(peer: Peer, pool: 
     """A worker that gevent or eventlet patches imports multiqueue, whose waits hold up greenlets, not the worker."""
     pytest.importorskip(pool)
     app = make_app(peer.url, "rpc://", f"greenlets-{pool}")
-    with worker(app, f"{pool}@here", "--pool", pool, "--concurrency", "20"):
+    with worker(app, f"{pool}@here", "--pool", pool, "--concurrency", "20") as process:
         results = [app.tasks["hand_over"].delay(20) for _ in range(10)]
         for result in results:
             lock, *numbers = result.get(timeout=PATIENCE)
             assert lock.startswith(pool)
             assert numbers == list(range(20))
+        kill(process)  # one of eventlet's that is told to end may not, tasks or none
     close_app(app)
