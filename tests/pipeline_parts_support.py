@@ -69,6 +69,7 @@ from multiqueue.pipeline._mailbox import Ended as Ended
 from multiqueue.pipeline._mailbox import Mailbox as Mailbox
 from multiqueue.pipeline._mailbox import Message as Message
 from multiqueue.pipeline._mailbox import Met as Met
+from multiqueue.pipeline._mailbox import Numbered as Numbered
 from multiqueue.pipeline._mailbox import Started as Started
 from multiqueue.pipeline._mailbox import StopRequested as StopRequested
 from multiqueue.pipeline._output import Output as Output
@@ -123,6 +124,7 @@ from multiqueue.pipeline._storage import Status as Status
 from multiqueue.pipeline._storage import Storage as Storage
 from multiqueue.pipeline._table import Change as Change
 from multiqueue.pipeline._table import Written as Written
+from multiqueue.pipeline._table import new_number as new_number
 from multiqueue.pipeline._table_columns import ADD as ADD
 from multiqueue.pipeline._table_columns import REFUSE as REFUSE
 from multiqueue.pipeline._table_columns import WIDEN as WIDEN

@@ -2,10 +2,13 @@
 
 Promise     An item's end is told to the runner once its rows are committed, and not before. With an error, if they were
             left out; with the same error for all of a commit that could not be made.
+            The number of a commit is in the state before it is made: after a crash the table is asked for that one.
+            The runner records the ends of a commit before the number of the next, so it is the last of ours there.
             An end with nothing to commit is told at once.
 State       `_ended`, ends that wait for a commit; `_running`, items that run: what has ended waits for company only
             while there may be some. Both under `_lock`.
 Threads     One of its own, between `open` and its end, makes the commits. `post` is called by the threads of items.
+            `_recording`, what the runner is asked to record.
 Waiting     The thread waits for an end, then until `_TOGETHER_S` are over, `_MOST` have ended, or none runs.
             `post` notifies, and so does the end.
 Stopping    What waits at the end is not committed: its items are submitted still, and run again.
@@ -18,10 +21,11 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 
-from ._mailbox import Committing, Ended, Message, Met, Started
-from ._table import Table, Written
+from ._errors import PipelineError
+from ._mailbox import Committing, Ended, Message, Met, Numbered, Started
+from ._table import Table, Written, new_number
 
 # A commit costs tenths of a second on an object store, and versions of a table are few this way.
 _TOGETHER_S = 0.5
@@ -39,6 +43,7 @@ class Committer:
         self._running: set[int] = set()
         self._ended: list[tuple[Ended, Met, Written]] = []
         self._since_s = 0.0
+        self._recording: Future[None] | None = None
         self._is_over = False
 
     @contextlib.contextmanager
@@ -52,6 +57,10 @@ class Committer:
             with self._lock:
                 self._is_over = True
                 self._may_commit.notify()
+                recording = self._recording
+            if recording is not None:  # the runner has ended, and records nothing any more
+                with contextlib.suppress(InvalidStateError):  # it has in this moment
+                    recording.set_exception(PipelineError("the run has ended"))
             thread.join()
 
     def post(self, message: Message) -> None:
@@ -102,8 +111,10 @@ class Committer:
 
     def _commit(self, table: Table, group: Sequence[tuple[Ended, Met, Written]]) -> None:
         errors: Sequence[BaseException | None]
+        number = new_number()
         try:
-            errors = table.commit([written.change for _, _, written in group])
+            self._record(tuple(ended.seq for ended, _, _ in group), number)
+            errors = table.commit([written.change for _, _, written in group], number)
         except Exception as error:  # noqa: BLE001 - it is every item's own: the runner decides what follows
             errors = [error] * len(group)
         for (ended, met, _), left_out in zip(group, errors, strict=True):
@@ -113,6 +124,24 @@ class Committer:
             else:
                 future.set_exception(left_out)
             self._tell(dataclasses.replace(ended, future=future))
+
+    def _record(self, seqs: tuple[int, ...], number: str) -> None:
+        """Have the runner record that this commit is about to be made.
+
+        Raises:
+            PipelineError: the run has ended.
+        """
+        recorded: Future[None] = Future()
+        with self._lock:
+            if self._is_over:
+                raise PipelineError("the run has ended")
+            self._recording = recorded
+        self._tell(Numbered(seqs, number, recorded))
+        try:
+            recorded.result()
+        finally:
+            with self._lock:
+                self._recording = None
 
 
 def _to_commit(message: Message) -> tuple[Ended, Met, Written] | None:

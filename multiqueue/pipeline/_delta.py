@@ -1,8 +1,10 @@
 """A Delta table, by the library `deltalake`: Spark wrote the files, here they are named in the table's log.
 
-Promise     A commit is one entry of the log: the files that come, those that go, and for each item an application
-            transaction whose id is the item's and whose version is the attempt. Entries are made only if there is none
-            of that number yet, on every store that the library knows.
+Promise     A commit is one entry of the log: the files that come, those that go, the commit's number, and the items
+            with their attempts. Entries are made only if there is none of that number yet, on every store that the
+            library knows. One application transaction, the pipeline's own, keeps two processes from committing at once.
+Bounded     Of the library's checkpoints, each of which names all files, the last two are kept: older versions are in
+            the entries of the log, which the library removes after `delta.logRetentionDuration`, 30 days by default.
 Rewritten   After `optimize` a file may have rows of several items. Where one of them is replaced, the rows of the
             others are written anew in the same commit.
 State       The table as it was last looked at. `Table` has the lock.
@@ -20,7 +22,6 @@ from urllib.parse import unquote
 
 from .._extras import needs
 from ._errors import Unprepared
-from ._place import Place
 from ._table import TableFile
 from ._table_columns import Columns, of_spark, to_spark
 from ._table_files import DataFile, TableFiles
@@ -34,7 +35,12 @@ except ImportError as _error:
 
 _OWNER = "multiqueue.state"
 _NUMBER = "multiqueue.commit"
+_ITEMS = "multiqueue.items"
+# Entries of the log in which a commit of ours is looked for: after a crash it is the last one, or behind a few others.
+_LOOKED_AT = 20
 _SECONDS_AN_HOUR = 3600
+_CHECKPOINTS = 100
+"""After so many commits the library makes one."""
 
 _S3 = {"key": "aws_access_key_id", "secret": "aws_secret_access_key", "token": "aws_session_token"}
 _S3 |= {"endpoint": "aws_endpoint_url", "region": "aws_region", "anonymous": "aws_skip_signature"}
@@ -62,7 +68,8 @@ class DeltaTable:
         self._first_version: int | None = None
         self._own_commits = 0
         self._opened: deltalake.DeltaTable | None = None
-        self._attempts: dict[str, int] | None = None
+        self._numbers: set[str] = set()
+        self._entries: list[dict[str, Any]] | None = None
 
     @property
     def _table(self) -> deltalake.DeltaTable:
@@ -70,7 +77,7 @@ class DeltaTable:
         return self._opened
 
     def open(self) -> bool:
-        self._attempts = None
+        self._entries = None
         try:
             self._opened = deltalake.DeltaTable(self.files.root.text, storage_options=self._options)
         except TableNotFoundError:
@@ -86,7 +93,7 @@ class DeltaTable:
             _schema(columns),
             mode="ignore",
             partition_by=list(partition_by),
-            configuration={_OWNER: owner},
+            configuration={_OWNER: owner, "delta.checkpointInterval": str(_CHECKPOINTS)},
             storage_options=self._options,
             raise_if_key_not_exists=False,
         )
@@ -113,49 +120,26 @@ class DeltaTable:
         return self._table.version()
 
     def has_commit(self, number: str) -> bool:
-        assert self._first_version is not None
-        since = self._table.version() - self._first_version
-        if any(entry.get(_NUMBER) == number for entry in self._table.history(max(since, 1))):
+        if not any(entry.get(_NUMBER) == number for entry in self._last()):
+            return False
+        if number in self._numbers:  # the answer was lost
             self._own_commits += 1
-            return True
-        return False
+        return True
 
     def attempt_of(self, identity: str) -> int | None:
-        if self._attempts is None:
-            try:
-                self._attempts = self._read_attempts()
-            except OSError:  # the log begins in a way that is not known here; the library reads it for each item
-                return self._table.transaction_version(identity)
-        return self._attempts.get(identity)
+        for entry in self._last():
+            for word in entry.get(_ITEMS, "").split():
+                name, _, attempt = word.partition(":")
+                if name == identity:
+                    return int(attempt)
+        return self._table.transaction_version(identity)  # as earlier versions have noted it
 
-    def _read_attempts(self) -> dict[str, int]:
-        """The last attempt of every item, by one reading of the log: its checkpoint, and the entries after that.
-
-        Raises:
-            OSError: a part of it cannot be read, or the checkpoint has several.
-        """
-        import pyarrow.parquet as parquet  # type: ignore[import-untyped]
-
-        storage, log = self.files.storage, self.files.place("_delta_log")
-        attempts: dict[str, int] = {}
-        first = 0
-        with contextlib.suppress(FileNotFoundError), storage.open(log / "_last_checkpoint") as stream:
-            first = json.load(stream)["version"] + 1
-        if first:
-            with storage.open(log / f"{first - 1:020}.checkpoint.parquet") as stream:
-                found = parquet.read_table(stream, columns=["txn"])["txn"].drop_null().to_pylist()
-            attempts = {one["appId"]: one["version"] for one in found}
-        entries = [log / f"{version:020}.json" for version in range(first, self._table.version() + 1)]
-        for text in storage.each(self._entry, entries, is_local=log.is_local):
-            if isinstance(text, OSError):
-                raise text
-            actions = [json.loads(line) for line in text.splitlines() if b'"txn"' in line]
-            attempts |= {one["txn"]["appId"]: one["txn"]["version"] for one in actions if "txn" in one}
-        return attempts
-
-    def _entry(self, place: Place) -> bytes:
-        with self.files.storage.open(place) as stream:
-            return stream.read()
+    def _last(self) -> list[dict[str, Any]]:
+        """What the newest entries of the log say of themselves: all since the table was opened for the first time."""
+        assert self._first_version is not None
+        if self._entries is None:
+            self._entries = self._table.history(max(self._table.version() - self._first_version, _LOOKED_AT))
+        return self._entries
 
     def commit(
         self,
@@ -173,19 +157,29 @@ class DeltaTable:
         actions: list[AddAction | RemoveAction] = [_added(file) for file in add]
         for old in self._with_rows_of(without):
             actions += self._replaced(old, without)
+        self._numbers = {number}
+        said = {_NUMBER: number, _ITEMS: " ".join(f"{name}:{attempt}" for name, attempt in attempts.items())}
+        # Two commits with one transaction exclude each other: a second process that commits beside this one is noticed.
+        once = deltalake.Transaction(f"{_OWNER}.{self.owner}", self._table.version() + 1)
         self._table.create_write_transaction(
             actions,
             "append",
             self._table.schema(),
             partition_by=self.partition_by,
-            commit_properties=deltalake.CommitProperties(
-                custom_metadata={_NUMBER: number},
-                app_transactions=[deltalake.Transaction(name, attempt) for name, attempt in attempts.items()],
-            ),
+            commit_properties=deltalake.CommitProperties(custom_metadata=said, app_transactions=[once]),
         )
         self._table.update_incremental()
-        self._attempts = None
+        self._entries = None
         self._own_commits += 1
+        self._forget_old()
+
+    def _forget_old(self) -> None:
+        """Remove a checkpoint that two later ones have replaced."""
+        last = self._table.version()
+        if (last + 1) % _CHECKPOINTS == 0 and last > 2 * _CHECKPOINTS:
+            with contextlib.suppress(OSError):
+                name = f"_delta_log/{last - 2 * _CHECKPOINTS:020}.checkpoint.parquet"
+                self.files.storage.remove(self.files.place(name))
 
     def current(self) -> list[TableFile]:
         return [TableFile(unquote(row["path"]), row["size_bytes"], _partition(row)) for row in self._rows()]
@@ -207,7 +201,7 @@ class DeltaTable:
         return [unquote(path) for path in found]
 
     def _rows(self) -> list[dict[str, Any]]:
-        import pyarrow
+        import pyarrow  # type: ignore[import-untyped]
 
         rows: list[dict[str, Any]] = pyarrow.table(self._table.get_add_actions(flatten=True)).to_pylist()
         return rows
@@ -229,7 +223,7 @@ class DeltaTable:
             return [removed]
         import pyarrow
         import pyarrow.compute as compute  # type: ignore[import-untyped]
-        import pyarrow.parquet as parquet
+        import pyarrow.parquet as parquet  # type: ignore[import-untyped]
 
         with self.files.storage.open(self.files.place(path)) as stream:
             rows = parquet.read_table(stream)

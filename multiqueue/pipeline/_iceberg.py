@@ -7,13 +7,16 @@ Promise     A commit is one change of the catalog's pointer: a snapshot that dro
             The embedded catalog, a file of SQLite, is made with the first table.
 Rewritten   Where a file has rows of several items, the library writes those anew that stay.
 State       The table as it was last looked at, and the numbers of our commits. `Table` has the lock.
-Left        The table's own small files of old versions (manifests, metadata) stay where they are.
+Bounded     A table has the last `_KEPT` to `_KEPT + _MORE` versions. What only older ones have of the table's own files
+            is removed while commits are made; manifests are merged. So a commit costs the same after ten thousand.
+            A manifest that a commit has made and merged at once, which the library leaves, is found by `vacuum`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from pathlib import Path
@@ -49,6 +52,19 @@ _ITEMS = "multiqueue.items"
 
 # Whole bounds of these columns tell which files have an item's rows; the library cuts texts to 16 characters otherwise.
 _PROPERTIES = {f"write.metadata.metrics.column.{name}": "full" for name in ("lane", "item")}
+# Of the metadata a commit writes anew all versions that it names. Manifests are merged up to a size that a commit reads
+# and writes in a moment.
+_PROPERTIES |= {
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "10",
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "30",
+    "commit.manifest.target-size-bytes": str(256 << 10),
+}
+
+# Versions that readers find; so many more are made before the older ones go, together.
+_KEPT = 15
+_MORE = 15
 
 _SIMPLE: dict[str, Any] = {
     "boolean": types.BooleanType(),
@@ -207,14 +223,37 @@ class IcebergTable:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that there was nothing to drop
                 with self._table.transaction() as transaction:
+                    if missing := {key: one for key, one in _PROPERTIES.items() if key not in metadata.properties}:
+                        transaction.set_properties(missing)  # of a table that an earlier version has made
                     if added or widened:
                         _change_columns(transaction, added, widened)
                     if without and self._table.current_snapshot() is not None:
                         transaction.delete(_of_items(without), snapshot_properties=said)
                     if add:
                         self._append(transaction, add, said)
+            self._forget_old()
         finally:
             self._let_go()
+
+    def _forget_old(self) -> None:
+        """Take old versions out of the table, and remove what only they have. A crash in between leaves it to `vacuum`.
+
+        A manifest that a version has dropped never comes back: what the oldest version that stays has not, none has.
+        """
+        before = sorted(self._table.snapshots(), key=lambda one: one.sequence_number)
+        if len(before) <= _KEPT + _MORE:
+            return
+        since = datetime.fromtimestamp(before[-_KEPT].timestamp_ms / 1000, UTC)
+        self._table.maintenance.expire_snapshots().older_than(since).commit()
+        there = {one.snapshot_id for one in self._table.snapshots()}
+        old = [one for one in before if one.snapshot_id not in there]
+        oldest = next(one for one in before if one.snapshot_id in there)
+        kept = {one.manifest_path for one in oldest.manifests(self._table.io)}
+        gone = {one.manifest_path for snapshot in old for one in snapshot.manifests(self._table.io)} - kept
+        for path in (*gone, *(one.manifest_list for one in old)):
+            with contextlib.suppress(OSError):
+                self._table.io.delete(path)
+        self._numbers.intersection_update(_summary(one).get(_NUMBER, "") for one in before[-_KEPT:])
 
     def _append(self, transaction: Transaction, add: Sequence[DataFile], said: dict[str, str]) -> None:
         """As `Transaction.add_files`, which would read every file's footer again."""
@@ -225,7 +264,7 @@ class IcebergTable:
             transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: names})
         plan = compute_statistics_plan(schema, metadata.properties)
         numbers = parquet_path_to_id_mapping(schema)
-        with transaction.update_snapshot(said).fast_append() as snapshot:
+        with transaction.update_snapshot(said).merge_append() as snapshot:
             for file in add:
                 found = data_file_statistics_from_parquet_metadata(file.footer, plan, numbers)
                 snapshot.append_data_file(
@@ -250,7 +289,16 @@ class IcebergTable:
         self._table.maintenance.expire_snapshots().older_than(oldest).commit()
         self._let_go()
         named = {self._below(path) for path in self._table.inspect.all_files()["file_path"].to_pylist()}
-        return [path for path in self.files.unnamed(named) if not path.startswith("metadata/")]
+        return self.files.unnamed(named | set(map(self._below, self._own_files())))
+
+    def _own_files(self) -> Iterator[str]:
+        """The files of the table itself: its metadata, and the lists of files of its versions."""
+        yield self._table.metadata_location
+        yield from (one.metadata_file for one in self._table.metadata.metadata_log)
+        yield from (one.statistics_path for one in self._table.metadata.statistics)
+        for snapshot in self._table.snapshots():
+            yield snapshot.manifest_list
+            yield from (one.manifest_path for one in snapshot.manifests(self._table.io))
 
     def optimize(self) -> str:
         raise Unprepared(

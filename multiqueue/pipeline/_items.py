@@ -181,6 +181,8 @@ class Item:
     """Its number in the ledger."""
     messages: tuple[Payload, ...] = ()
     """The content of an item of a queue lane."""
+    number: str | None = None
+    """That of the commit to a table that was made, or was about to be made, for its last attempt."""
     redone: bool = False
     """It was done before, and its rows stay until an attempt replaces them."""
 

@@ -49,7 +49,7 @@ _LAST_MEASURED = 20_000
 _SCHEMA_OF = "schema of "
 """Before a lane, in the names of `meta`."""
 
-_ITEM_COLUMNS = "seq, id, lane, attempt, tries, redone"
+_ITEM_COLUMNS = "seq, id, lane, attempt, tries, number, redone"
 
 
 _AS_FOUND = "known_s = ?, tries = 0, retry_s = 0, error = NULL, started_s = NULL, ended_s = NULL"
@@ -422,8 +422,14 @@ class Ledger:
     def submit(self, item: Item) -> Item:
         """The item with its new attempt number. Submit it only once the transaction has ended."""
         job = self._jobs.get("" if item.part is None else item.lane)
-        self._move(item, ItemEvent.SUBMIT, "attempt = attempt + 1, job = ?", (job,))
+        self._move(item, ItemEvent.SUBMIT, "attempt = attempt + 1, number = NULL, job = ?", (job,))
         return replace(item, attempt=item.attempt + 1)
+
+    def number_commit(self, seqs: Iterable[int], number: str) -> None:
+        """A commit of this number is about to be made for these items, which are submitted."""
+        self._connection.executemany(
+            "UPDATE items SET number = ? WHERE seq = ? AND state = 'submitted'", [(number, seq) for seq in seqs]
+        )
 
     def succeed(self, item: Item, files: Iterable[FileSeen], started_s: float, ended_s: float) -> None:
         """The item is done; `files` are its files as the job met them, for the next scan to compare with."""
@@ -589,13 +595,13 @@ class Ledger:
             [(one.size_bytes, one.mtime_ns, item.lane, one.path) for one in files],
         )
 
-    def _item(self, row: tuple[int, str, str, int, int, int]) -> Item:
-        seq, identity, lane, attempt, tries, redone = row
+    def _item(self, row: tuple[int, str, str, int, int, str | None, int]) -> Item:
+        seq, identity, lane, attempt, tries, number, redone = row
         files = tuple(self._files(seq))
         if not files:
             raise sqlite3.DatabaseError(f"item {identity} has no files")
         messages = self.messages.payloads(lane, files) if files[0].path.startswith(MESSAGE) else ()
-        return Item(identity, lane, files, self._base, attempt, tries, seq, messages, bool(redone))
+        return Item(identity, lane, files, self._base, attempt, tries, seq, messages, number, bool(redone))
 
     def _files(self, seq: int) -> list[FileSeen]:
         rows = self._connection.execute("SELECT path, size, mtime_ns FROM files WHERE item = ? ORDER BY place", (seq,))

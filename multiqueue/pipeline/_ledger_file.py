@@ -62,9 +62,10 @@ CREATE INDEX items_done ON items (lane, ended_at) WHERE state = 'done';
 """
 
 # `job` is the fingerprint of the job of an item's last attempt; `redone` is 1 for an item that was done and waits to be
-# done anew, whose rows stay until then. Version 3 had neither.
+# done anew, whose rows stay until then; `number` that of the commit to a table that is made for it. Version 3 had none.
 _JOB = """
 ALTER TABLE items ADD COLUMN job TEXT;
+ALTER TABLE items ADD COLUMN number TEXT;
 ALTER TABLE items ADD COLUMN redone INTEGER NOT NULL DEFAULT 0;
 """
 

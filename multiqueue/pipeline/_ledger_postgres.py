@@ -47,6 +47,7 @@ CREATE INDEX items_done ON items (lane, ended_at) WHERE state = 'done';
 """
 _JOB = """
 ALTER TABLE items ADD COLUMN job TEXT;
+ALTER TABLE items ADD COLUMN number TEXT;
 ALTER TABLE items ADD COLUMN redone BIGINT NOT NULL DEFAULT 0;
 """
 _SCHEMA = f"""

@@ -32,6 +32,15 @@ class Committing:
 
 
 @dataclass(frozen=True, slots=True)
+class Numbered:
+    """A commit is about to be made for these items: its number is to be recorded before."""
+
+    seqs: tuple[int, ...]
+    number: str
+    recorded: Future[None]
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """An item's future is done: with a `Met`, an exception, or cancelled."""
 
@@ -66,7 +75,7 @@ class Met:
     """The commit that comes before the item is done."""
 
 
-Message = Started | Committing | Ended | Learned | Left | StopRequested
+Message = Started | Committing | Numbered | Ended | Learned | Left | StopRequested
 
 
 class Mailbox:

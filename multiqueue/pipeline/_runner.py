@@ -33,7 +33,7 @@ from ._items import Item, Lane
 from ._known_columns import Learned
 from ._ledger import Ledger, Scanned
 from ._lifecycle import ItemState
-from ._mailbox import Committing, Ended, Left, Mailbox, Message, Started, StopRequested, ended
+from ._mailbox import Committing, Ended, Left, Mailbox, Message, Numbered, Started, StopRequested, ended
 from ._pace import QUEUED, Measured, Pace
 from ._progress import AttemptEnded, Reporter
 from ._queues import Queues
@@ -299,6 +299,7 @@ class Runner:
         """Record what the messages say in one transaction, then tell the reporter."""
         outcomes: list[AttemptEnded] = []
         learned = [message for message in messages if isinstance(message, Learned)]
+        numbered = [message for message in messages if isinstance(message, Numbered)]
         if messages:
             with self.ledger.transaction():
                 for message in messages:
@@ -312,9 +313,11 @@ class Runner:
                         self.disposal.record(message)
                 for one in learned:
                     self.ledger.record_schema(one.lane, one.schema)
+                for commit in numbered:
+                    self.ledger.number_commit(commit.seqs, commit.number)
                 self.ledger.record_seconds_at_work(self.clock())
-        for one in learned:
-            one.recorded.set_result(None)
+        for recorded in [*(one.recorded for one in learned), *(one.recorded for one in numbered)]:
+            recorded.set_result(None)
         for outcome in outcomes:
             self.queues.settled(outcome.item, outcome.state)
             self.reporter.attempt_ended(outcome)

@@ -3,7 +3,7 @@
 Promise     T1  An item's rows are in the table as a whole or not at all, and once: those of its last attempt that was
                 committed. A commit names each item with its attempt, adds its files and takes its earlier ones away.
             T2  `is_committed` tells of an item after a crash whether its last attempt is in the table. The table is
-                asked, not the disk.
+                asked, not the disk, and for the commit whose number the state has: so it need not remember its items.
             T3  A commit whose end is not known (a time-out, an answer that was lost) is looked for by its own number
                 before it is made again.
             T4  A table belongs to one state, whose number it carries; another one is refused. If another process
@@ -64,6 +64,11 @@ class TableFile:
     partition: Mapping[str, str | None]
 
 
+def new_number() -> str:
+    """A number for a commit."""
+    return uuid.uuid4().hex
+
+
 class TableFormat(Protocol):
     """The operations that Delta and Iceberg each do their own way. `open` comes before everything else but `make`."""
 
@@ -96,10 +101,10 @@ class TableFormat(Protocol):
         """The library's name for the version that was opened last; None when no row was ever committed."""
 
     def has_commit(self, number: str) -> bool:
-        """Whether the table, as it was opened last, has this commit."""
+        """Whether the table, as it was opened last, has this commit, one of the last."""
 
     def attempt_of(self, identity: str) -> int | None:
-        """The attempt of the item that was committed last."""
+        """The attempt of the item that was committed last, if that was in one of the last commits."""
 
     def commit(
         self,
@@ -175,7 +180,9 @@ class Table:
         """Whether the item's last attempt is in the table."""
         with self._lock:
             self._look_locked()
-            return self._is_there and self._form.attempt_of(item.id) == item.attempt
+            if item.number is None:  # no commit was to be made for it, or an earlier version made it
+                return self._is_there and self._form.attempt_of(item.id) == item.attempt
+            return self._is_there and self._form.has_commit(item.number)
 
     def current(self) -> tuple[Columns, list[TableFile]]:
         """The columns and the files of the table; none of either when there is no table."""
@@ -193,10 +200,11 @@ class Table:
         with self._lock:
             self._look_locked()
             if self._is_there:
-                self._patiently_locked(lambda number: self._form.commit((), {item.id}, {}, number, {}, {}))
+                number = new_number()
+                self._patiently_locked(number, lambda: self._form.commit((), {item.id}, {}, number, {}, {}))
 
-    def commit(self, changes: Sequence[Change]) -> list[Exception | None]:
-        """Make these changes in one commit; of each, why it was left out, or None.
+    def commit(self, changes: Sequence[Change], number: str) -> list[Exception | None]:
+        """Make these changes in one commit of this number; of each, why it was left out, or None.
 
         Raises:
             StateMismatch: the table is not this state's, or another process has put out one of the items.
@@ -204,7 +212,7 @@ class Table:
         """
         with self._lock:
             outcomes: list[Exception | None] = [None] * len(changes)
-            self._patiently_locked(lambda number: self._commit_locked(changes, outcomes, number))
+            self._patiently_locked(number, lambda: self._commit_locked(changes, outcomes, number))
             for change, error in zip(changes, outcomes, strict=True):
                 if error is not None:
                     self.files.discard(change.directory)
@@ -236,16 +244,15 @@ class Table:
                 f"{', '.join(self._partition_by) or 'nothing'}; say what is there, or choose another [output] path"
             )
 
-    def _patiently_locked(self, make: Callable[[str], None]) -> None:
+    def _patiently_locked(self, number: str, make: Callable[[], None]) -> None:
         """Make a commit, again and again if need be; one that was made although it failed is not made twice."""
-        number = uuid.uuid4().hex
         for pause_s in (*_PAUSES_S, None):
             try:
                 if self._is_stale:
                     self._look_locked()
                     if self._is_there and self._form.has_commit(number):
                         return
-                make(number)
+                make()
             except StateMismatch:
                 raise
             except Exception as error:

@@ -24,6 +24,7 @@ from pipeline_parts_support import (
     Ledger,
     Mailbox,
     Message,
+    Numbered,
     Output,
     Publisher,
     Queues,
@@ -229,7 +230,7 @@ class Pipeline:
             self.ledger.close()
             raise
         self.mailbox = DrivenMailbox(self._idle)
-        self.committer = Committer(self.mailbox.post, self.time)
+        self.committer = Committer(self._tell, self.time)
         clock = WorkClock(self.ledger.seconds_at_work(), self.time)
         self.scanner = Scanner(lanes, base, {self.output}, self.ledger, follow(self) if follow else None)
         self.connect = connect
@@ -252,6 +253,15 @@ class Pipeline:
             fifo,
             monotonic=self.time,
         )
+
+    def _tell(self, message: Message) -> None:
+        """As the mailbox takes it; but the runner, in whose thread commits are made, records a number at once."""
+        if not isinstance(message, Numbered):
+            self.mailbox.post(message)
+            return
+        with self.ledger.transaction():
+            self.ledger.number_commit(message.seqs, message.number)
+        message.recorded.set_result(None)
 
     def run(self) -> Snapshot:
         """Run to the end and close."""

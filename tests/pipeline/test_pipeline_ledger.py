@@ -235,7 +235,8 @@ def test_a_state_of_version_1(tmp_path: Path) -> None:
     ledger.record_scan("a", seen(2), 1, 0.0)
     ledger._connection.executescript(
         "DROP INDEX items_done; ALTER TABLE items DROP COLUMN ended_at; "
-        "ALTER TABLE items DROP COLUMN job; ALTER TABLE items DROP COLUMN redone; DROP TABLE leaving; "
+        "ALTER TABLE items DROP COLUMN job; ALTER TABLE items DROP COLUMN redone; "
+        "ALTER TABLE items DROP COLUMN number; DROP TABLE leaving; "
         "DROP TABLE messages; "
         "PRAGMA user_version = 1;"
     )

@@ -114,6 +114,7 @@ def test_a_state_in_postgres_of_version_2(tmp_path: Path, state: PostgresState) 
             "ALTER TABLE items DROP COLUMN ended_at",
             "ALTER TABLE items DROP COLUMN job",
             "ALTER TABLE items DROP COLUMN redone",
+            "ALTER TABLE items DROP COLUMN number",
             "DROP TABLE leaving",
             "UPDATE meta SET value = '2' WHERE name = 'version'",
         ):

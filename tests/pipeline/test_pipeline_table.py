@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 from click.testing import CliRunner
-from pipeline_parts_support import Kind, Ledger, Place, TableOutput, open_ledger
+from pipeline_parts_support import Kind, Ledger, TableOutput, new_number, open_ledger
 from pipeline_support import Pipeline, contents, lane_of, make_tree
 from table_support import STEPS, output_in, put, read, rows_of, table_pipeline, versions
 from test_pipeline_crash import LANES, Fuse, Killed, fragile
@@ -21,6 +22,8 @@ from multiqueue.pipeline import FileSeen, Item, PipelineError, StateMismatch
 from multiqueue.pipeline.cli import pipeline
 
 KINDS = ["delta", "iceberg"]
+
+_ITEMS_OF_DELTA = "multiqueue.items"
 
 
 @pytest.fixture(params=KINDS)
@@ -99,7 +102,7 @@ def put_all(output: TableOutput, chosen: list[Item], value: Any, columns: dict[s
     for item in chosen:
         put(output, item, {name: [value] for name in given}, {"lane": "string", "item": "string", **given})
     written = [output.put_out(item, output.places.output / "none", has_output=True) for item in chosen]
-    return output.tables[""].commit([one.change for one in written])
+    return output.tables[""].commit([one.change for one in written], new_number())
 
 
 @pytest.fixture
@@ -160,50 +163,53 @@ def test_a_commit_reads_no_file(tmp_path: Path, kind: str, ledger: Ledger) -> No
         changes = [output.put_out(item, tmp_path / "none", has_output=True).change for item in chosen]
         for directory in (tmp_path / "out/data").glob("i*"):
             shutil.rmtree(directory)
-        assert set(output.tables[""].commit(changes)) == {None}
+        assert set(output.tables[""].commit(changes, new_number())) == {None}
     named = {file.path.partition("/")[0] for file in output.tables[""].current()[1]}
     assert named == {output.directory_of(item) for item in items(tmp_path, 1) + chosen}
 
 
-def recorded(read: Callable[[Place], Any], names: list[str]) -> Callable[[Place], Any]:
-    """Reads, and notes what is there."""
+@pytest.mark.slow(selected=True)
+def test_a_table_keeps_its_size(tmp_path: Path, kind: str, ledger: Ledger) -> None:
+    """However many commits are made, a table has as many of its own files and names as many items in them, and its last
+    commit is known by its number. (pipeline 17, 32)"""
+    output = opened(tmp_path, kind, ledger)
+    numbers, sizes, count = [], {}, 320 if kind == "delta" else 100
+    for item in items(tmp_path, count):
+        put(output, item, {"row": ["x"]}, {"lane": "string", "item": "string", "row": "string"})
+        written = output.put_out(item, output.places.output / "none", has_output=True)
+        numbers.append(new_number())
+        assert output.tables[""].commit([written.change], numbers[-1]) == [None]
+        names = [path.name for path in (tmp_path / "out/data").glob("[_m][de]*/*")]
+        sizes[len(numbers)] = len([name for name in names if kind == "iceberg" or ".checkpoint." in name])
+    again = opened(tmp_path, kind, ledger)
+    last = dataclasses.replace(items(tmp_path, count)[-1], number=numbers[-1])
+    assert again.is_published(last)
+    assert not again.is_published(dataclasses.replace(last, number="another"))
+    assert rows_of(tmp_path / "out/data", kind) == ["x"] * count
+    if kind == "iceberg":
+        assert max(sizes.values()) < 120, "a commit makes three files"
+        left = again.tables[""].maintain(lambda form: form.vacuum(3600.0))
+        assert len(left) <= 4, "a manifest that a commit made and merged at once"
+        assert all(path.startswith("metadata/") for path in left)
+    else:
+        import deltalake
 
-    def noted(place: Place) -> Any:
-        if Path(place.text).exists():
-            names.append(place.name)
-        return read(place)
+        assert max(sizes.values()) == 2
+        log = deltalake.DeltaTable(tmp_path / "out/data").history()
+        assert sum(_ITEMS_OF_DELTA in entry for entry in log) == count
+        entries = (tmp_path / "out/data/_delta_log").glob("*.json")
+        lines = [line for entry in entries for line in entry.read_text().splitlines()]
+        assert len({json.loads(line)["txn"]["appId"] for line in lines if line.startswith('{"txn"')}) == 1
 
-    return noted
 
-
-def test_a_dead_run_asks_the_log_once(tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a crash each entry of a Delta log, and its checkpoint, is read once for all items that were submitted.
-
-    (pipeline 17)
-    """
-    output = opened(tmp_path, "delta", ledger)
-    for count in (1, 2, 3):
-        put_all(output, items(tmp_path, 4)[:count], "x")
-    form: Any = output.tables[""]._form
-    form._table.create_checkpoint()
-    put_all(output, items(tmp_path, 2, attempt=2)[1:], "y")
-    put_all(output, items(tmp_path, 4)[3:], "z")
-    since = [f"{number:020}.json" for number in range(4, 6)]
-    for gone, read_once in (
-        (None, ["_last_checkpoint", f"{3:020}.checkpoint.parquet", *since]),
-        ("_last_checkpoint", [f"{number:020}.json" for number in range(6)]),
-        (f"{0:020}.json", None),  # now the library reads the log, in its own way
-    ):
-        if gone is not None:
-            (tmp_path / "out/data/_delta_log" / gone).unlink()
-        form = opened(tmp_path, "delta", ledger).tables[""]._form
-        names: list[str] = []
-        with monkeypatch.context() as patch:
-            patch.setattr(form.files.storage, "open", recorded(form.files.storage.open, names))
-            found = {f"i{number}": form.attempt_of(f"i{number}") for number in range(5)}
-        assert found == {"i0": 1, "i1": 2, "i2": 1, "i3": 1, "i4": None}
-        assert found == {name: form._table.transaction_version(name) for name in found}
-        assert read_once is None or sorted(names) == sorted(read_once)
+def test_old_files_of_a_table_go_with_vacuum(tmp_path: Path, ledger: Ledger) -> None:
+    """What an Iceberg table has of its own and no version names any more is found. (pipeline 19)"""
+    output = opened(tmp_path, "iceberg", ledger)
+    put_all(output, items(tmp_path, 2), "x")
+    for name in ("1-m0.avro", "00000-left.metadata.json"):
+        (tmp_path / "out/data/metadata" / name).touch()
+    found = output.tables[""].maintain(lambda form: form.vacuum(3600.0))
+    assert sorted(found) == ["metadata/00000-left.metadata.json", "metadata/1-m0.avro"]
 
 
 def test_an_item_that_is_taken_away(tmp_path: Path, kind: str, ledger: Ledger) -> None:
@@ -214,7 +220,7 @@ def test_an_item_that_is_taken_away(tmp_path: Path, kind: str, ledger: Ledger) -
     output.retract(dataclasses.replace(first, attempt=2))
     assert not output.is_published(dataclasses.replace(first, attempt=2))
     nothing = output.put_out(dataclasses.replace(second, attempt=2), tmp_path / "none", has_output=False)
-    assert output.tables[""].commit([nothing.change]) == [None]
+    assert output.tables[""].commit([nothing.change], new_number()) == [None]
     assert rows_of(tmp_path / "out/data", kind, "item") == ["i2"]
 
 
