@@ -27,10 +27,11 @@ class Counted(memory.MemoryFileSystem):  # type: ignore[name-defined, misc]
         if "w" in mode:
             Counted.writing += 1
             Counted.most = max(Counted.most, Counted.writing)
-            close = opened.close
+            close, is_open = opened.close, [True]
 
             def closed() -> None:
-                if not opened.closed:
+                if is_open:  # the collector closes a file once more
+                    is_open.clear()
                     Counted.writing -= 1
                 close()
 
