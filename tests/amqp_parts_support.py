@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from multiqueue.amqp import Ack, Nack, Reject
+from multiqueue.amqp._server import accepting as accepting
 from multiqueue.amqp._server import access as access
 from multiqueue.amqp._server import config as config
 from multiqueue.amqp._server import connection as connection

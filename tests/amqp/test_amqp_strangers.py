@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from amqp_desk_support import Desk
-from amqp_parts_support import LINES, PERIOD, IoThread, Newcomer, Newcomers, QuietLog, network_of
+from amqp_parts_support import LINES, PERIOD, IoThread, Newcomer, Newcomers, QuietLog, accepting, network_of
 from amqp_parts_support import access as _access
 from amqp_parts_support import connection as _connection
 from amqp_raw_support import RawClient
@@ -54,6 +54,17 @@ def test_lines_of_a_kind_are_counted_when_there_are_many(caplog: pytest.LogCaptu
 
 
 # -- places
+
+
+@pytest.mark.parametrize("files", [16, 256, 1024, 65536, 2**31])
+def test_each_door_has_its_files(monkeypatch: pytest.MonkeyPatch, files: int) -> None:
+    """HTTP has a quarter at most, and AMQP leaves it those, and some for the store, where there are that many."""
+    monkeypatch.setattr(accepting, "open_files_limit", lambda: files)
+    http, amqp_most = accepting.http_connections_limit(), accepting.amqp_connections_limit(10_000)
+    assert 4 <= http <= max(4, min(1024, files // 4))
+    assert amqp_most <= 10_000
+    assert amqp_most + http <= files
+    assert files < 512 or amqp_most + http + 64 <= files
 
 
 def newcomers(most: int) -> tuple[Newcomers, list[str]]:

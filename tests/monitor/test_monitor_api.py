@@ -18,7 +18,7 @@ import pytest
 from amqp_parts_support import UsersFile
 from monitor_support import Client
 
-from multiqueue.amqp import FixedUser, Permissions, Server, ServerError, ServerSettings, User
+from multiqueue.amqp import Access, FixedUser, Permissions, Server, ServerError, ServerSettings, User
 from multiqueue.broker import Broker, Message
 from multiqueue.client import connect
 from multiqueue.monitor import HttpServer, MonitorError, serve_http
@@ -497,6 +497,10 @@ def test_what_is_taken_away_stays_away(tmp_path: Path) -> None:
             Client(broker.listen_http(amqp=broker.listen(data=tmp_path)).url)("DELETE", "/api/users/guest").status
             == 204
         )
+    access = Access([User("anna", everywhere=Permissions())])
+    access.permit("anna", "shop", None)
+    access.forget_virtual_host("shop")
+    assert [anna.permissions_in("shop") for anna in access.users()] == [None]
     with Broker(data=tmp_path / "store") as broker:
         assert Client(broker.listen_http(amqp=broker.listen(data=tmp_path)).url)("GET", "/api/whoami").status == 401
 
