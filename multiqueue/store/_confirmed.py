@@ -7,7 +7,8 @@ commit would be gone in silence.
 Promise     After each commit, before anybody is told of it, the mark says how many pages of which log are committed.
             A store whose log has fewer when it is opened is damaged, and the error says how many commits it lost. The
             mark accuses no sound log: it is written after the log's sync and cleared before the log is cut off, and a
-            log that SQLite began anew has other salts.
+            log that SQLite began anew has other salts. A log that is not there at all may have been copied into the
+            file by another program, as SQLite's own shell does: the store is opened, and a warning says so.
 State       The file `confirmed`: one record with a check sum, mapped into memory and never synced. After a power loss
             it may be an older one, which claims less. Where commits are not synced either, a record claims nothing
             after the machine has started anew.
@@ -17,6 +18,7 @@ Source      SQLite's "WAL-mode File Format": the headers of the log, of a frame 
 
 from __future__ import annotations
 
+import logging
 import mmap
 import os
 import sqlite3
@@ -27,6 +29,8 @@ from typing import Final
 
 from ._errors import StoreDamaged
 from ._schema import PAGE_BYTES
+
+_log = logging.getLogger("multiqueue.store")
 
 MARK_NAME: Final = "confirmed"
 _RECORD: Final = struct.Struct("=I8s8s")  # committed pages of the log, its salts, and _EVER or the start of the machine
@@ -100,7 +104,10 @@ def checked_log(connection: sqlite3.Connection, file: Path) -> LogIndex | None:
         StoreDamaged: the log lacks commits that were confirmed.
     """
     log = read_log(connection, file)
-    damage = damage_of_log(file, log)
+    gone = missing_log(file)
+    if gone:
+        _log.warning("%s", gone)
+    damage = "" if gone else damage_of_log(file, log)
     if damage:
         if log is not None:
             log.close()
@@ -114,14 +121,24 @@ def read_log(connection: sqlite3.Connection, file: Path) -> LogIndex | None:
     return LogIndex(file) if os.path.exists(f"{file}-shm") else None
 
 
+def missing_log(file: Path) -> str:
+    """That there is no log, though the mark says it has commits; empty where there is one, or need be none."""
+    pages, _ = _claim(file.parent)
+    wal = Path(f"{file}-wal")
+    if not pages or (wal.exists() and wal.stat().st_size):
+        return ""
+    return (
+        f"the log {str(wal)!r} is gone: another program has copied its {pages} pages into {str(file)!r}, or somebody"
+        " has removed it, and the commits in it are lost"
+    )
+
+
 def damage_of_log(file: Path, log: LogIndex | None) -> str:
     """What the log has lost of what the mark says was committed, as a sentence; empty where nothing is missing."""
     pages, salts = _claim(file.parent)
-    if not pages:
-        return ""
+    if not pages or missing_log(file):
+        return missing_log(file)
     wal = Path(f"{file}-wal")
-    if not wal.exists() or not wal.stat().st_size:
-        return f"the log {str(wal)!r} is gone, with {pages} pages that were committed{_REMEDY}"
     with wal.open("rb") as opened:
         header = opened.read(_LOG_HEADER.size)
         if _is_sound(header) and _LOG_HEADER.unpack(header)[1] != salts:

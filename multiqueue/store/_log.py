@@ -42,6 +42,11 @@ def renew_log(file: Path) -> None:
 
 def close_leaving_log(connection: sqlite3.Connection, file: Path) -> None:
     """Close a connection so that SQLite does not copy the log into the file, as the last one that can write would."""
+    keep_log = getattr(sqlite3, "SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE", None)
+    if keep_log is not None:  # from 3.12 on; without the GIL a connection is closed when its last statement ends
+        connection.setconfig(keep_log, True)  # type: ignore[attr-defined,unused-ignore]
+        connection.close()
+        return
     witness = None
     try:
         witness = connect(file, read_only=True, cache_bytes=0)

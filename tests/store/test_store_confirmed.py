@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -81,13 +82,29 @@ def test_a_damaged_log_is_told_by_every_way_in(killed: Path, tmp_path: Path) -> 
         assert 0 < len(ids(store, 1)) < COMMITS
 
 
-def test_a_log_that_is_gone_is_missed(killed: Path, tmp_path: Path) -> None:
-    """A store whose log was removed, or cut to nothing, is refused: it had confirmed messages."""
+def test_a_log_that_is_gone_is_missed(killed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A store whose log was removed, or cut to nothing, is opened with a warning, and `check` says so."""
     for number, remove in enumerate((Path.unlink, lambda log: os.truncate(log, 0))):
         copy = shutil.copytree(killed, tmp_path / str(number))
         remove(log_of(copy))
-        with pytest.raises(StoreDamaged, match=r"-wal' is gone, with \d+ pages"):
-            SqliteStore(copy)
+        checked = run("check", copy)
+        assert checked.exit_code == 1
+        assert "-wal' is gone" in str(checked.exception) + checked.stdout
+        caplog.clear()
+        SqliteStore(copy, reserve_bytes=0).close()
+        assert "-wal' is gone: another program has copied its" in caplog.text
+        assert run("check", copy).exit_code == 0
+
+
+def test_a_log_that_another_program_copied_is_not_missed_twice(killed: Path, tmp_path: Path) -> None:
+    """SQLite's shell copies a log when it leaves; the store is opened with everything."""
+    copy = shutil.copytree(killed, tmp_path / "copy")
+    connection = sqlite3.connect(copy / "messages.sqlite")
+    connection.execute("SELECT count(*) FROM header").fetchone()
+    connection.close()
+    assert not log_of(copy).exists()
+    with SqliteStore(copy, reserve_bytes=0) as store:
+        assert len(ids(store, 1)) == COMMITS
 
 
 def test_a_sound_log_is_not_accused(killed: Path, tmp_path: Path) -> None:
