@@ -61,24 +61,37 @@ def seconds(value: datetime) -> int:
         raise ValueError(f"time {value} does not fit: {error}") from None
 
 
-def check_value(value: object, depth: int = DEEPEST) -> None:
+def check_depth(value: object, depth: int = DEEPEST) -> None:
+    """Nothing, when tables and lists are not nested too deep in a value. Raises ValueError: they are."""
+    if isinstance(value, Mapping | list | tuple):
+        if depth <= 0:
+            raise ValueError(f"tables and lists are nested deeper than {DEEPEST}")
+        for each in value.values() if isinstance(value, Mapping) else value:
+            check_depth(each, depth - 1)
+
+
+def check_value(value: object) -> None:
     """Nothing, when a table can have this value; a table itself is one.
 
     Raises:
         ValueError, TypeError: it cannot.
     """
+    check_depth(value)
+    _check_content(value)
+
+
+def _check_content(value: object) -> None:
     if isinstance(value, str):
         long_string(value)
     elif isinstance(value, int):
         whole_number(value)
-    elif isinstance(value, Mapping | list | tuple):
-        if depth <= 0:
-            raise ValueError(f"tables and lists are nested deeper than {DEEPEST}")
-        if isinstance(value, Mapping):
-            for name in value:
-                short_string(name)
-        for each in value.values() if isinstance(value, Mapping) else value:
-            check_value(each, depth - 1)
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            short_string(name)
+            _check_content(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            _check_content(each)
     elif isinstance(value, Decimal):
         decimal_parts(value)
     elif isinstance(value, datetime):

@@ -12,7 +12,7 @@ import pytest
 from amqp_parts_support import digest, encode_short_string, rewritten, without_header
 from amqp_raw_support import RawClient
 from broker_parts_support import dead_letter, decode_message, encode_message
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pamqp import commands
 
@@ -110,13 +110,18 @@ def test_a_store_gives_back_the_bytes(block: bytes) -> None:
     assert properties_of(decode_message(encode_message(back), b"m")) == block
 
 
+_FAR = [("far", struct.pack(">cQ", b"T", 2**63))]  # a time that no clock, and no whole number of AMQP, has
+
+
 @given(blocks)
+@example(block_of(_FAR, {}))
 def test_a_copy_keeps_the_bytes(block: bytes) -> None:
     """A message with another address has the properties it came with."""
     assert properties_of(dataclasses.replace(came(block), routing_key="other")) == block
 
 
 @given(_headers)
+@example(_FAR)
 def test_a_dead_letter_keeps_every_header(headers: list[tuple[str, bytes]]) -> None:
     """`x-death` is added, in memory and through a store; every header of the publisher's is there in its bytes."""
     where: dict[str, Any] = {"queue": "q", "reason": DeadLetterReason.EXPIRED, "exchange": "", "routing_key": None}
@@ -140,6 +145,7 @@ def test_a_record_of_deaths_keeps_what_is_not_touched() -> None:
 
 
 @given(_headers)
+@example(_FAR)
 def test_a_header_that_is_taken_out_leaves_the_others_alone(headers: list[tuple[str, bytes]]) -> None:
     """BCC goes, and every other header and property stays in its bytes; so it is where a reply address is written."""
     headers = [pair for pair in headers if pair[0] != "BCC"]

@@ -16,7 +16,7 @@ from decimal import Decimal
 from struct import Struct
 from typing import Final
 
-from ..._carried import DEEPEST, check_value, decimal_parts, long_string, seconds, short_string, whole_number
+from ..._carried import DEEPEST, check_depth, decimal_parts, long_string, seconds, short_string, whole_number
 from .errors import MalformedFrame
 
 _LONG: Final = Struct(">I")
@@ -187,7 +187,7 @@ def encode_table(table: Mapping[str, object], came: bytes = _EMPTY_TABLE, depth:
         raise ValueError(f"tables and lists are nested deeper than {DEEPEST}")
     known: dict[str, _Came] = {}
     if len(came) > len(_EMPTY_TABLE):
-        check_value(table, depth)  # what is compared with what came is bounded, too
+        check_depth(table, depth)  # before its values are compared with those that came
         known = _pairs(came)
     pieces: list[bytes] = []
     for name, value in table.items():
