@@ -69,8 +69,6 @@ class Salvage:
         self.damages: list[str] = []
         self._noted = 0  # damages ever; a reader may empty the list
         missing = shortfall(self.file)
-        if missing:
-            self._note(f"the file is cut off{missing}")
         try:
             self.connection = connect(self.file, read_only=True, even_if_short=True, cache_bytes=_CACHE_BYTES)
         except DAMAGE as error:
@@ -78,6 +76,10 @@ class Salvage:
         self._log: LogIndex | None = None
         try:
             self._log = read_log(self.connection, self.file)
+            if missing and not (self._log and self._log.pages()[0]):
+                self._note(
+                    f"the file is cut off{missing}"
+                )  # else a checkpoint has begun with it, and the log has the rest
             self.connection.execute("BEGIN")
             self.version = check_format(self.connection, self.file)
         except DAMAGE as error:

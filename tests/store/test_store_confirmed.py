@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil
@@ -17,6 +18,7 @@ from multiqueue.store import SqliteStore, StoreDamaged
 from multiqueue.testing import wait_until_blocked
 
 COMMITS = 40
+_LOG_HEAD, _FRAME_HEAD = 32, 24  # bytes
 _CHILD = f"""
 import os, sys
 from multiqueue.store import Put, SqliteStore
@@ -144,3 +146,30 @@ def test_another_start_of_the_machine(killed: Path, tmp_path: Path, monkeypatch:
             SqliteStore(copy)
     else:
         SqliteStore(copy, reserve_bytes=0).close()
+
+
+def test_a_crash_in_a_checkpoint_cuts_nothing_off(killed: Path, tmp_path: Path) -> None:
+    """Where a process was killed when only the first page of its log was in the file, `check` finds the store sound."""
+    copy = shutil.copytree(killed, tmp_path / "copy")
+    log = log_of(copy).read_bytes()
+    page = int.from_bytes(log[8:12], "big")
+    frame = _FRAME_HEAD + page
+    firsts = [at for at in range(_LOG_HEAD, len(log), frame) if log[at : at + 4] == bytes((0, 0, 0, 1))]
+    file = copy / "messages.sqlite"
+    content = bytearray(file.read_bytes())
+    content[:page] = log[firsts[-1] + _FRAME_HEAD : firsts[-1] + frame]
+    assert int.from_bytes(content[28:32], "big") * page > len(content)
+    file.write_bytes(content)
+    assert run("check", copy).exit_code == 0
+    assert run("dump", copy).exit_code == 0
+    with SqliteStore(copy, reserve_bytes=0) as store:
+        assert len(ids(store, 1)) == COMMITS
+
+
+def test_looking_without_writing_leaves_the_log(killed: Path, tmp_path: Path) -> None:
+    """A read-only connection to a crashed store, as `sqlite3 -readonly` makes one, accuses nobody afterwards."""
+    copy = shutil.copytree(killed, tmp_path / "copy")
+    with contextlib.closing(sqlite3.connect(f"{(copy / 'messages.sqlite').as_uri()}?mode=ro", uri=True)) as shell:
+        assert shell.execute("SELECT count(*) FROM body").fetchone() == (COMMITS,)
+    with SqliteStore(copy, reserve_bytes=0) as store:
+        assert len(ids(store, 1)) == COMMITS
