@@ -39,8 +39,9 @@
  *               shutdown, removal:                        all whose wait it ends
  *             A wake-up belongs to nobody: a thread that leaves without having used it, by an exception or because its time is up,
  *             looks by `stir` for who can be woken. A thread that was woken and found nothing parks in front.
- *             A waiter in C lives on the stack of its thread and leaves the line before its thread goes on. A waiter
- *             that is an object (of a coroutine, or a lock of multiqueue.testing) is woken by a call of its `release`
+ *             A waiter in C leaves the line before its thread goes on. It is not on the stack of its thread: where the
+ *             interpreter ends, a daemon's stack goes and its waiter stands in line still, for the collector to see. A
+ *             waiter that is an object (of a coroutine, or a lock of multiqueue.testing) is woken by a call of its `release`
  *             after the section, for that is code in Python; False from it means that nobody was woken by it.
  *
  * Gate        A head may have one object more to pass, a lock in Python that is acquired before each section and
@@ -98,6 +99,7 @@ typedef struct Waiter {
     PyObject *object;             /* woken by object.release(); ours */
     PyObject *owner;              /* the queue that `line` is in; ours, so that the line is there when we come back */
     struct Line *line;
+    unsigned long thread;         /* of a thread: its identifier */
     int woken;
 } Waiter;
 
@@ -360,7 +362,7 @@ static inline int leave_taken(Head *h, int gated) {
 /* ---- waiting ---------------------------------------------------------------------------------------------------- */
 
 /* The parking place of a thread, made outside of the section in which it parks. */
-typedef struct { Waiter here; Waiter *object; PyObject *lock; } Place;
+typedef struct { Waiter *here; Waiter *object; PyObject *lock; } Place;
 
 static int place_make(Head *h, PyObject *owner, Place *p) {
     State *st = h->st;
@@ -368,9 +370,16 @@ static int place_make(Head *h, PyObject *owner, Place *p) {
     if (!make) return -1;
     if (make == st->native_lock) {
         Py_DECREF(make);
-        if (!(p->here.lock = PyThread_allocate_lock())) { PyErr_NoMemory(); return -1; }
-        PyThread_acquire_lock(p->here.lock, NOWAIT_LOCK);
-        return 0;
+        PyThread_type_lock lock = PyThread_allocate_lock();
+        if (lock && (p->here = PyMem_Calloc(1, sizeof(Waiter)))) {
+            p->here->lock = lock;
+            p->here->thread = PyThread_get_thread_ident();
+            PyThread_acquire_lock(lock, NOWAIT_LOCK);
+            return 0;
+        }
+        if (lock) PyThread_free_lock(lock);
+        PyErr_NoMemory();
+        return -1;
     }
     Py_XSETREF(p->lock, PyObject_CallNoArgs(make));
     Py_DECREF(make);
@@ -383,7 +392,7 @@ static int place_make(Head *h, PyObject *owner, Place *p) {
     return 0;
 }
 static void place_free(Place *p) {
-    if (p->here.lock) PyThread_free_lock(p->here.lock);
+    if (p->here) { PyThread_free_lock(p->here->lock); PyMem_Free(p->here); }
     if (p->object) waiter_free(p->object);
     Py_XDECREF(p->lock);
 }
@@ -425,15 +434,16 @@ static int sleep_object(State *st, PyObject *lock, double deadline) {
 /* Park in `line`, which is the owner's, and sleep. In a section before and after. 1 woken, 0 time is up, -1 exception. */
 static int park(Head *h, Line *line, Place *p, int in_front, double deadline, int *gated) {
     int slept, woken, struck;
-    if (p->here.lock) {
-        p->here.woken = 0;
-        line_add(line, &p->here, in_front);
+    if (p->here) {
+        Waiter *here = p->here;
+        here->woken = 0;
+        line_add(line, here, in_front);
         leave(h, *gated);
-        slept = sleep_native(h->st, p->here.lock, deadline);
+        slept = sleep_native(h->st, here->lock, deadline);
         struck = slept < 0;
         *gated = enter_surely(h, &struck);
-        if (!(woken = p->here.woken)) line_remove(line, &p->here);
-        else if (slept != 1) PyThread_acquire_lock(p->here.lock, NOWAIT_LOCK);   /* released since: lock it again */
+        if (!(woken = here->woken)) line_remove(line, here);
+        else if (slept != 1) PyThread_acquire_lock(here->lock, NOWAIT_LOCK);     /* released since: lock it again */
     }
     else {
         line_add(line, p->object, in_front);
@@ -479,7 +489,7 @@ static int wait_until(Head *h, Tail *t, PyObject *owner, Line *line, int (*over)
     Place p = {0};
     int waited = 0, answer;
     for (;;) {
-        if (!p.here.lock && !p.object) {
+        if (!p.here && !p.object) {
             if (*gated) UNLOCK(h); else leave(h, 0);       /* who has the gate keeps it: nobody else comes in */
             int made = place_make(h, owner, &p);
             if (come_back(h, gated) < 0 || made < 0) { answer = -1; break; }
@@ -490,7 +500,7 @@ static int wait_until(Head *h, Tail *t, PyObject *owner, Line *line, int (*over)
         waited = 1;
         if (woken < 0) { answer = -1; break; }
         if (!woken) block = 0;                  /* one more look, then it is over */
-        else if (!p.here.lock && over(h, t)) { answer = 1; break; }
+        else if (!p.here && over(h, t)) { answer = 1; break; }
     }
     if (answer < 0) { stir(h, t); leave(h, *gated); place_free(&p); return -1; }
     if (p.lock) {                               /* dropping it runs code: not in the section */
@@ -499,7 +509,7 @@ static int wait_until(Head *h, Tail *t, PyObject *owner, Line *line, int (*over)
         if (come_back(h, gated) < 0) { stir(h, t); leave(h, *gated); return -1; }
         return over(h, t) ? 1 : answer ? wait_until(h, t, owner, line, over, block, deadline, gated) : 0;
     }
-    if (p.here.lock) PyThread_free_lock(p.here.lock);
+    place_free(&p);                             /* no reference in it: nothing runs */
     return answer;
 }
 
@@ -992,6 +1002,7 @@ static int take_into(State *st, PyObject *pair, PyObject *queue, int block, doub
     if (!item) return PyErr_Occurred() ? -1 : 0;
     PyTuple_SET_ITEM(pair, 0, (PyObject *)from);
     PyTuple_SET_ITEM(pair, 1, item);
+    PyObject_GC_Track(pair);
     return 1;
 }
 /* take[queue, block, timeout]: a Taken */
@@ -1001,6 +1012,7 @@ static PyObject *door_take(State *st, PyObject *key) {
     PyTypeObject *type = (PyTypeObject *)st->taken;
     PyObject *pair = type->tp_alloc(type, 2);
     if (!pair) return NULL;
+    PyObject_GC_UnTrack(pair);                  /* gc.get_objects() shows nobody a tuple that is not filled */
     int r = take_into(st, pair, ARG(0), block, deadline);
     if (r == 1) return pair;
     Py_DECREF(pair);
@@ -1011,6 +1023,7 @@ static PyObject *door_pair(State *st, PyObject *queue) {
     PyTypeObject *type = (PyTypeObject *)st->taken;
     PyObject *pair = type->tp_alloc(type, 2);
     if (!pair) return NULL;
+    PyObject_GC_UnTrack(pair);
     int r = take_into(st, pair, queue, 0, NEVER);
     if (r == 1) return pair;
     Py_DECREF(pair);
@@ -1635,11 +1648,18 @@ static PyObject *selection(PyObject *module, PyObject *o) {
     return Py_NewRef(s ? s : Py_None);
 }
 
-/* after_fork(): in the child. Nobody waits any more, and no lock is held. */
+/* after_fork(): in the child. No other thread waits any more, and no lock is held. This one waits still if a signal
+ * handler that interrupts its waits has forked. */
 static void forget(Line *l) {
     Waiter *w = l->first;
     l->first = l->last = NULL;
-    while (w) { Waiter *next = w->next; if (!w->lock) waiter_free(w); w = next; }   /* those on stacks are gone */
+    while (w) {
+        Waiter *next = w->next;
+        if (!w->lock) waiter_free(w);
+        else if (w->thread == PyThread_get_thread_ident()) line_add(l, w, 0);
+        else PyMem_Free(w);
+        w = next;
+    }
 }
 static PyObject *after_fork(PyObject *module, PyObject *Py_UNUSED(ignored)) {
     State *st = state_of(module);
