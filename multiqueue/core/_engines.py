@@ -1,12 +1,14 @@
 """Which engine runs: the one in C, or the one in Python. The one place where that is decided.
 
-The compiled one is chosen where it was built for this interpreter, unless the environment has `MULTIQUEUE_PURE=1`.
-Both have the same names and promises; a type checker sees those of the plain one.
+The compiled one is chosen where it was built for this interpreter, unless the environment has `MULTIQUEUE_PURE=1` or
+gevent or eventlet have patched the program: their greenlets wait on locks in Python, and one that waited in C would hold
+up all others. Both have the same names and promises; a type checker sees those of the plain one.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from typing import TYPE_CHECKING, Literal
 
 __all__ = ["LinkedBlockingMultiQueue", "Queue", "SubQueue", "engine"]
@@ -20,9 +22,11 @@ def _has_extension() -> bool:
     return True
 
 
-engine: Literal["c", "python"] = (
-    "c" if os.environ.get("MULTIQUEUE_PURE", "") in ("", "0") and _has_extension() else "python"
-)
+def _is_wanted() -> bool:
+    return os.environ.get("MULTIQUEUE_PURE", "") in ("", "0") and type(threading.Lock()).__module__ == "_thread"
+
+
+engine: Literal["c", "python"] = "c" if _is_wanted() and _has_extension() else "python"
 
 if TYPE_CHECKING or engine == "python":
     from ._multi_queue import LinkedBlockingMultiQueue
