@@ -123,7 +123,7 @@ def test_the_image_starts_a_broker(
         port = next(found[1] for line in lines if (found := re.search(r"listening on \S*:(\d+)", line)))
         with connect(f"amqp://anna:pass%20word@127.0.0.1:{port}/") as connection, connection.channel() as channel:
             channel.queue_declare("orders")
-        health = [sys.executable, "-m", "multiqueue", "broker", "status", "--url", f"amqp://127.0.0.1:{port}"]
+        health = [sys.executable, "-m", "multiqueue", "broker", "health", "--url", f"amqp://127.0.0.1:{port}"]
         assert subprocess.run(health, capture_output=True, check=False, timeout=60).returncode == 0
     finally:
         process.terminate()

@@ -1,8 +1,8 @@
 """Which engine runs: the one in C, or the one in Python. The one place where that is decided.
 
 The compiled one is chosen where it was built for this interpreter, unless the environment has `MULTIQUEUE_PURE=1` or
-gevent or eventlet have patched the program: their greenlets wait on locks in Python, and one that waited in C would hold
-up all others. Both have the same names and promises; a type checker sees those of the plain one.
+gevent or eventlet have patched the program: their greenlets wait on locks in Python, and one that waited in C would
+hold up all others. Both have the same names and promises; a type checker sees those of the plain one.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class BrokerQueue:
         journal: Rows | None = None,
         pager_of: Callable[[BrokerQueue], Pager | None] | None = None,
     ) -> None:
-        self.name = plain_name("name", name)
+        self.name: str = plain_name("name", name)
         self.vhost = vhost
         self.label: str = f"queue {name!r} in vhost {vhost!r}"  # as error messages name it
         self.journal = journal
