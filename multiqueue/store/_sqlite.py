@@ -18,7 +18,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
@@ -265,6 +265,7 @@ def _closing(
             closing.callback(lock.release)
             if remove is not None:
                 closing.callback(shutil.rmtree, remove, ignore_errors=True)
+            closing.enter_context(suppress(OSError))  # what cannot be removed stays for the next opening
             closing.callback(reserve.drop)
             if was_clean:
                 closing.callback((file.parent / MARK_NAME).unlink, missing_ok=True)

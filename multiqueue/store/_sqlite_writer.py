@@ -118,8 +118,10 @@ class SqliteWriter:
                 raise self._failure(error) from error
 
     def let_go(self) -> None:
-        self._let_go(self._has_finished)
-        self._room.close()
+        try:
+            self._let_go(self._has_finished)
+        finally:
+            self._room.close()
 
     # Commits
 

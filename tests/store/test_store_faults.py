@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from store_fault_support import Promises, check_reopened, run_worker, worker
 from store_support import ids, put, stored
 
-from multiqueue.store import Delete, SqliteStore, StoreFull
+from multiqueue.store import Delete, Put, SqliteStore, StoreFailed, StoreFull
 
 # kill -9
 
@@ -276,3 +277,18 @@ def test_the_space_of_what_was_removed_is_found(tmp_path: Path) -> None:
             given = stored(store, *(put(1, b"x" * 1000) for _ in range(200)))
             store.submit([Delete(given)]).wait()
         assert store.statistics().commits == 200
+
+
+def test_a_directory_that_is_gone_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store whose directory was moved closes, or says that its disk failed; none of its threads raises."""
+    strange: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", strange.append)
+    store = SqliteStore(tmp_path / "store")
+    store.submit([Put(1, b"", b"body")]).wait()
+    (tmp_path / "store").rename(tmp_path / "moved")
+    (tmp_path / "store").write_text("a file where the directory was")
+    with contextlib.suppress(StoreFailed):
+        store.close()
+    assert strange == []
+    with SqliteStore(tmp_path / "moved") as again:
+        assert again.statistics().messages == 1
