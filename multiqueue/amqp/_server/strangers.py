@@ -47,7 +47,7 @@ class Newcomer:
         self.network: str = network_of(address)
         self.cut: Callable[[], object] = cut  # ends it; any thread may call
         self.was_refused: bool = False
-        self.came = 0.0  # when a place was given to it
+        self.came: float = 0.0  # when a place was given to it
 
 
 _Crowd = dict[Newcomer, None]  # those of one address, in the order in which they came
