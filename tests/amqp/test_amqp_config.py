@@ -79,6 +79,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
         durability = "relaxed"
         [limits]
         max_connections = 7
+        max_connections_per_user = 5
         handshake_timeout = 3
         [users.anna]
         password_hash = "{hash_password("secret")}"
@@ -91,7 +92,8 @@ def test_a_whole_file(tmp_path: Path) -> None:
     )
     config = load_config(path)
     assert (config.data, config.file.data.durability) == (tmp_path / "store", "relaxed")
-    assert (config.settings().max_connections, config.settings().handshake_timeout) == (7, 3)
+    limits = config.settings()
+    assert (limits.max_connections, limits.max_connections_per_user, limits.handshake_timeout) == (7, 5, 3)
     (anna,) = config.users()
     permissions = anna.permissions_in("/")
     assert permissions is not None

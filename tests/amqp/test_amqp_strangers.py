@@ -10,8 +10,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from http.client import HTTPConnection
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -25,7 +26,7 @@ from hypothesis import strategies as st
 from pamqp import commands
 
 from multiqueue import amqp
-from multiqueue.amqp import Access, Logins, Server, ServerSettings, User, hash_password
+from multiqueue.amqp import Access, Logins, Permissions, Server, ServerSettings, User, hash_password
 from multiqueue.broker import Broker
 from multiqueue.testing import FakeClock, wait_until_blocked
 
@@ -159,6 +160,68 @@ def test_who_logs_in_gets_through_a_crowd(broker: Broker) -> None:
             assert all(each.is_cut() for each in silent[:17])
             assert client.declare("q").queue == "q"
             assert len(server.newcomers) == 3
+
+
+def test_a_user_holds_its_share_of_connections(broker: Broker) -> None:
+    """A user is refused beyond its places, in RabbitMQ's words, and others get in; one that goes frees its place."""
+    users = [User(name, hash_password("secret"), everywhere=Permissions()) for name in ("anna", "bert")]
+    limits = ServerSettings(max_connections=8, max_connections_per_user=2, handshake_timeout=3600)
+    with amqp.serve(broker, users=users, settings=limits) as server:
+        anna, bert = (partial(RawClient, server.url, user=name, password="secret") for name in ("anna", "bert"))
+        waiting = anna(opens=False)
+        waiting.start_ok()
+        waiting.tune_ok()  # logged in: it has a place, though it has opened nothing
+        with anna() as second, bert() as other:
+            for _ in range(10):  # more than all places: what is refused holds none
+                refused = anna(opens=False)
+                refused.start_ok()
+                refused.tune_ok()
+                assert len(server.newcomers) == 1
+                refused.send_method(0, commands.Connection.Open, virtual_host="/")
+                why = "NOT_ALLOWED - connection refused for user 'anna': user connection limit (2) is reached"
+                assert refused.connection_error() == (530, why)
+                wait_until_blocked(lambda: len(server.connections()) == 3)
+            assert len(server.newcomers) == 0
+            waiting.socket.close()
+            wait_until_blocked(lambda: len(server.connections()) == 2)
+            with anna() as third:
+                assert [each.declare(name).queue for each, name in ((second, "a"), (third, "b"), (other, "c"))]
+
+
+def test_a_users_refused_crowd_goes_for_one_that_comes(broker: Broker) -> None:
+    """Connections beyond a user's places that do not go on are strangers, and are cut before others."""
+    users = [User(name, hash_password("secret"), everywhere=Permissions()) for name in ("anna", "bert")]
+    limits = ServerSettings(max_connections=40, max_connections_per_user=1, handshake_timeout=3600)
+    with amqp.serve(broker, users=users, settings=limits) as server:
+        server.newcomers = Newcomers(8)
+        crowd = [RawClient(server.url, user="anna", password="secret", opens=False) for _ in range(4)]
+        for each in crowd:
+            each.start_ok()
+            each.tune_ok()
+        with RawClient(server.url, user="bert", password="secret") as bert:
+            assert bert.declare("q").queue == "q"
+        silent = [RawClient(server.url, opens=False) for _ in range(4)]
+        assert all(each.is_cut() for each in crowd[1:])
+        with RawClient(server.url, user="bert", password="secret") as bert:
+            assert bert.declare("q").queue == "q"
+        for each in [crowd[0], *silent]:
+            each.socket.close()
+
+
+@pytest.mark.parametrize(("most", "mine", "share"), [(1, None, 1), (7, None, 3), (100, None, 50), (100, 70, 70)])
+def test_the_share_of_a_user(broker: Broker, most: int, mine: int | None, share: int) -> None:
+    """Half of all connections, or the number that is set; an administrator on this machine has eight more."""
+    limits = ServerSettings(max_connections=most, max_connections_per_user=mine)
+    plain, chief = User("plain", None), User("chief", None, tags=frozenset({"administrator"}))
+    with amqp.serve(broker, settings=limits) as server:
+        for user, peer, places in ((plain, "127.0.0.1", share), (chief, "192.0.2.1", share), (chief, "::1", share + 8)):
+            crowd: list[Any] = [object() for _ in range(most + 10)]
+            there = [each for each in crowd if server.admit(each)]
+            let_in = [each for each in there if server.take_place(each, user, peer) is None]
+            for each in crowd:
+                server.forget(each)
+            assert len(there) == most
+            assert len(let_in) == min(places, most)
 
 
 def test_a_stranger_that_says_too_much_is_cut(broker: Broker, hashing: Hashing) -> None:

@@ -97,6 +97,7 @@ class LimitsSection(_Section):
     """`[limits]`: what one client, and all of them, may take."""
 
     max_connections: int = _limit("max_connections")
+    max_connections_per_user: int | None = _limit("max_connections_per_user")
     channel_max: int = _limit("channel_max")
     frame_max: int = _limit("frame_max")
     heartbeat: int = _limit("heartbeat")

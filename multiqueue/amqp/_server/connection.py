@@ -65,6 +65,7 @@ class ServerPort(Protocol):
     def is_healthy(self) -> bool: ...
 
     def admit(self, connection: Any) -> bool: ...
+    def take_place(self, connection: Any, user: User, peer: str) -> int | None: ...
     def forget(self, connection: Any) -> None: ...
     def let_go(self) -> None: ...
     def channel_opened(self) -> None: ...
@@ -119,7 +120,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.has_let_go: bool = False  # of all its sessions: it waits for the peer's last word alone
         self._has_published = False  # something that the publisher may not have handed in yet
         self._transport = cast(asyncio.Transport, None)  # until connection_made
-        self.newcomer: Newcomer | None = newcomer  # until it has logged in
+        self.newcomer: Newcomer | None = newcomer  # until it has logged in, and has one of its user's places
+        self._limit_reached: int | None = None  # how many places its user has, where it got none
         self._login: Future[None] | None = None  # its password is being hashed
         self._heartbeat = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -437,7 +439,11 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._refuse(f"user '{name}' can only connect via localhost")
         else:
             self.user = user
-            self._arrived()
+            self._limit_reached = self.server.take_place(self, user, self._peer[0])
+            if self._limit_reached is None:
+                self._arrived()
+            elif self.newcomer is not None:
+                self.newcomer.was_refused = True
             offer = self.settings
             self._reply(
                 commands.Connection.Tune,
@@ -482,6 +488,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._heartbeat = method.heartbeat
 
     def _open(self, method: Any) -> None:
+        if self._limit_reached is not None:  # as RabbitMQ, not before: clients tell of a close that comes now
+            refused = f"connection refused for user '{self.user.name}'"
+            raise ConnectionFault(530, f"{refused}: user connection limit ({self._limit_reached}) is reached")
         name = method.virtual_host
         host = self.server.virtual_host(name)
         if host.failure is not None:
@@ -551,7 +560,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.late_fault = error, method
             return
         if self.newcomer is not None:
-            self.server.strangers.warning("%s: closed before its login: %s", self.name, error)
+            self.server.strangers.warning("%s: closed before it was let in: %s", self.name, error)
         else:
             level = logging.INFO if error.reply_code == 320 else logging.WARNING
             _log.log(level, "%s: closed: %s", self.name, error, extra={"connection": self.name})

@@ -4,7 +4,8 @@ State       `_lock` guards the connections, the alarms and the counters. It is a
             is called with it held.
 Threads     docs/design/amqp.md. I/O thread 0 also accepts, and looks at the alarms.
 Membership  A connection is registered before its first byte is read and forgotten after its channels have ended. One
-            that is accepted while the server closes is cut at once.
+            that is accepted while the server closes is cut at once. It takes one of its user's places when it logs
+            in, and gives it back when it is forgotten.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from ...broker import Broker, NotAllowed, VirtualHost
 from .._session.figures import ChannelFigures, ConnectionFigures, ServerPast, host_figures
 from .._wire.errors import ServerError
 from .accepting import accept, amqp_connections_limit, connect, let_in
-from .access import Access, User, UsersFile, guest
+from .access import Access, User, UsersFile, guest, is_loopback
 from .connection import ServerConnection
 from .handshake import server_properties
 from .io_thread import IoThread
@@ -39,6 +40,7 @@ from .strangers import Logins, Newcomer, Newcomers, QuietLog
 
 _log = logging.getLogger("multiqueue.amqp")
 _COMMIT_THREADS = 8  # threads at the most; the commits that are under way at the same time are one sync of the disk
+_OF_ADMINISTRATORS = 8  # places more than its share, for each administrator's user that comes from this machine
 _LOOK_AGAIN = 0.001  # seconds; between two looks a loop reads
 
 
@@ -66,12 +68,14 @@ class Server:
         self.settings = settings
         self.access = access
         self.max_connections: int = amqp_connections_limit(settings.max_connections)
+        self._most_of_user = settings.max_connections_per_user or max(1, self.max_connections // 2)
         self.properties: dict[str, object] = server_properties(str(sys.modules["multiqueue"].__version__))
         self.alarms: frozenset[str] = frozenset()
         self._measure = measure or (lambda: low_resources(settings, data))
         self._lock = threading.Lock()
         self._has_ended = threading.Condition(self._lock)  # notified when a connection has let go, or is forgotten
-        self._connections: dict[ServerConnection, None] = {}
+        self._connections: dict[ServerConnection, str | None] = {}  # with the user whose place it has
+        self._of_users: Counter[str] = Counter()  # how often each user is among those values
         # Counters, guarded by the lock; of channels those that are closed.
         self._connections_created = 0
         self._channels_created = 0
@@ -251,10 +255,27 @@ class Server:
             self._connections_created += 1
             return True
 
+    def take_place(self, connection: ServerConnection, user: User, peer: str) -> int | None:
+        """Give a connection that logs in from this address one of its user's places; if all are taken, their number."""
+        most = self._most_of_user
+        if "administrator" in user.tags and is_loopback(peer):
+            most += _OF_ADMINISTRATORS
+        with self._lock:
+            if self._of_users[user.name] >= most:
+                return most
+            if connection in self._connections:
+                self._connections[connection] = user.name
+                self._of_users[user.name] += 1
+            return None
+
     def forget(self, connection: ServerConnection) -> None:
         """A connection has ended."""
         with self._lock:
-            self._connections.pop(connection, None)
+            user = self._connections.pop(connection, None)
+            if user is not None:
+                self._of_users[user] -= 1
+                if not self._of_users[user]:
+                    del self._of_users[user]
             self._has_ended.notify_all()
 
     def let_go(self) -> None:

@@ -40,13 +40,15 @@ class ServerSettings:
     `frame_max`, `channel_max` and `heartbeat` are offered to clients, which may lower them; a heartbeat of 0 is none.
     Beyond `memory_limit_bytes` of this process, or below `disk_free_limit_bytes` on the file system of the data,
     publishers are not read from until it is better; None is no limit. A client that reads slowly has
-    `write_buffer_bytes` waiting at most, and its consumers get nothing further meanwhile.
+    `write_buffer_bytes` waiting at most, and its consumers get nothing further meanwhile. One user holds
+    `max_connections_per_user` at most; None is half of all.
 
     Raises:
         ValueError: a value out of range.
     """
 
     max_connections: int = _limit(10_000, 1, 1_000_000)
+    max_connections_per_user: int | None = _limit(None, 1, 1_000_000)
     channel_max: int = _limit(2047, 1, 65535)
     frame_max: int = _limit(DEFAULT_FRAME_MAX, MIN_FRAME_MAX, 2**31)
     heartbeat: int = _limit(60, 0, 65535)
