@@ -162,8 +162,9 @@ def _windows(port: int, config: PipelineConfig, reporter: Reporter) -> Any:
 @click.pass_context
 def plan(ctx: click.Context, file: str, as_json: bool, items: int) -> None:
     """Show what `run` would do: lanes, items, steps, what comes first. Nothing is started, nothing is written."""
-    config = load_config(file)
-    found = plan_of(config, items)
+    with told_as_document() if as_json else contextlib.nullcontext():
+        config = load_config(file)
+        found = plan_of(config, items)
     if as_json:
         click.echo(json.dumps(plan_values(found), ensure_ascii=False))
     else:
@@ -177,8 +178,11 @@ def plan(ctx: click.Context, file: str, as_json: bool, items: int) -> None:
 @click.option("--failures", default=10, show_default=True, type=click.IntRange(min=0), help="How many to show.")
 def status(file: str, as_json: bool, failures: int) -> None:
     """Show the lanes of FILE.toml, what is done, what failed and why. May be asked during a run."""
-    config = load_config(file)
-    with ledger_view(config.state) as view:
+    with contextlib.ExitStack() as stack:
+        if as_json:
+            stack.enter_context(told_as_document())
+        config = load_config(file)
+        view = stack.enter_context(ledger_view(config.state))
         counts, failed = view.counts(), view.failures(failures)
         others = view.made_by_others(fingerprints(config))
     if as_json:
@@ -265,6 +269,9 @@ def redo(file: str, lanes: tuple[str, ...], since: float | None, changed: bool) 
         redone = ledger.redo(chosen, since, changed=changed)
     if redone.left:
         click.echo(f"{counted(redone.left, 'item')} left as done: files are gone, or what was read were messages")
+    if not redone.items:
+        click.echo("no item is chosen: all rows stay as they are")
+        return
     click.echo(
         f"{counted(redone.items, 'item')} to be done anew; `multiqueue pipeline run {shlex.quote(file)}` does that, "
         "and their rows stay until then"

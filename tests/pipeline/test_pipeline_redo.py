@@ -128,7 +128,7 @@ def test_what_is_done_anew_is_chosen(base: Path) -> None:
     """`--lane` and `--since` choose, and a name, a moment or a state that is none is told with status 2."""
     assert (call(base, "redo").exit_code, (base / "out").exists()) == (2, False)
     run(base, "old")
-    assert call(base, "redo", "--since", "2999-01-01").stdout.startswith("0 items")
+    assert call(base, "redo", "--since", "2999-01-01").stdout.startswith("no item")
     assert call(base, "redo", "--lane", "us", "--since", "2020-01-01T00:00+01:00").stdout.startswith("2 items")
     assert {item.lane for item in run(base, "new").dispatcher.submitted} == {"us", "total"}
     assert Counter(rows_in(base / "out")) == {"old eu": 2, "new us": 4}
@@ -165,6 +165,27 @@ def test_files_that_are_gone_are_not_done_anew(base: Path) -> None:
     assert said[1].startswith("4 items to be done anew")
     run(base, "new")
     assert Counter(rows_in(base / "out")) == {"new eu": 2, "new us": 2, "old us": 2}
+
+
+def test_where_nothing_is_chosen_redo_says_so(base: Path) -> None:
+    """With no item to be done anew `redo` says that, and names no run that would do some."""
+    run(base, "old")
+    for options in (["--changed"], ["--since", "2999-01-01"]):
+        answer = call(base, "redo", *options)
+        assert (answer.exit_code, answer.stdout) == (0, "no item is chosen: all rows stay as they are\n")
+    assert Counter(rows_in(base / "out")) == {"old eu": 2, "old us": 4}
+
+
+@pytest.mark.parametrize("command", ["plan", "status"])
+def test_a_refusal_is_one_object_too(base: Path, command: str) -> None:
+    """`plan --json` and `status --json` print one object also where the state is none, as `run --json` does."""
+    state = base / "out" / "_multiqueue" / "state.sqlite"
+    state.parent.mkdir(parents=True)
+    state.write_text("no state of a pipeline")
+    answer = call(base, command, "--json")
+    said = json.loads(answer.stdout)
+    assert (answer.exit_code, said["verdict"], said["status"]) == (2, "not ready", 2)
+    assert "is not a state of ours" in said["sentence"]
 
 
 def test_killed_at_every_moment_of_doing_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
