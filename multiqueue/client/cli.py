@@ -277,8 +277,9 @@ def _write_all(
     writing = _Writing(output_to(sys.stdout.buffer), prefetch)
     written = 0
     try:
-        while count is None or written < count:
-            message = _next(inbox, timeout, writing)
+        while True:
+            more = count is None or written < count
+            message = _next(inbox, timeout, writing) if more else None
             if message is None:
                 break
             writing.write(message, (_as_json(message) if as_json else message.body) + end)

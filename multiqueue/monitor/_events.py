@@ -97,7 +97,9 @@ class Events:
         try:
             sent: list[int] = []  # the hashes of the answers
             pair: Pair | None = None
-            while not self._closed:
+            while True:
+                if self._closed:
+                    break
                 newest = self._sampler.fresh() or await on_thread(self._sampler.look)
                 if newest is pair:
                     await asyncio.sleep(_TURN)

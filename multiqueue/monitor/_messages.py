@@ -85,14 +85,19 @@ def get_messages(
     taken: list[Received] = []
     with _turn:
         try:
-            while len(taken) < count and not shown.is_full and (received := host.get(queue)) is not None:
+            while True:
+                more = len(taken) < count and not shown.is_full
+                received = host.get(queue) if more else None
+                if received is None:
+                    break
                 taken.append(received)
-                if not shown.add(received.message, received.redelivered) and not is_kept:
-                    size = shown.views.pop()["payload_bytes"]
-                    if not shown.views:
-                        why = f"the first message has {size} bytes, an answer {LARGEST_ANSWER}; give truncate"
-                        raise bad_request(f"{why}, or an ackmode that puts it back")
-                    taken.pop().release()
+                if shown.add(received.message, received.redelivered) or is_kept:
+                    continue
+                size = shown.views.pop()["payload_bytes"]
+                if not shown.views:
+                    why = f"the first message has {size} bytes, an answer {LARGEST_ANSWER}; give truncate"
+                    raise bad_request(f"{why}, or an ackmode that puts it back")
+                taken.pop().release()
             left = len(host.queue(queue))
         except BrokerError as error:
             _settle(taken, "ack_requeue_true")

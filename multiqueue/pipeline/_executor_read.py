@@ -330,8 +330,8 @@ def _opened(files: Sequence[File], reading: Reading) -> Iterator[tuple[File, IO[
 
         try:
             for place, file in enumerate(files):
-                while len(ahead) < _AHEAD and place + len(ahead) < len(files):
-                    ahead.append(fetch(files[place + len(ahead)]))
+                for next_file in files[place + len(ahead) : place + _AHEAD]:
+                    ahead.append(fetch(next_file))
                 future = ahead.popleft()
                 if future is not None:
                     yield file, io.BytesIO(future.result())

@@ -217,14 +217,15 @@ class IcebergTable:
         self._numbers.add(number)
         said = {_NUMBER: number, _ITEMS: " ".join(f"{name}:{attempt}" for name, attempt in attempts.items())}
         metadata = self._table.metadata
+        missing = {key: one for key, one in _PROPERTIES.items() if key not in metadata.properties}  # an older version's
         once = {**metadata.properties, "commit.retry.num-retries": "0"}  # of this process only: it is not committed
         self._table.metadata = metadata.model_copy(update={"properties": once})
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that there was nothing to drop
                 with self._table.transaction() as transaction:
-                    if missing := {key: one for key, one in _PROPERTIES.items() if key not in metadata.properties}:
-                        transaction.set_properties(missing)  # of a table that an earlier version has made
+                    if missing:
+                        transaction.set_properties(missing)
                     if added or widened:
                         _change_columns(transaction, added, widened)
                     if without and self._table.current_snapshot() is not None:

@@ -129,7 +129,9 @@ class Runner:
         """
         self.reporter.begin(self._snapshot())
         try:
-            while not self._is_over():
+            while True:
+                if self._is_over():
+                    break
                 self._settle(self.mailbox.take_all(self._patience_s()))
                 if self.monotonic() >= self._cancel_at_s:
                     self._stop(math.inf)

@@ -82,8 +82,9 @@ class Budget:
             mine = priority, self._number
             heapq.heappush(self._waiting, mine)
             try:
-                while not self._is_closed and not (self._waiting[0] == mine and self._fits_locked(size)):
-                    self._changed.wait()
+                self._changed.wait_for(
+                    lambda: self._is_closed or (self._waiting[0] == mine and self._fits_locked(size))
+                )
             finally:
                 self._waiting.remove(mine)
                 heapq.heapify(self._waiting)

@@ -240,7 +240,9 @@ class SparkFuture(LaneFuture[T]):
 
     def _keep_asking(self) -> None:
         try:
-            while not self._left.is_set():
+            while True:
+                if self._left.is_set():
+                    break
                 self._cancel_job(self.tag)
                 self._left.wait(ASK_AGAIN)
         except SparkSessionStopped as error:

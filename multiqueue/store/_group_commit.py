@@ -197,12 +197,11 @@ class GroupCommit:
             return  # a callback that waited for a commit would wait for itself; and the close waits for it
         self._waiting_for_room += 1
         try:
-            while (
-                not self._closing
-                and grows
-                and self._pending_bytes
-                and self._pending_bytes + size > self._max_pending_bytes
-            ):
+            while True:
+                is_full = self._pending_bytes and self._pending_bytes + size > self._max_pending_bytes
+                waits = grows and is_full and not self._closing
+                if not waits:
+                    break
                 self.room.wait()
         finally:
             self._waiting_for_room -= 1
@@ -231,9 +230,10 @@ class GroupCommit:
                     rest = _QUIET
                 elif self._closing:
                     break
-                if batch is None or since_rest >= _BATCHES_BEFORE_REST:
-                    since_rest = 0
-                    rest = self._backend.rest(self._next_id, is_idle=batch is None)
+                if batch is not None and since_rest < _BATCHES_BEFORE_REST:
+                    continue
+                since_rest = 0
+                rest = self._backend.rest(self._next_id, is_idle=batch is None)
             self._backend.finish(self._next_id)
             self._conclude(StoreClosed(f"{self._name} was closed"))
         except BaseException as error:  # noqa: BLE001 - waiting threads must hear of any

@@ -33,7 +33,10 @@ def renew_log(file: Path) -> None:
     descriptor = os.open(log, os.O_RDWR | os.O_CLOEXEC)
     try:
         place = 0
-        while block := os.pread(descriptor, _BLOCK, place):
+        while True:
+            block = os.pread(descriptor, _BLOCK, place)
+            if not block:
+                break
             place += os.pwrite(descriptor, block, place)
         os.fsync(descriptor)
     finally:

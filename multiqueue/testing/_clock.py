@@ -80,14 +80,15 @@ class FakeClock:
 
     def _wait_until(self, deadline: float | None, lock: ClockLock | None = None) -> bool:
         """True once `lock` is free, False once the clock has reached `deadline`. Holds `_changed`."""
+
+        def is_free() -> bool:
+            return lock is not None and not lock.held
+
         self._waiting += 1
         self._changed.notify_all()
         try:
-            while lock is None or lock.held:
-                if deadline is not None and self._now >= deadline:
-                    return False
-                self._changed.wait()
-            return True
+            self._changed.wait_for(lambda: is_free() or (deadline is not None and self._now >= deadline))
+            return is_free()
         finally:
             self._waiting -= 1
 

@@ -125,18 +125,15 @@ def interruptions(*within: str, every_opcode: bool = False, twice: bool = False)
     watch = Watch(lambda frame: _points(frame, within, every_opcode))
     watch.kept = True
     try:
-        for number in range(1, _MOST_POINTS):
-            for second in range(1, _MOST_POINTS):
-                point = Point(number, watch, second if twice else None)
-                yield point
-                if not point.used:
-                    raise TestToolError(
-                        "the loop's body must use its point: `with point.raising(...)` or `.running(...)`"
-                    )
-                if not point.reached:
-                    return
-                if not point.second_reached:
-                    break
+        number = second = 1
+        for _ in range(1, _MOST_POINTS):
+            point = Point(number, watch, second if twice else None)
+            yield point
+            if not point.used:
+                raise TestToolError("the loop's body must use its point: `with point.raising(...)` or `.running(...)`")
+            if not point.reached:
+                return
+            number, second = (number, second + 1) if point.second_reached else (number + 1, 1)
     finally:
         watch.end()
     raise TestToolError(f"more than {_MOST_POINTS} points; does the call do more each time?")

@@ -118,7 +118,10 @@ def _move_queue(name: str, giving: Channel, taking: Channel) -> int:
     window: deque[tuple[Message, Confirm]] = deque()
     count = 0
     try:
-        while (message := giving.basic_get(name)) is not None:
+        while True:
+            message = giving.basic_get(name)
+            if message is None:
+                break
             properties = _properties(message)
             confirm = taking.publish_confirmed(
                 message.body, routing_key=name, mandatory=True, timeout=_ANSWER_S, **properties
@@ -127,7 +130,7 @@ def _move_queue(name: str, giving: Channel, taking: Channel) -> int:
             if len(window) == _WINDOW:
                 _settle(window)
             count += 1
-        while window:
+        for _ in range(len(window)):
             _settle(window)
     except ConnectionClosed:
         raise

@@ -1,33 +1,34 @@
 """Which instructions of a function an exception can strike at outside of the handler that its source puts around them.
 
-The proofs of the core say: whatever strikes inside this `try` comes to its `except BaseException`. The source says
-where the `try` is, but the interpreter goes by the exception table, and each CPython compiles that in another way: 3.12
-leaves out the jump back of `while condition`, 3.14 that of `if a or not b: break`. So both are read here, from the code
-that the interpreter runs.
+The house relies on it that whatever strikes inside a `try` comes to its `except BaseException` or `finally`: so do the
+proofs of the core, and each lock, file and count that a `finally` gives back. The source says where the `try` is, but
+the interpreter goes by the exception table, and each CPython compiles that in another way: 3.12 leaves out the jump
+back of `while condition`, 3.14 that of `if a or not b: break`. So both are read here, the table as this interpreter
+compiles it.
 
 An instruction is *struck at* when CPython delivers signals and asynchronous exceptions there: a call, a backward jump,
 a generator that goes on. It is a *hole* when its place in the source is in the body of a `try` with `except
 BaseException` or `finally`, and the table does not lead from it to that `try`, or to one further in.
 
-Run as a program it reports the whole core: `python tests/core/protection_support.py`.
+Run as a program it reports the whole house: `python tests/core/protection_support.py`.
 """
 
 from __future__ import annotations
 
 import ast
 import dis
-import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
-from pkgutil import iter_modules
-from types import CodeType, FunctionType, ModuleType
+from pathlib import Path
+from types import CodeType
 from typing import Any
 
 Position = tuple[int, int]  # line and column
 
-WHILE_IT_CLEANS_UP = ("COPY", "SWAP", "POP_EXCEPT", "POP_TOP", "STORE_FAST", "DELETE_FAST", "LOAD_CONST", "RERAISE")
+HOUSE = Path(__file__).parents[2] / "multiqueue"
+WHILE_IT_CLEANS_UP = ("COPY", "SWAP", "POP_EXCEPT", "POP_TOP", "STORE_FAST", "DELETE_FAST", "RERAISE")
+WHILE_IT_CLEANS_UP += ("LOAD_CONST", "LOAD_COMMON_CONSTANT")  # the None of `del error`, the second on 3.15
 
 
 @dataclass(frozen=True)
@@ -48,47 +49,48 @@ class Report:
     holes: tuple[str, ...]
 
 
-def all_functions() -> dict[str, tuple[CodeType, ast.AST]]:
-    """Every function of the core by its module and name."""
-    core = import_module("multiqueue.core")
-    in_c = {"multiqueue.core._engine"}
-    if core.engine == "python":
-        in_c |= {"multiqueue.core._compiled", "multiqueue.core._compiled_queue"}  # which need it
-    names = [found.name for found in iter_modules(core.__path__, "multiqueue.core.") if found.name not in in_c]
-    modules = [import_module(name) for name in names]
-    return {f"{module.__name__}.{name}": each for module in modules for name, each in functions(module).items()}
+def all_functions(room: str = ".") -> dict[str, tuple[CodeType, ast.AST]]:
+    """Every function of a room, or of the house, by its module and name. Compiled here, not imported."""
+    found = {}
+    for path in sorted((HOUSE / room).rglob("*.py")):
+        module = ".".join(("multiqueue", *path.relative_to(HOUSE).with_suffix("").parts))
+        for code, node in functions(path):
+            name = f"{module}.{code.co_qualname}"
+            found[f"{name}, line {code.co_firstlineno}" if name in found else name] = code, node
+    return found
 
 
-def functions(module: ModuleType) -> dict[str, tuple[CodeType, ast.AST]]:
-    """The code of every function of a module by its qualified name, as it runs, and its source."""
-    source = inspect.getsource(module)
+def functions(path: Path) -> Iterator[tuple[CodeType, ast.AST]]:
+    """The code of every function of a file, those inside others too, and its source."""
+    source = path.read_text(encoding="utf-8")
     nodes = {
         (min([node.lineno, *(d.lineno for d in node.decorator_list)]), node.name): node
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
-    found = {}
-    for each in [code for made in _functions(module.__name__, vars(module)) for code in _codes(made.__code__)]:
-        node = nodes.get((each.co_firstlineno, each.co_name))
+    for code in _codes(compile(source, path, "exec", dont_inherit=True)):
+        node = nodes.get((code.co_firstlineno, code.co_name))
         if node is not None:
-            found[each.co_qualname] = (each, node)
-    return found
+            yield code, node
 
 
 def function(call: Callable[..., Any]) -> tuple[CodeType, ast.AST]:
     """The same for one function of a file."""
-    module = sys.modules[call.__module__]
-    return functions(module)[call.__qualname__]
+    return next(each for each in functions(Path(call.__code__.co_filename)) if each[0] == call.__code__)
 
 
 def report(code: CodeType, node: ast.AST) -> Report:
     """The instructions of a function that are struck at inside a `try` of its source, and the holes among them."""
+    guards = list(_guarded(node))
+    if not guards:
+        return Report((), ())
     table = dis.Bytecode(code).exception_entries  # type: ignore[attr-defined]
     instructions = {i.offset: i for i in dis.get_instructions(code) if i.opname != "CACHE"}
-    guards = list(_guarded(node))
     looked_at, holes = [], []
     before = ""
     for offset, instruction in instructions.items():
+        if instruction.opname == "EXTENDED_ARG":  # belongs to the next one
+            continue
         last, before = before, instruction.opname
         if not is_struck_at(instruction, offset):
             continue
@@ -105,7 +107,7 @@ def report(code: CodeType, node: ast.AST) -> Report:
         handler = _handler(offset, table, instructions)
         if handler is None or not innermost.begin[0] <= handler <= innermost.handler_ends:
             holes.append(
-                f"{code.co_qualname}: {instruction.opname} at offset {offset}, line {places[0][0]}, is outside of the "
+                f"{instruction.opname} at offset {offset}, line {places[0][0]}, is outside of the "
                 f"try whose handler is in line {innermost.handler_begins}"
             )
     return Report(tuple(looked_at), tuple(holes))
@@ -155,16 +157,6 @@ def _varint(number: int) -> bytes:
     return bytes(digits)
 
 
-def _functions(module: str, names: Mapping[str, object]) -> Iterator[FunctionType]:
-    """The functions of a module or class, those behind properties too."""
-    for value in names.values():
-        for each in (value, *(getattr(value, part, None) for part in ("fget", "fset", "__func__"))):
-            if isinstance(each, FunctionType) and each.__module__ == module:
-                yield each
-        if isinstance(value, type) and value.__module__ == module:
-            yield from _functions(module, vars(value))
-
-
 def _codes(code: CodeType) -> Iterator[CodeType]:
     yield code
     for constant in code.co_consts:
@@ -205,8 +197,9 @@ def _handler(offset: int, table: list[Any], instructions: dict[int, dis.Instruct
 
 
 def main() -> int:
-    reports = [report(*each) for each in all_functions().values()]
-    looked_at, holes = sum(len(each.looked_at) for each in reports), [hole for each in reports for hole in each.holes]
+    reports = {name: report(*each) for name, each in all_functions().items()}
+    looked_at = sum(len(each.looked_at) for each in reports.values())
+    holes = [f"{name}: {hole}" for name, each in reports.items() for hole in each.holes]
     print(*holes, f"CPython {sys.version.split()[0]}: {looked_at} places, {len(holes)} holes", sep="\n")
     return 1 if holes or not looked_at else 0
 

@@ -34,8 +34,8 @@ def run(python: str, program: str, *arguments: str) -> str:
 
 
 @pytest.mark.slow(selected=True)
-def test_no_other_cpython_compiles_the_core_outside_of_its_trys() -> None:
-    """The exception tables that each CPython of this machine makes lead where the source says."""
+def test_no_other_cpython_compiles_a_loop_outside_of_its_try() -> None:
+    """The exception tables that each CPython of this machine makes of the house lead where the source says."""
     for version, python in others():
         said = run(python, "protection_support.py")
         assert said.startswith(f"CPython {version.rstrip('t')}.")

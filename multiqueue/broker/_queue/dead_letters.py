@@ -34,7 +34,9 @@ class _Chain(threading.local):
             return
         self.is_running = True
         try:
-            while self.pending:
+            while True:
+                if not self.pending:
+                    break
                 self.pending.popleft()()
         finally:
             self.is_running = False

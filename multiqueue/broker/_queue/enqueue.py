@@ -302,8 +302,9 @@ class Enqueuer:
                 with self._lock:
                     is_done = entry.state is not EntryState.AVAILABLE or self._state.notify(consumer, after)
                 act(after)
-                if is_done:
-                    return
+                if not is_done:
+                    continue
+                return
         except BaseException:
             # Say, KeyboardInterrupt in a selector. The message is on the queue, so a consumer must be told.
             with self._callbacks.deciding() as after:

@@ -117,11 +117,13 @@ class WorkPool:
 
     def _run(self, lane: Lane, job: Job) -> None:
         """Run jobs, on a thread of the executor."""
-        ready: tuple[Lane, Job] | None = lane, job
         try:
-            while ready is not None:
-                self._run_some(*ready)
+            while True:
+                self._run_some(lane, job)
                 ready = None if self.linger is None or self._is_broken else self._wait_for_next(self.linger)
+                if ready is None:
+                    break
+                lane, job = ready
         finally:
             with self._lock:
                 self._runs -= 1
