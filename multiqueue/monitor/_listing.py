@@ -13,6 +13,7 @@ from ._views import View
 LARGEST_PAGE: Final = 500  # RabbitMQ's
 _PAGE: Final = 100
 _FEW: Final = 1000  # objects whose views are made once: some megabytes
+_EVERYTHING: Final[Mapping[str, str]] = {}  # the query that asks for no columns
 _MATCHING: Final = 1.0  # seconds of a processor for the names of one request
 
 Object = TypeVar("Object")
@@ -44,7 +45,7 @@ def _listing(
     paging, key, reverse = _paging(query), _key(query, order), query.get("sort_reverse") == "true"
     if paging is None:
         found = sorted(objects, key=lambda each: key(view(each)), reverse=reverse)
-        return _written(found, view, query)
+        return written(found, view, query)
     matches = _matches(query)
     found = [each for each in objects if matches(str(view(each).get("name", "")))]
     found.sort(key=lambda each: key(view(each)), reverse=reverse)
@@ -74,11 +75,11 @@ def page_of_many(
         found.sort(key=lambda each: _order(read(each)), reverse=reverse)
     elif reverse:
         found.reverse()
-    return _written(found, view, query) if paging is None else _page(found, view, len(objects), paging, query)
+    return written(found, view, query) if paging is None else _page(found, view, len(objects), paging, query)
 
 
-def _written(found: list[Object], view: Callable[[Object], View], query: Mapping[str, str]) -> Any:
-    """The views in this order; of many each is made when it is asked for."""
+def written(found: Sequence[Object], view: Callable[[Object], View], query: Mapping[str, str] = _EVERYTHING) -> Any:
+    """The views in this order, with the columns that were asked for; of many each is made when it is written."""
     views = (_columns([view(each)], query)[0] for each in found)
     return list(views) if len(found) <= _FEW else views
 

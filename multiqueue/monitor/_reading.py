@@ -5,6 +5,7 @@ Who runs    Any thread of the HTTP server's pool. Nothing here changes the broke
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,7 +16,7 @@ from ..amqp import Access, ConnectionFigures, Server, User, open_files_limit
 from ..broker import Broker, BrokerError, Exchange, NotAllowed, NotFound, VirtualHost
 from ._asking import Answer, Ask, Table
 from ._errors import Refused, not_authorised, not_found
-from ._listing import columns, listing, page_of_many
+from ._listing import columns, listing, page_of_many, written
 from ._node import threads_limit
 from ._sampler import Sampler
 from ._samples import Pair, QueueSample
@@ -23,10 +24,10 @@ from ._views import (
     NODE,
     View,
     binding_view,
+    channel_consumers,
     channel_name,
     channel_view,
     connection_view,
-    consumer_view,
     consumers_of,
     exchange_view,
     host_view,
@@ -34,7 +35,7 @@ from ._views import (
     overview_view,
     permission_view,
     properties_key,
-    queue_consumers_view,
+    queue_consumers,
     queue_orders,
     queue_view,
     troubles_view,
@@ -211,7 +212,7 @@ class Reading:
         """`/api/vhosts`: those the user may look at."""
         pair = self._sampler.look()
         names = [host.name for host in self._broker.virtual_hosts() if ask.caller.sees_host(host.name)]
-        return listing([self._host_view(pair, name, ask) for name in names], ask.query, ("name",))
+        return listing(names, ask.query, ("name",), lambda name: self._host_view(pair, name, ask))
 
     def host(self, ask: Ask) -> Any:
         """`/api/vhosts/NAME`."""
@@ -323,7 +324,8 @@ class Reading:
         if sample is None:
             raise not_found()
         view = self._queue_view(pair, sample, ask)
-        view["consumer_details"] = queue_consumers_view(sample, consumers_of(self._connections(pair).values()))
+        consumers = queue_consumers(sample, consumers_of(self._connections(pair).values(), sample.key))
+        view["consumer_details"] = written(consumers, operator.call)
         view["incoming"] = []
         view["deliveries"] = []
         return columns(view, ask.query)
@@ -430,7 +432,7 @@ class Reading:
     def connection_channels(self, ask: Ask) -> Any:
         """`/api/connections/NAME/channels`."""
         pair, found = self._connection(ask)
-        return listing([channel_view(pair, found, each) for each in found.channels], ask.query, ("name",))
+        return listing(found.channels, ask.query, ("name",), lambda each: channel_view(pair, found, each))
 
     def channels(self, ask: Ask) -> Any:
         """`/api/channels`, `/api/vhosts/VHOST/channels`."""
@@ -451,7 +453,7 @@ class Reading:
             for channel in connection.channels:
                 if channel_name(connection, channel) == ask["name"] and self._sees(ask, connection.user):
                     view = channel_view(pair, connection, channel)
-                    view["consumer_details"] = [consumer_view(connection, channel, each) for each in channel.consumers]
+                    view["consumer_details"] = written(channel_consumers(connection, channel), operator.call)
                     view["publishes"], view["deliveries"] = [], []
                     return columns(view, ask.query)
         raise not_found()
@@ -462,12 +464,12 @@ class Reading:
         pair = self._sampler.look()
         consumers = consumers_of(self._connections(pair).values())
         found = [
-            view
+            consumer
             for host in names
             for each in self._samples_now(pair, host)
-            for view in queue_consumers_view(each, consumers)
+            for consumer in queue_consumers(each, consumers)
         ]
-        return listing(found, ask.query, ("consumer_tag",))
+        return listing(found, ask.query, ("consumer_tag",), operator.call)
 
     # -- health
 

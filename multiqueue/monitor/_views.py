@@ -14,6 +14,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -23,6 +24,8 @@ from ._node import CHURN, COUNTERS, GAUGES
 from ._samples import DELIVERIES, Delivering, Pair, QueueKey, QueueSample, Totals, deliveries
 
 View = dict[str, Any]
+ViewLater = Callable[[], View]
+"""Makes a view when it is written: all views of a long list together would take gigabytes."""
 
 API_VERSION: Final = "3.10.8"  # of RabbitMQ, whose API this is: clients compare it
 _TYPES: Final = ("direct", "fanout", "headers", "topic")
@@ -213,22 +216,30 @@ def _capacity(consumers: int, willing: int) -> float:
     return willing / consumers if consumers else 0
 
 
-def consumers_of(connections: Iterable[ConnectionFigures]) -> dict[QueueKey, list[View]]:
-    """The consumers of connections, by their queues."""
-    found: dict[QueueKey, list[View]] = {}
+def consumers_of(
+    connections: Iterable[ConnectionFigures], queue: QueueKey | None = None
+) -> dict[QueueKey, list[ViewLater]]:
+    """The consumers of connections by their queues: of all queues, or of one."""
+    found: dict[QueueKey, list[ViewLater]] = {}
     for connection in connections:
         for channel in connection.channels:
             for consumer in channel.consumers:
                 key = connection.virtual_host, consumer.queue
-                found.setdefault(key, []).append(consumer_view(connection, channel, consumer))
+                if queue in (None, key):
+                    found.setdefault(key, []).append(partial(_consumer_view, connection, channel, consumer))
     return found
 
 
-def queue_consumers_view(sample: QueueSample, consumers: Mapping[QueueKey, list[View]]) -> list[View]:
+def queue_consumers(sample: QueueSample, consumers: Mapping[QueueKey, list[ViewLater]]) -> list[ViewLater]:
     """The consumers of the queue: those of connections, as `consumers_of` has them, and those inside this process."""
     mine = [each for each in sample.declared.queue.consumers() if not _is_of_the_server(each)]
-    inner = [_inner_consumer_view(sample.virtual_host, sample.declared.name, each) for each in mine]
-    return consumers.get(sample.key, []) + inner
+    inner = [partial(_inner_consumer_view, sample.virtual_host, sample.declared.name, each) for each in mine]
+    return [*consumers.get(sample.key, []), *inner]
+
+
+def channel_consumers(connection: ConnectionFigures, channel: ChannelFigures) -> list[ViewLater]:
+    """The consumers of a channel."""
+    return [partial(_consumer_view, connection, channel, each) for each in channel.consumers]
 
 
 def _is_of_the_server(consumer: QueueConsumer) -> bool:
@@ -402,7 +413,7 @@ def channel_view(pair: Pair, connection: ConnectionFigures, now: ChannelFigures)
     }
 
 
-def consumer_view(connection: ConnectionFigures, channel: ChannelFigures, now: ConsumerFigures) -> View:
+def _consumer_view(connection: ConnectionFigures, channel: ChannelFigures, now: ConsumerFigures) -> View:
     """One consumer of a connection."""
     return {
         "consumer_tag": now.tag,

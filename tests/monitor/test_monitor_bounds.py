@@ -6,14 +6,28 @@ import base64
 import json
 import urllib.request
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import pika
 import pytest
 from broker_parts_support import reader
 from hypothesis import given
 from hypothesis import strategies as st
-from monitor_parts_support import Refused, _app, _events, _held, _listing, _messages, _pieces, listing, page_of_many
+from monitor_parts_support import (
+    Refused,
+    _app,
+    _events,
+    _held,
+    _listing,
+    _messages,
+    _pieces,
+    _views,
+    listing,
+    page_of_many,
+)
 from monitor_support import Client
 
 from multiqueue.broker import Broker, Message
@@ -22,6 +36,7 @@ from multiqueue.monitor import HttpServer
 # -- which bound each route has
 
 OBJECT = "one object, of a fixed number of columns"
+CONSUMERS = "one object, with its consumers, which are written one by one"
 LIST = "a list that is written object by object"
 NOTHING = "an empty list, or no content"
 MESSAGES = "bodies of `LARGEST_ANSWER` bytes, read from `_LARGEST_LOOK`"
@@ -49,11 +64,12 @@ BOUNDS = {
         /api/topic-permissions /api/users/{user}/topic-permissions /api/vhosts/{vhost}/topic-permissions
         /api/bindings/{vhost}/e/{exchange}/q/{queue} /api/queues/{vhost}/{queue}/contents /api/users/bulk-delete
         """,
+    CONSUMERS: "/api/queues/{vhost}/{queue} /api/channels/{name}",
     OBJECT: """
         /api/overview /api/auth /api/whoami /api/windows /api/cluster-name /api/nodes/{node} /api/vhosts/{vhost}
-        /api/users/{user} /api/permissions/{vhost}/{user} /api/queues/{vhost}/{queue}
+        /api/users/{user} /api/permissions/{vhost}/{user}
         /api/exchanges/{vhost}/{exchange} /api/bindings/{vhost}/e/{exchange}/q/{queue}/{props}
-        /api/bindings/{vhost}/e/{exchange}/e/{destination}/{props} /api/connections/{name} /api/channels/{name}
+        /api/bindings/{vhost}/e/{exchange}/e/{destination}/{props} /api/connections/{name}
         /api/aliveness-test/{vhost} /api/queues/{vhost}/{queue}/move
         /api/exchanges/{vhost}/{exchange}/publish /api/version /api/openapi.json
         """,  # and all checks of health
@@ -71,8 +87,10 @@ def test_each_route_has_a_bound(client: Client, broker: Broker) -> None:
 # -- lists
 
 
-class Counted(dict[str, Any]):
+class _View(dict[str, Any]):
     """A view that can be referred to weakly."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize(
@@ -81,15 +99,12 @@ class Counted(dict[str, Any]):
 @pytest.mark.parametrize("makes", ["listing", "page_of_many"])
 def test_a_long_list_is_never_there_as_a_whole(query: dict[str, str], makes: str) -> None:
     """Of a hundred thousand views as many are in memory as one piece of the answer has."""
-    alive: weakref.WeakSet[Counted] = weakref.WeakSet()
+    alive: weakref.WeakSet[_View] = weakref.WeakSet()
     most = 0
-
-    class View(Counted):
-        __hash__ = object.__hash__  # type: ignore[assignment]
 
     def view(number: int) -> dict[str, Any]:
         nonlocal most
-        made = View(vhost="/", name=f"{number:05}", depth=number % 7)
+        made = _View(vhost="/", name=f"{number:05}", depth=number % 7)
         alive.add(made)
         most = max(most, len(alive))
         return made
@@ -104,6 +119,44 @@ def test_a_long_list_is_never_there_as_a_whole(query: dict[str, str], makes: str
     assert len(json.loads(b"".join(pieces))) == count
     assert max(map(len, pieces)) < 2 * _pieces._PIECE
     assert most <= 3
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/consumers", "/api/consumers/%2F", "/api/queues/%2F/orders", "/api/channels/{channel}"]
+)
+def test_consumers_are_never_there_as_a_whole(
+    client: Client, broker: Broker, server: Any, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """Of many consumers as many views are in memory as one piece of the answer has."""
+    connection = pika.BlockingConnection(pika.URLParameters(server.url))
+    channel = connection.channel()
+    channel.queue_declare("orders")
+    for number in range(40):
+        channel.basic_consume("orders", lambda *_: None, consumer_tag=f"{number:02}")
+    (shown,) = client.get("/api/channels")
+    path = path.format(channel=quote(shown["name"], safe=""))
+    few = client.get(path)
+    alive: weakref.WeakSet[_View] = weakref.WeakSet()
+    most = 0
+
+    def counted(make: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+        def view(*args: Any) -> dict[str, Any]:
+            nonlocal most
+            made = _View(make(*args))
+            alive.add(made)
+            most = max(most, len(alive))
+            return made
+
+        return view
+
+    monkeypatch.setattr(_listing, "_FEW", 10)
+    monkeypatch.setattr(_views, "_consumer_view", counted(_views._consumer_view))
+    many = client.get(path)
+    connection.close()
+    consumers = many if isinstance(many, list) else many["consumer_details"]
+    assert [each["consumer_tag"] for each in consumers] == [f"{number:02}" for number in range(40)]
+    assert consumers == (few if isinstance(few, list) else few["consumer_details"])
+    assert 0 < most <= 3
 
 
 CONTENTS = st.recursive(
