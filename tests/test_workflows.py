@@ -107,6 +107,26 @@ def test_the_image_wants_a_password(entrypoint: Callable[..., subprocess.Popen[s
     assert "set MULTIQUEUE_PASSWORD" in said
 
 
+@pytest.mark.parametrize("name", ["guest", "anna", "DOMAIN\\user", 'the "first"', ""])
+def test_the_image_has_one_user(
+    entrypoint: Callable[..., subprocess.Popen[str]], tmp_path: Path, need_module: Callable[[str, str], None], name: str
+) -> None:
+    """The configuration that the image writes has the user that is named and no other, `guest` too, and its hosts."""
+    need_module("pamqp", "pamqp is not installed")
+    from amqp_parts_support import load_config
+
+    hashed = "scrypt$16384$8$1$" + "A" * 24 + "$" + "A" * 86 + "=="
+    (tmp_path / "bin" / "multiqueue").write_text(f"#!/bin/sh\n[ \"$2\" != hash-password ] || echo '{hashed}'\n")
+    process = entrypoint(MULTIQUEUE_PASSWORD="secret", MULTIQUEUE_USER=name, MULTIQUEUE_HOSTS="mq broker.lan")
+    assert process.communicate(timeout=60)[1] == ""
+    config = load_config(tmp_path / "broker.toml")
+    (user,) = config.users()
+    assert (user.name, user.password_hash, user.loopback_only) == (name or "multiqueue", hashed, False)
+    assert user.permissions_in("/") is not None
+    assert config.file.http is not None
+    assert config.file.http.hosts == ["mq", "broker.lan"]
+
+
 @pytest.mark.slow(selected=True)
 def test_the_image_starts_a_broker(
     entrypoint: Callable[..., subprocess.Popen[str]], tmp_path: Path, need_module: Callable[[str, str], None]
