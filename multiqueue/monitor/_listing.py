@@ -190,8 +190,8 @@ def _columns(views: list[View], query: Mapping[str, str]) -> list[View]:
 def _with(view: View, paths: list[list[str]]) -> View:
     chosen: View = {}
     for path in paths:
-        value = _at(view, path)
-        if value is None and _at(view, path[:-1] or path) is None:
+        inside, value = _at(view, path[:-1]), _at(view, path)
+        if not isinstance(inside, Mapping) or (inside is view and value is None):
             continue
         into = chosen
         for name in path[:-1]:

@@ -40,6 +40,22 @@ def test_a_column_inside_another_can_be_sorted_by_and_chosen() -> None:
     assert columns(QUEUES[0], {"columns": "messages"}) == {"messages": 2}
 
 
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("name,name.x", {"name": "b"}),
+        ("name.x", {}),
+        ("message_stats.ack,message_stats.ack.x", {"message_stats": {"ack": 1}}),
+        ("message_stats,message_stats.ack", {"message_stats": {"publish": 5, "ack": 1}}),
+        ("consumers.tag,consumers", {"consumers": []}),
+        ("nothing.at.all,.", {}),
+    ],
+)
+def test_a_column_inside_what_has_none_is_left_out(asked: str, expected: dict[str, Any]) -> None:
+    """A path goes through objects; what it asks for inside a text, a number or a list is not there."""
+    assert columns({**QUEUES[0], "consumers": []}, {"columns": asked}) == expected
+
+
 def test_a_page_says_of_how_many_it_is() -> None:
     """All counts of RabbitMQ's pages are there, and the last page may be short."""
     found = listing(QUEUES, {"page": "2", "page_size": "2"})
