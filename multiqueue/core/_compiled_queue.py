@@ -5,7 +5,8 @@ Promise     It is a `queue.Queue`, for `isinstance` and for type checkers. Nothi
             A subclass that makes another order, by overriding `_init`, `_put`, `_get` or `_qsize`, is a `HookedQueue`:
             `put`, `get` and the rest are `queue.Queue`'s there, on its mutex and its conditions, so that the hooks are
             called when and how they are there. What that class has not is refused in a sentence, except `offer` and
-            `poll`.
+            `poll`. A hook that is assigned to an instance later has `put` and `get` of that one lead there too, on the
+            elements where they are; a put or get that waits in the engine at that moment goes on as it began.
 Attributes  `mutex`, `not_empty`, `not_full`, `all_tasks_done` and `queue` are made when a program first asks for one of
             them, and stand in its dict from then on. From then on the mutex is the *gate* of the engine: each
             operation passes it, so that no other thread puts, takes or counts while a program holds it, and the
@@ -61,8 +62,11 @@ class Queue(Puts[T], StandardQueue[T]):
             _run_by_hooks(cls)
 
     def __bool__(self) -> bool:
-        """True, as for every `queue.Queue`: `queue or Queue()` keeps an empty one. Ask `empty()` for elements."""
-        return True
+        """True, as for every `queue.Queue`: `queue or Queue()` keeps an empty one. Ask `empty()` for elements.
+
+        Of a subclass with a `__len__` of its own, that decides, as there.
+        """
+        return type(self).__len__ in (Queue.__len__, HookedQueue.__len__) or len(self) != 0
 
     @property
     def unfinished_tasks(self) -> int:
@@ -88,6 +92,8 @@ class Queue(Puts[T], StandardQueue[T]):
                 "the elements of a Queue cannot be replaced by another object; use queue.clear() and queue.extend(), "
                 "or override _init, _put, _get and _qsize to keep them elsewhere"
             )
+        if name in HOOKS:
+            _engine.set_hooked(self)  # `put` and `get` are the standard library's from now on, and call it
         super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
@@ -310,10 +316,7 @@ class HookedQueue(Queue[T]):
     maxsize: int = 0
     unfinished_tasks: int = 0
 
-    put = StandardQueue.put
-    put_nowait = StandardQueue.put_nowait
-    get = StandardQueue.get
-    get_nowait = StandardQueue.get_nowait
+    # `put` and `get` are `Queue`'s, which lead to the standard library's: one that is patched there is called.
     qsize = __len__ = StandardQueue.qsize
     empty = StandardQueue.empty
     full = StandardQueue.full

@@ -2,6 +2,8 @@
 
 Promise     What `concurrent.futures.ThreadPoolExecutor` promises, for the executor and for each of its lanes. Workers
             serve lanes by priority, and round-robin by weight within a priority.
+            It is a `ThreadPoolExecutor` where asyncio's `set_default_executor` wants one, and has the `_max_workers`
+            that dask reads; each method is ours, and that class's `__init__` is not called.
 State       `_lock` guards `_lanes` and `_watchers`. Threads and counts are the workers', jobs the multi-queue's.
 Lock order  `_lock` -> worker lock -> locks of the multi-queue.
 Waiting     No thread waits under `_lock`.
@@ -14,10 +16,10 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from dataclasses import replace
 from itertools import count
-from typing import Any, ClassVar, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, ParamSpec, TypeVar
 
 from . import _sync
 from ._engines import SubQueue
@@ -26,13 +28,21 @@ from ._executor_workers import Keeper, Workers
 from ._lane import UNSET, Lane, LaneSettings, Unset, lanes_table
 from ._lane_waiting import Ticket
 
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+else:
+    try:
+        from concurrent.futures import ThreadPoolExecutor
+    except RuntimeError:  # first asked for when the interpreter is ending, where that module cannot be loaded any more
+        from concurrent.futures import Executor as ThreadPoolExecutor
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
 DEFAULT_LANE = "default"
 
 
-class MultiQueueExecutor(Executor):
+class MultiQueueExecutor(ThreadPoolExecutor):
     """A thread pool whose jobs wait in lanes, each with a priority, a capacity, a weight and a limit of its own."""
 
     _numbers: ClassVar[Iterator[int]] = count()
@@ -102,6 +112,11 @@ class MultiQueueExecutor(Executor):
     @property
     def max_workers(self) -> int:
         """How many jobs run at once, at most."""
+        return self._workers.max_workers
+
+    @property
+    def _max_workers(self) -> int:  # type: ignore[override]
+        """What dask asks a `ThreadPoolExecutor` for, and others that want to know how many jobs run at once."""
         return self._workers.max_workers
 
     def watch(self, watcher: JobWatcher) -> None:

@@ -99,7 +99,7 @@ class Fifo(PutSide[T]):
 
     def get_nowait(self) -> T:
         """`get(block=False)`."""
-        return self.get(False)
+        return self.get(block=False)
 
     @overload
     def poll(self, timeout: float | None = 0.0) -> T | None: ...

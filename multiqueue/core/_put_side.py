@@ -177,7 +177,7 @@ class PutSide(Generic[T]):
 
     def put_nowait(self, item: T) -> None:
         """`put(item, block=False)`."""
-        self.put(item, False)
+        self.put(item, block=False)
 
     def offer(self, item: T, timeout: float | None = 0.0) -> bool:
         """Put `item` and return True, or return False when there was no room within `timeout` seconds.

@@ -62,8 +62,11 @@ class Queue(Fifo[T], StandardQueue[T]):
             _run_by_hooks(cls)
 
     def __bool__(self) -> bool:
-        """True, as for every `queue.Queue`: `queue or Queue()` keeps an empty one. Ask `empty()` for elements."""
-        return True
+        """True, as for every `queue.Queue`: `queue or Queue()` keeps an empty one. Ask `empty()` for elements.
+
+        Of a subclass with a `__len__` of its own, that decides, as there.
+        """
+        return type(self).__len__ in (Queue.__len__, HookedQueue.__len__) or len(self) != 0  # type: ignore[misc]
 
     # ---- the attributes of `queue.Queue` --------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import pickle
 import queue
@@ -9,6 +10,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from core_parts_support import PlainQueue, _sync
 from executor_support import in_thread
 
 from multiqueue import LinkedBlockingMultiQueue, MultiQueueExecutor, Queue
+from multiqueue.core import engine
 from multiqueue.testing import PATIENCE, wait_until_blocked
 
 
@@ -379,3 +382,201 @@ def test_every_public_name_of_a_subclass_with_hooks_works_or_is_refused() -> Non
         iter(q)
     assert len(q) == 0
     assert bool(q)
+
+
+# ---- as other people's programs use it ----------------------------------------------------------------------
+
+compiled = pytest.mark.skipif(engine != "c", reason="a promise of the engine in C")
+
+
+@compiled
+def test_a_subclass_may_call_its_own_fields_and_methods_anything() -> None:
+    """What a subclass names `_closed`, `_items`, `_capacity` or `_join` is its own, not the queue's."""
+
+    class Named(Queue[int]):
+        def __init__(self) -> None:
+            self._closed, self._items, self._capacity = True, None, 9
+            super().__init__(2)
+            self._limit, self._finished, self._in_flight, self._name = None, -1, 7, 0
+
+        def _join(self) -> None:
+            raise AssertionError
+
+    q = Named()
+    assert q.put_many([1, 2], timeout=0) == 2
+    assert q.full()
+    assert not q.offer(3)
+    for _ in range(2):
+        q.get(timeout=PATIENCE)
+        q.task_done()
+    q.join()
+    with pytest.raises(queue.Empty):
+        q.get_nowait()
+
+
+@compiled
+def test_a_subclass_with_hooks_may_keep_its_elements_under_any_name() -> None:
+    """`_init` may set `_items`, and `_qsize` may count them."""
+
+    class Ordered(Queue[int]):
+        def _init(self, maxsize: int) -> None:
+            self._items: dict[int, None] = {}
+
+        def _qsize(self) -> int:
+            return len(self._items)
+
+        def _put(self, item: int) -> None:
+            self._items[item] = None
+
+        def _get(self) -> int:
+            return self._items.popitem()[0]
+
+    q = Ordered()
+    q.put(1)
+    q.put(1)
+    assert (q.qsize(), q.get()) == (1, 1)
+
+
+@compiled
+def test_a_wait_for_several_elements_lets_them_in() -> None:
+    """A condition's wait gives the mutex up, also while there is already an element, and looks again at the next."""
+    q: Queue[int] = Queue()
+    q.put(0)
+
+    def two() -> int:
+        with q.not_empty:
+            assert q.not_empty.wait_for(lambda: q._qsize() >= 2, PATIENCE)
+            return q._qsize()
+
+    with in_thread(two) as waiting:
+        wait_until_blocked(waiting.thread)
+        q.put(1)
+        assert waiting.result(PATIENCE) == 2
+
+
+@compiled
+def test_all_that_a_subclass_with_hooks_lists_can_be_had() -> None:
+    """`dir()` of it names no attribute that is refused: a multiprocessing manager offers those it names."""
+    q = UniqueQueue()
+    assert [name for name in dir(q) if not hasattr(q, name)] == []
+
+
+@compiled
+def test_a_hook_that_is_assigned_later_is_called() -> None:
+    """`q._put = f` on a queue in use: puts call `f`, which may call the one before; room and joins stay right."""
+    q: Any = Queue(2)
+    q.put(1)
+    seen, before = [], q._put
+
+    def put(item: int) -> None:
+        seen.append(item)
+        before(item)
+
+    q._put = put
+    q.put_nowait(2)
+    with pytest.raises(queue.Full):
+        q.put_nowait(3)
+    with in_thread(lambda: q.put(4)) as waiting:
+        wait_until_blocked(waiting.thread)
+        assert q.get() == 1
+        waiting.result(PATIENCE)
+    assert [q.get(), q.get(), seen, q.unfinished_tasks] == [2, 4, [2, 4], 3]
+    with in_thread(q.get) as taken:
+        wait_until_blocked(taken.thread)
+        q.put(5)
+        assert taken.result(PATIENCE) == 5
+    for _ in range(4):
+        q.task_done()
+    q.join()
+    q.check_invariants()
+
+
+@compiled
+def test_a_hook_that_is_assigned_is_seen_by_a_taker_that_waits_already() -> None:
+    """A taker that waits when `_put` is replaced gets what is put through the new one."""
+    q: Any = Queue()
+    with in_thread(q.get) as taken:
+        wait_until_blocked(taken.thread)
+        before = q._put
+        q._put = lambda item: before(-item)
+        q.put(3)
+        assert taken.result(PATIENCE) == -3
+
+
+@pytest.mark.parametrize("base", [queue.Queue, Queue], ids=["standard", "ours"])
+def test_put_nowait_calls_put_by_keyword(base: Any) -> None:
+    """`put_nowait(item)` is `put(item, block=False)` to a `put` that a subclass or an instance has."""
+    q, calls = base(), []
+    q.put = lambda *args, **named: calls.append((args, named))
+    q.put_nowait(1)
+    assert calls == [((1,), {"block": False})]
+
+
+@pytest.mark.parametrize("base", [queue.Queue, Queue], ids=["standard", "ours"])
+def test_a_length_of_a_subclass_decides_its_truth(base: Any) -> None:
+    """A subclass with a `__len__` is as true as that says, as of `queue.Queue`."""
+
+    class Sized(base):  # type: ignore[misc]
+        def __len__(self) -> int:
+            return int(self.qsize())
+
+    q = Sized()
+    assert not q
+    q.put(1)
+    assert q
+
+
+@compiled
+def test_a_put_that_is_patched_is_called_for_subclasses_with_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`Queue.put` replaced by a test is what a subclass calls, with hooks or without, and so is `Queue.get`."""
+    calls: list[str] = []
+    put, get = Queue.put, Queue.get
+    monkeypatch.setattr(Queue, "put", lambda *args: [calls.append("put"), put(*args)])
+    monkeypatch.setattr(Queue, "get", lambda *args: [calls.append("get"), get(*args)][1])
+    for q in (UniqueQueue(), Queue[int]()):
+        q.put(1)
+        assert q.get() == 1
+    assert calls == ["put", "get", "put", "get"]
+
+
+@compiled
+def test_the_class_has_not_what_only_an_instance_has() -> None:
+    """`Queue.not_full` and the others are the instance's alone, and may be assigned there."""
+    names = ("mutex", "not_empty", "not_full", "all_tasks_done", "queue")
+    assert [name for name in names if hasattr(Queue, name)] == [name for name in names if hasattr(queue.Queue, name)]
+    q: Queue[int] = Queue()
+    q.mutex = threading.Lock()
+    q.put(1)
+    assert q.get() == 1
+
+
+@compiled
+def test_the_elements_can_be_added_to_pickled_and_copied_deep() -> None:
+    """`q.queue` gives a deque where a program adds to it, pickles it or copies it."""
+    q: Queue[int] = Queue()
+    q.put(1)
+    assert q.queue + deque([2]) == deque([1, 2])
+    assert pickle.loads(pickle.dumps(q.queue)) == copy.deepcopy(q.queue) == deque([1])
+
+
+# ---- the executor, where a ThreadPoolExecutor is expected ---------------------------------------------------
+
+
+def test_asyncio_takes_the_executor_for_its_default() -> None:
+    """`loop.set_default_executor` accepts it, `to_thread` runs on it, and the loop's end shuts it down."""
+    pool = MultiQueueExecutor(1, "ours")
+
+    async def program() -> str:
+        asyncio.get_running_loop().set_default_executor(pool)
+        return await asyncio.to_thread(lambda: threading.current_thread().name)
+
+    assert asyncio.run(program()).startswith("ours")
+    with pytest.raises(RuntimeError, match="shut"):
+        pool.submit(int)
+
+
+def test_the_executor_says_how_many_workers_it_has_where_dask_looks() -> None:
+    """`_max_workers` is that of a `ThreadPoolExecutor`: dask divides its work by it."""
+    with MultiQueueExecutor(7) as pool:
+        assert isinstance(pool, ThreadPoolExecutor)
+        assert pool._max_workers == pool.max_workers == 7
