@@ -228,10 +228,7 @@ static void strike_later(void) {
     Py_DECREF(error);
 }
 
-static void strike(PyObject **struck) {
-    if (!struck) strike_later();
-    else { PyObject *error = fetch(); Py_XSETREF(*struck, error); }
-}
+static void strike(PyObject **struck) { PyObject *error = fetch(); Py_XSETREF(*struck, error); }
 
 /* After an exception in a call of the gate: does this thread hold it? */
 static int holds_gate(Head *h) {
@@ -316,6 +313,8 @@ static void wake_all(Head *h, Line *l) { while (l->first) wake_one(h, l); }
 static void leave_slowly(Head *h, int gated, Waiter *calls, PyObject **struck) {
     State *st = h->st;
     PyObject *raised = fetch();                 /* the operation's own */
+    PyObject *later = NULL;                     /* kept until all is woken: it would strike the calls below again */
+    if (!struck) struck = &later;
     if (gated) {
         PyObject *done = NULL;
         for (int i = 0; i < 2 && !(done = PyObject_CallMethodNoArgs(h->gate, st->release)); i++) {
@@ -328,7 +327,11 @@ static void leave_slowly(Head *h, int gated, Waiter *calls, PyObject **struck) {
     while (calls) {
         Waiter *w = calls;
         PyObject *answer = NULL;
-        for (int i = 0; i < ATTEMPTS && !(answer = PyObject_CallMethodNoArgs(w->object, st->release)); i++) strike(struck);
+        for (int i = 0; i < ATTEMPTS && !(answer = PyObject_CallMethodNoArgs(w->object, st->release)); i++) {
+            if (i && PyErr_ExceptionMatches(PyExc_RuntimeError)) { PyErr_Clear(); break; }   /* the lock is released: it
+                                                                                              * struck at the return */
+            strike(struck);
+        }
         if (answer == Py_False) {               /* its coroutine has stopped waiting, or its loop is closed */
             LOCK(h);
             wake_one(h, w->line);
@@ -339,6 +342,7 @@ static void leave_slowly(Head *h, int gated, Waiter *calls, PyObject **struck) {
         calls = w->next;
         waiter_free(w);
     }
+    if (later) { restore(later); strike_later(); }
     restore(raised);
 }
 /* End a section. Keeps an exception that is set, and raises none. */

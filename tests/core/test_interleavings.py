@@ -461,8 +461,7 @@ def test_an_interrupted_take_loses_no_element(hold: Hold) -> None:
     hold(scenario)
 
 
-@pytest.mark.slow(selected=True)
-@of_many_threads
+@of_interrupted_threads
 def test_an_interrupted_take_passes_its_wake_up_on(hold: Hold) -> None:
     """A KeyboardInterrupt in a taker that was just woken does not leave the other taker asleep."""
 
