@@ -194,17 +194,20 @@ def test_a_users_refused_crowd_goes_for_one_that_comes(broker: Broker) -> None:
     limits = ServerSettings(max_connections=40, max_connections_per_user=1, handshake_timeout=3600)
     with amqp.serve(broker, users=users, settings=limits) as server:
         server.newcomers = Newcomers(8)
-        crowd = [RawClient(server.url, user="anna", password="secret", opens=False) for _ in range(4)]
+        first = RawClient(server.url, opens=False)
+        first.send(amqp.PROTOCOL_HEADER)
+        assert isinstance(first.method(), commands.Connection.Start)
+        crowd = [RawClient(server.url, user="anna", password="secret", opens=False) for _ in range(3)]
         for each in crowd:
             each.start_ok()
             each.tune_ok()
-        with RawClient(server.url, user="bert", password="secret") as bert:
-            assert bert.declare("q").queue == "q"
-        silent = [RawClient(server.url, opens=False) for _ in range(4)]
+        others = [RawClient(server.url, opens=False) for _ in range(3)]
         assert all(each.is_cut() for each in crowd[1:])
+        first.send_method(0, commands.Connection.Close)
+        assert isinstance(first.method(), commands.Connection.CloseOk)
         with RawClient(server.url, user="bert", password="secret") as bert:
             assert bert.declare("q").queue == "q"
-        for each in [crowd[0], *silent]:
+        for each in [crowd[0], *others, first]:
             each.socket.close()
 
 
