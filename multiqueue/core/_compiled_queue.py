@@ -109,6 +109,10 @@ class Queue(Puts[T], StandardQueue[T]):
             )
         return self.__dict__[name]
 
+    def __dir__(self) -> list[str]:
+        """The attributes too that are made at their first use."""
+        return sorted({*super().__dir__(), *ATTRIBUTES})
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} size={self.qsize()} maxsize={self.maxsize}>"
 

@@ -459,6 +459,11 @@ def test_all_that_a_subclass_with_hooks_lists_can_be_had() -> None:
     """`dir()` of it names no attribute that is refused: a multiprocessing manager offers those it names."""
     q = UniqueQueue()
     assert [name for name in dir(q) if not hasattr(q, name)] == []
+    plain: Queue[int] = Queue()
+    before = dir(plain)
+    assert plain.mutex is plain.mutex
+    assert dir(plain) == before
+    assert {"mutex", "queue", "not_full"} <= set(before)
 
 
 @compiled
