@@ -138,8 +138,21 @@ class DeltaTable:
         """What the newest entries of the log say of themselves: all since the table was opened for the first time."""
         assert self._first_version is not None
         if self._entries is None:
-            self._entries = self._table.history(max(self._table.version() - self._first_version, _LOOKED_AT))
+            newest = self._table.version()
+            oldest = max(0, newest + 1 - max(newest - self._first_version, _LOOKED_AT))
+            self._entries = [self._entry(version) for version in range(newest, oldest - 1, -1)]
         return self._entries
+
+    def _entry(self, version: int) -> dict[str, Any]:
+        """What an entry says of itself; nothing where it has gone. Read here: the library's `history` holds the
+        interpreter's lock for as long as the store takes to answer."""
+        try:
+            with self.files.storage.open(self.files.place(f"_delta_log/{version:020}.json")) as stream:
+                actions = [json.loads(line) for line in stream.read().splitlines()]
+        except FileNotFoundError:
+            return {}
+        found: dict[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
+        return found
 
     def commit(
         self,
