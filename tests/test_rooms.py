@@ -29,7 +29,7 @@ MAY_KNOW: dict[str, set[str]] = {
     "_toml_lines": set(),
     "_words": set(),
     "core": {"errors"},
-    "store": {"errors", "_words"},
+    "store": {"errors", "_logs", "_words"},
     "broker": {"core", "store", "errors", "_carried", "_logs"},
     "amqp": {"broker", "core", "errors", "_carried", "_extras", "_toml", "_logs", "_words"},
     "client": {"core", "amqp", "errors", "_logs", "_words"},

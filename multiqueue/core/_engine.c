@@ -141,7 +141,8 @@ typedef struct Tail {
     Py_ssize_t size, first, count;
     Py_ssize_t limit;             /* count must be below it for a put: the capacity, NO_LIMIT, or -1 once closed */
     Py_ssize_t capacity;          /* NO_LIMIT: none */
-    Py_ssize_t unfinished;        /* put, and neither done nor discarded: count + in flight */
+    Py_ssize_t unfinished;        /* put, and neither done nor discarded: count + in flight. Below 0 while what was called
+                                   * done ahead of its take has been discarded */
     Py_ssize_t finished, discarded;
     Py_ssize_t max_in_flight;     /* NO_LIMIT: none */
     Py_ssize_t weight, turn;      /* elements in a turn; given in this turn */
@@ -635,7 +636,7 @@ static inline void arrived(Tail *t, Py_ssize_t n) {
 static inline int push(Tail *t, PyObject *item) {
     if (t->count == t->size && grow(t) < 0) return -1;
     *slot(t, t->count++) = Py_NewRef(item);
-    if (t->unfinished++ <= 0 && t->attached) t->head->busy++;
+    if (t->unfinished++ == 0 && t->attached) t->head->busy++;
     arrived(t, 1);
     return 0;
 }
@@ -1693,7 +1694,7 @@ static const char *check_tail(Tail *t) {
     const char *wrong = NULL;
     Head *h = t->head;
     HOLDS(t->count >= 0 && t->count <= t->size, "the ring holds what is counted");
-    HOLDS(t->unfinished >= 0, "no more is done than was put");
+    HOLDS(t->unfinished + t->discarded >= 0, "no more is done than was put");
     HOLDS((t->next != NULL) == (t->count && eligible(t)), "what is ready is linked, and nothing else");
     HOLDS(!t->next || t->next->prev == t, "the ring of turns is closed");
     HOLDS((t->closed != OPEN) == (t->limit == -1), "closed means that no count is low enough");

@@ -1,9 +1,11 @@
 """The cellar: what must survive. Messages of many queues, in order, and the definitions of what they stand on.
 
 Promises that what was committed is there after whatever the durability names, that a commit is whole, and that no
-id is ever given twice. Knows `multiqueue.errors` alone; the broker and the pipeline know this room.
+id is ever given twice. Knows `multiqueue.errors` alone, and how records are logged; the broker and the pipeline know
+this room.
 """
 
+from .._logs import one_line_each as _one_line_each
 from ._errors import StoreClosed as StoreClosed
 from ._errors import StoreDamaged as StoreDamaged
 from ._errors import StoreError as StoreError
@@ -53,3 +55,5 @@ __all__ = [
     "StoreStatistics",
     "Undefine",
 ]
+
+_one_line_each("multiqueue.store")

@@ -719,3 +719,23 @@ def test_statistics_add_up(mq: MQ[object]) -> None:
     assert mq.statistics().size == 2
     with pytest.raises(AttributeError):
         figures.size = 0  # type: ignore[misc]
+
+
+def test_done_ahead_of_a_take_and_then_discarded() -> None:
+    """`task_done` ahead of a take, of an element that is then cleared: the next element settles it, and joins end."""
+    multi_queue: LinkedBlockingMultiQueue[int] = LinkedBlockingMultiQueue()
+    lane = multi_queue.add_subqueue("a")
+    lane.put_many([1, 2])
+    lane.task_done()
+    lane.clear()
+    multi_queue.check_invariants()
+    figures = lane.statistics()
+    assert (figures.put, figures.taken, figures.completed, figures.discarded) == (2, 0, 0, 2)
+    lane.put(3)
+    multi_queue.check_invariants()
+    multi_queue.join()
+    lane.put(4)
+    assert multi_queue.get_many(5) == [3, 4]
+    lane.task_done()
+    multi_queue.join()
+    multi_queue.check_invariants()
