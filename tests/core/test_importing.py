@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
 from types import ModuleType
 
 import pytest
@@ -120,18 +121,22 @@ PATCH = {
 
 
 @pytest.mark.parametrize("library", PATCH)
-def test_it_is_used_by_greenlets_where_the_program_is_patched_first(library: str) -> None:
+def test_it_is_used_by_greenlets_where_the_program_is_patched_first(
+    library: str, need_module: Callable[[str, str], None]
+) -> None:
     """After gevent's or eventlet's patching it is imported, and its waits are waits of greenlets."""
-    pytest.importorskip(library)
+    need_module(
+        library, f"{library} is not installed: pip install -e '.[test]'"
+    )  # imported, eventlet warns of each fork
     patch, wait = PATCH[library]
     program = USED_BY_GREENLETS.format(first=patch, second="import multiqueue", waits=True, wait=wait)
     assert said(program) == ["Full 2 True True Empty 3 ShutDown"]
 
 
 @pytest.mark.parametrize("library", PATCH)
-def test_a_program_that_is_patched_later_goes_on(library: str) -> None:
+def test_a_program_that_is_patched_later_goes_on(library: str, need_module: Callable[[str, str], None]) -> None:
     """A program that imports it first and is patched then puts and takes as before."""
-    pytest.importorskip(library)
+    need_module(library, f"{library} is not installed: pip install -e '.[test]'")
     program = USED_BY_GREENLETS.format(first="import multiqueue", second=PATCH[library][0], waits=False, wait="")
     assert said(program) == ["Full 2 ShutDown"]
 
