@@ -67,7 +67,8 @@ with SparkDispatcher(spark, 1) as dock:
     future = dock.submit(long_job)
     running.acquire()
     spark.stop()
-    print("stopped", type(future.exception(60)).__name__)
+    # The server may end the job before the client notes that its session has stopped.
+    print("stopped", type(future.exception(60)).__name__ in ("SparkSessionStopped", "SparkJobCancelled"))
     try:
         dock.submit(long_job)
     except Exception as error:
@@ -97,7 +98,7 @@ def test_the_dispatcher_keeps_its_promises_on_spark_connect(
         "elsewhere SparkJobCancelled",
         "failure SparkRuntimeException",
         "left [True, True, True]",
-        "stopped SparkSessionStopped",
+        "stopped True",
         "submit SparkSessionStopped",
         "threads []",
     ], run.stderr[-3000:]
