@@ -302,7 +302,6 @@ class PagedReader:
                 found = [self.source.get(position) for position in known[begin : begin + _SLICE]]
                 entries = [each for each in found if each and (each.expires_at is None or each.expires_at > now)]
                 gone = state.purge(entries, after)
-            self._queue.dead_letters.forget(gone)
             count += len(gone)
         for end in ends:
             count += self._purge_level(end, stop)

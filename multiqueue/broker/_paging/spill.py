@@ -3,7 +3,7 @@
 "From memory to the store, and back" in docs/design/bounded-memory.md has the steps.
 
 State       `_period` and the queue's `source` and `walk` change together, in one hold of the queue's lock. A pin of the
-            state puts that off. `DeadLetters.rows` stays when the queue is back in memory: what was settled before is
+            state puts that off. Its `rows` stay when the queue is back in memory: what was settled before is
             deleted there still.
 Waiting     No consumer is told that its queue begins to page. One that was NOTIFIED still pulls, and passes the baton
             if it finds nothing; each slice that is adopted passes the baton; a load tells of what a selector wants.
@@ -221,7 +221,7 @@ class Spill:
         state.source = source  # first: what comes to be held or to expire is its own
         assert isinstance(old, ResidentEntries)
         source.adopt(old, list(state.consumers))
-        queue.dead_letters.rows = rows
+        state.rows = rows
         state.walk = self._period = reader
         return source
 

@@ -19,7 +19,6 @@ from .._base.settings import QueueKind
 from .._selector.selector import Selector
 from .callbacks import Callbacks
 from .consumer import Predicate
-from .dead_letters import DeadLetters
 from .entry import Entry, Position
 from .entry_list import EntryList, newcomers
 from .ports import WholeQueue
@@ -35,7 +34,6 @@ class ResidentWalk:
     _state: QueueState
     _entries: EntryList
     _callbacks: Callbacks
-    _dead_letters: DeadLetters
 
     def pages(self, *, bodies: bool) -> Iterator[list[Entry]]:
         """As `Walk.pages`. The lock is held for 256 entries."""
@@ -66,7 +64,6 @@ class ResidentWalk:
                 unexpired = [entry for entry in batch if entry.expires_at is None or entry.expires_at > now]
                 gone = self._state.purge(unexpired, after)
             count += len(gone)
-            self._dead_letters.forget(gone)
         return count
 
 
@@ -77,29 +74,26 @@ class Administration:
     _queue: WholeQueue
     _state: QueueState
     _callbacks: Callbacks
-    _dead_letters: DeadLetters
 
     def purge(self, stop: Callable[[], bool]) -> int:
         with self._state.pinned() as walk:
             return walk.purge(stop)
 
     def delete_messages(self, selector: Predicate | None, limit: int | None, steal: bool) -> int:
-        gone: list[Entry] = []
+        claimed: list[Entry] = []  # whose rows are deleted together
 
         def delete(entry: Entry) -> bool:
             if not self._claim(entry, steal):
                 return False
-            self._let_go(entry)
-            gone.append(entry)
-            if len(gone) == _BATCH:
-                self._dead_letters.forget(gone)
-                gone.clear()
+            claimed.append(entry)
+            if len(claimed) == _BATCH:
+                self._end(claimed)
             return True
 
         try:
             return self._each(delete, selector, limit, steal=steal, bodies=False)
         finally:
-            self._dead_letters.forget(gone)
+            self._end(claimed)
 
     def move_messages(self, target: WholeQueue, selector: Predicate | None, limit: int | None, steal: bool) -> int:
         if target is self._queue:
@@ -170,10 +164,12 @@ class Administration:
         with self._callbacks.deciding() as after:
             return not self._state.deleted and self._state.seize(entry, after, steal=steal)
 
-    def _let_go(self, entry: Entry) -> None:
+    def _end(self, claimed: list[Entry]) -> None:
+        """Take claimed entries out for good, and off the list."""
         with self._callbacks.deciding() as after:
-            self._state.accept((entry,), None, after)
+            self._state.end(claimed, None, after)
             self._state.pass_baton(after)
+        claimed.clear()
 
     def _give_back(self, entry: Entry) -> None:
         with self._callbacks.deciding() as after:
@@ -209,9 +205,7 @@ class Administration:
     def _moved(self, entry: Entry) -> None:
         if entry.is_stored and self._queue.is_stored:
             entry.is_settled_elsewhere = True
-        self._let_go(entry)
-        if not self._queue.is_stored:
-            self._dead_letters.forget((entry,))  # perhaps in another store
+        self._end([entry])
 
     def _move_refused(self, entry: Entry, refused: list[Entry]) -> None:
         self._give_back(entry)

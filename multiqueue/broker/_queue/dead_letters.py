@@ -1,9 +1,7 @@
-"""The end of an entry that has left its queue for good: its row goes, and its message to the dead letters.
+"""Where the message of an entry goes that has left its queue for a reason: to the dead letters.
 
 Promise     The dead letter of a stored message and the end of its row are one commit. One that cannot be dead-lettered
             stays where it is stored.
-State       `rows` is set under the queue's lock, and read at any time: of a durable queue its journal, of another one
-            what it got when it first began to page.
 Who runs    The thread that took the entry out, under no lock.
 """
 
@@ -11,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -56,33 +54,20 @@ class DeadLetters:
     _callbacks: Callbacks
 
     def __post_init__(self) -> None:
-        self.rows: Rows | None = self._queue.journal
         self._guard = partial(self._callbacks.guard, "dead letter callback")
 
-    def entry_dropped(self, entry: Entry, reason: DeadLetterReason | None) -> None:
-        """An entry has left; its message goes to the dead letters if there is a reason."""
+    def send_on(self, entry: Entry, reason: DeadLetterReason | None) -> None:
+        """Send on, if there is a reason, the message of an entry that has left, or was turned away."""
+        if reason is None:
+            return
         journal = self._queue.journal
         if journal is None or not entry.is_stored:
-            self.forget((entry,))
-            if reason is not None and self._send is not None:
+            if self._send is not None:
                 _chain.run(partial(self._guard, partial(self._send, entry.message, reason)))
-        elif entry.is_settled_elsewhere:
-            pass
-        elif reason is not None:
+        elif not entry.is_settled_elsewhere:
             batch = journal.batch(is_owed=True)
             batch.delete(entry.number)
             _chain.run(lambda: self._store_on(journal, entry.message, reason, batch))
-        elif not self._queue.is_deleted:  # else it goes, or stays, with its queue
-            journal.delete((entry.number,))
-
-    def forget(self, entries: Iterable[Entry]) -> None:
-        """Delete, where they are stored, entries that left this queue for good."""
-        rows = self.rows
-        if rows is None:
-            return
-        numbers = [entry.number for entry in entries if entry.is_stored and not entry.is_settled_elsewhere]
-        if numbers:
-            rows.delete(numbers)
 
     def _store_on(self, journal: Rows, message: Message, reason: DeadLetterReason, batch: Batch) -> None:
         if self._guard(partial(journal.dead_letter, self._queue, message, reason, batch)):

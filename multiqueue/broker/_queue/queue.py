@@ -109,11 +109,10 @@ class BrokerQueue:
         state = QueueState(self, clock, self._lock)
         self.state: QueueState = state
         send = None if dead_letter is None else partial(dead_letter, self)
-        self.dead_letters: DeadLetters = DeadLetters(self, send, self.callbacks)
-        self.entry_dropped: Callable[[Entry, DeadLetterReason | None], None] = self.dead_letters.entry_dropped
+        self.send_on: Callable[[Entry, DeadLetterReason | None], None] = DeadLetters(self, send, self.callbacks).send_on
         self.joining: Enqueuer = Enqueuer(self, state, self.callbacks, self._alerts)
         self._filtered = FilteredPull(state, self.callbacks)
-        self._administration = Administration(self, state, self.callbacks, self.dead_letters)
+        self._administration = Administration(self, state, self.callbacks)
         self._pager = self.joining.pager = None if pager_of is None else pager_of(self)
         if self._pager is None:
             self.keep_in_memory()
@@ -237,8 +236,6 @@ class BrokerQueue:
                 entries = self._filtered.pull(consumer)
             finally:
                 consumer.pulling = False
-        if entries and consumer.auto_accept and consumer.acquires:
-            self.dead_letters.forget(entries)
         return entries
 
     def get(self, owner: object, *, auto_accept: bool = False) -> Entry | None:
@@ -256,10 +253,7 @@ class BrokerQueue:
                 entry, may_come = self.state.get(owner, after, auto_accept=auto_accept)
             self._act(after)
             if entry is not None or self._pager is None or not self._pager.load_for_get(may_come=may_come):
-                break
-        if entry is not None and auto_accept:
-            self.dead_letters.forget((entry,))
-        return entry
+                return entry
 
     # -- settling
 
@@ -281,14 +275,12 @@ class BrokerQueue:
         with self._lock:
             state = self.state
             owned = self._owned_locked(entries, consumer)
-            state.accept(owned, consumer, after)
+            state.end(owned, consumer, after)
             state.counters.acked += len(owned)
             if state.groups is not None and owned:
                 state.pass_baton(after)
         if after:
             self._act(after)
-        if self.dead_letters.rows is not None:
-            self.dead_letters.forget(owned)
         return len(owned)
 
     def release(self, entries: Entries, consumer: object, *, refused: bool = False, counted: bool = True) -> int:
@@ -707,7 +699,7 @@ class BrokerQueue:
         """
         state = self.state
         state.source = source = ResidentEntries(state, make_entry_list(self.settings, self.label), departed)
-        state.walk = ResidentWalk(state, source.entries, self.callbacks, self.dead_letters)
+        state.walk = ResidentWalk(state, source.entries, self.callbacks)
 
     @property
     def is_deleted(self) -> bool:

@@ -25,7 +25,7 @@ from .._base.waits import HeldLock
 from .consumer import ConsumerState, Interest, QueueConsumer, QueueConsumerManager, Reader, SharedGroups, make_groups
 from .counters import Counters, DepthLimit
 from .entry import ACQUIRE, DELIVER, HOLD, RELEASE, SEIZE, SETTLE, STEAL, UNHOLD, Entry, EntryState, Move
-from .ports import Doubt, EntrySource, Walk, WholeQueue
+from .ports import Doubt, EntrySource, Rows, Walk, WholeQueue
 
 _NAP: Final = 0.0002  # seconds, between two slices of work
 _CLEARED: Final = 256  # entries of a deleted queue that go in one hold: some hundred microseconds
@@ -48,6 +48,8 @@ class QueueState:
 
     def __init__(self, queue: WholeQueue, clock: Callable[[], float], lock: HeldLock) -> None:
         self._queue = queue
+        # Of a durable queue its journal, of another one where it had its rows when it last began to page.
+        self.rows: Rows | None = queue.journal
         self.lock = lock
         self.settings: QueueSettings = queue.settings
         self.clock = clock
@@ -82,7 +84,7 @@ class QueueState:
         """Turn a message away, as the overflow policy says."""
         self.counters.rejected += 1
         if self.settings.overflow is Overflow.REJECT_DEAD_LETTER:
-            self._dropped(entry, DeadLetterReason.MAXLEN, after)
+            self._send_on(entry, DeadLetterReason.MAXLEN, after)
         return PutOutcome.REJECTED
 
     def append(self, entry: Entry, after: After) -> PutOutcome:
@@ -256,7 +258,7 @@ class QueueState:
             counters.delivered += 1
             if auto_accept:
                 counters.got_no_ack += 1
-                self.accept((entry,), owner, after)
+                self.end((entry,), owner, after)
             else:
                 counters.got += 1
         may_come = source.end_get(found=entry is not None)
@@ -274,8 +276,13 @@ class QueueState:
 
     # -- taking and settling
 
-    def accept(self, entries: Sequence[Entry], owner: object, after: After, *, is_taken: bool = True) -> None:
-        """Delete entries of their owner, None if seized. Unless they are `is_taken`, they are taken in this step."""
+    def end(
+        self, entries: Sequence[Entry], owner: object, after: After, *, is_taken: bool = True, keeps_rows: bool = False
+    ) -> None:
+        """Take out entries of their owner, None if seized: here at once, in the store by one of the next commits.
+
+        Unless they are `is_taken`, they are taken in this step. `keeps_rows`: something else has the rows deleted.
+        """
         counters = self.counters
         for entry in entries:
             entry.apply(SETTLE, owner)
@@ -290,13 +297,23 @@ class QueueState:
                 self._left_group(entry)
         if self.limit.short_of_memory and self.limit.has_room():
             self.limit.end_throttling(after)
+        if self.rows is not None and not keeps_rows:
+            numbers = [entry.number for entry in entries if entry.is_stored and not entry.is_settled_elsewhere]
+            if numbers:
+                after.append(partial(self.rows.delete, numbers))
 
     def reject(self, entry: Entry, owner: object, reason: DeadLetterReason | None, after: After) -> None:
-        """Delete an entry of its owner; dead-letter it for a reason, on a deleted queue for that of the deletion."""
+        """End an entry of its owner; dead-letter it for a reason, on a deleted queue for that of the deletion."""
         if self.deleted:
             reason = self.reason_of_deletion
-        self.accept((entry,), owner, after)
-        self._dropped(entry, reason, after)
+        if reason is DeadLetterReason.EXPIRED:
+            self.counters.expired += 1
+            if not self.settings.expired_to_dead_letter:
+                reason = None
+        # The row of a dead letter goes in the commit that sends it on, that of a deleted queue goes, or stays, with it.
+        is_others = self._queue.is_stored and (reason is not None or self.deleted)
+        self.end((entry,), owner, after, keeps_rows=is_others)
+        self._send_on(entry, reason, after)
 
     def release(self, entry: Entry, owner: object, after: After, *, counted: bool) -> None:
         """Give an entry back to its place, or take it out when it has no place any more."""
@@ -348,7 +365,7 @@ class QueueState:
     def purge(self, entries: Iterable[Entry], after: After) -> list[Entry]:
         """Take out those of these entries that are ready; returns which."""
         gone = [entry for entry in entries if self.seize(entry, after)]
-        self.accept(gone, None, after)
+        self.end(gone, None, after)
         return gone
 
     def have_gone(self, count: int, size: int, after: After) -> None:
@@ -521,7 +538,7 @@ class QueueState:
         if run and consumer.acquires:
             if consumer.auto_accept:
                 self._acquired(run, consumer, after)
-                self.accept(run, consumer, after, is_taken=False)
+                self.end(run, consumer, after, is_taken=False)
             else:
                 self.source.take(run, consumer)
                 self._acquired(run, consumer, after, ACQUIRE if consumer.lock_deliveries else DELIVER)
@@ -558,14 +575,10 @@ class QueueState:
         if self.groups.left(entry.group):
             self.source.restart_readers()
 
-    def _dropped(self, entry: Entry, reason: DeadLetterReason | None, after: After) -> None:
-        if reason is DeadLetterReason.EXPIRED:
-            self.counters.expired += 1
-            if not self.settings.expired_to_dead_letter:
-                reason = None
-        if reason is not None:
-            self.counters.dead_lettered += 1
-        after.append(partial(self._queue.entry_dropped, entry, reason))
+    def _send_on(self, entry: Entry, reason: DeadLetterReason | None, after: After) -> None:
+        self.counters.dead_lettered += reason is not None
+        # Without a reason too: what is in `after` does not end under the lock.
+        after.append(partial(self._queue.send_on, entry, reason))
 
     def _apply_overflow(self, after: After) -> PutOutcome:
         limit, overflow = self.limit, self.settings.overflow
