@@ -83,14 +83,7 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
             ValueError: `capacity`, `max_in_flight` or `weight` is less than 1.
             ShutDown: the multi-queue is shut down.
         """
-        subqueue = SubQueue[T](
-            self,
-            key,
-            check_priority(priority),
-            check_optional("capacity", capacity),
-            check_optional("max_in_flight", max_in_flight),
-            check_count("weight", weight),
-        )
+        subqueue = self._make(key, priority, capacity, max_in_flight, weight)
         try:
             if not holding(self._registry_lock, self._register_locked, subqueue):
                 raise SubQueueExists(
@@ -104,6 +97,30 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
                 raise
             raise
         return subqueue
+
+    def get_or_add_subqueue(
+        self,
+        key: Hashable,
+        priority: int = 0,
+        capacity: int | None = None,
+        *,
+        max_in_flight: int | None = None,
+        weight: int = 1,
+    ) -> SubQueue[T]:
+        """The sub-queue registered under `key`, added with these settings if there is none.
+
+        Threads that ask at the same time get the same one. One that is there keeps its settings. If another thread
+        removes it meanwhile, a put to it raises `Detached`: ask again.
+
+        Raises:
+            ValueError, ShutDown: as for `add_subqueue`, if there is none.
+        """
+        while (found := self._subqueues.get(key)) is None:
+            subqueue = self._make(key, priority, capacity, max_in_flight, weight)
+            # An interrupt leaves it registered or not: another thread may have it already, so it does not leave again.
+            if holding(self._registry_lock, self._register_locked, subqueue):
+                return subqueue
+        return found
 
     def get_subqueue(self, key: Hashable) -> SubQueue[T]:
         """The sub-queue registered under `key`.
@@ -149,6 +166,19 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
     def subqueues(self) -> Mapping[Hashable, SubQueue[T]]:
         """A live, read-only view of the sub-queues by key. Iterating it goes over a snapshot of the keys."""
         return _SubQueuesView(self._subqueues)
+
+    def _make(
+        self, key: Hashable, priority: int, capacity: int | None, max_in_flight: int | None, weight: int
+    ) -> SubQueue[T]:
+        """A new sub-queue, not registered."""
+        return SubQueue(
+            self,
+            key,
+            check_priority(priority),
+            check_optional("capacity", capacity),
+            check_optional("max_in_flight", max_in_flight),
+            check_count("weight", weight),
+        )
 
     def _register_locked(self, subqueue: SubQueue[T]) -> bool:
         if self._is_shutdown:

@@ -375,6 +375,7 @@ HEAD: dict[str, Operation] = {
     "shutdown": Operation(lambda h: h.m.shutdown()),
     "shutdown(immediate)": Operation(lambda h: h.m.shutdown(immediate=True)),
     "add_subqueue": Operation(lambda h: h.m.add_subqueue("new"), takes=True),
+    "get_or_add_subqueue": Operation(lambda h: h.m.get_or_add_subqueue("new").put_many([])),
     "remove_subqueue": Operation(lambda h: h.m.remove_subqueue("a"), takes=True),
     "remove_subqueue(b)": Operation(lambda h: h.m.remove_subqueue("b"), takes=True),
     "get_subqueue": Operation(lambda h: h.m.get_subqueue("a")),

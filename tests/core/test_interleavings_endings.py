@@ -322,3 +322,50 @@ def test_no_job_is_forgotten_by_a_shutdown(hold: Hold) -> None:
         assert job.future.done() == (submit.error is None)
 
     hold(scenario)
+
+
+@of_three_threads
+def test_those_who_get_or_add_share_one(hold: Hold) -> None:
+    """Two threads that get or add the same key at once put into the same sub-queue, and nothing is lost beside it."""
+
+    def scenario(run: Run) -> None:
+        multi_queue: LinkedBlockingMultiQueue[str] = LinkedBlockingMultiQueue()
+
+        def put(item: str) -> SubQueue[str]:
+            lane = multi_queue.get_or_add_subqueue("lane")
+            lane.put(item)
+            return lane
+
+        first, second = run.spawn(put, "a"), run.spawn(put, "b")
+        run.join()
+        assert first.result is second.result is multi_queue.get_subqueue("lane")
+        assert sorted(multi_queue.get_many(3)) == ["a", "b"]
+        multi_queue.check_invariants()
+
+    hold(scenario)
+
+
+@of_three_threads
+def test_a_removal_beside_get_or_add(hold: Hold) -> None:
+    """A lane that is removed when it is empty: a put to it goes in, or says `Detached` and the next try goes in."""
+
+    def scenario(run: Run) -> None:
+        multi_queue: LinkedBlockingMultiQueue[str] = LinkedBlockingMultiQueue()
+        multi_queue.add_subqueue("lane")
+
+        def put(item: str) -> None:
+            while True:
+                try:
+                    return multi_queue.get_or_add_subqueue("lane").put(item)
+                except Detached:
+                    continue
+
+        run.spawn(put, "a")
+        removal = run.spawn(multi_queue.remove_subqueue, "lane")
+        run.join()
+        assert removal.result is not None
+        left = [*removal.result, *(sub.poll() for sub in multi_queue.subqueues.values())]
+        assert left == ["a"]
+        multi_queue.check_invariants()
+
+    hold(scenario)

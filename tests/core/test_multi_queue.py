@@ -108,6 +108,27 @@ class TestSubQueues:
         assert mq.get_subqueue("eu") is first
         assert first.priority == 3
 
+    def test_get_or_add(self, mq: MQ[object]) -> None:
+        """`get_or_add_subqueue` adds one with these settings; one that is there is returned and keeps its own."""
+        made = mq.get_or_add_subqueue("a", 1, 10, max_in_flight=2, weight=3)
+        assert mq.subqueues == {"a": made}
+        again = mq.get_or_add_subqueue("a", 5, weight=7)
+        assert again is made
+        assert (made.priority, made.capacity, made.max_in_flight, made.weight) == (1, 10, 2, 3)
+        mq.remove_subqueue("a")
+        assert mq.get_or_add_subqueue("a") is not made
+
+    def test_get_or_add_refuses_what_add_refuses(self, mq: MQ[object]) -> None:
+        """Wrong settings and a shutdown refuse a new one, and nothing is registered; one that is there is returned."""
+        made = mq.get_or_add_subqueue("a")
+        with pytest.raises(ValueError, match="'weight' must be at least 1, not 0"):
+            mq.get_or_add_subqueue("b", weight=0)
+        mq.shutdown()
+        with pytest.raises(ShutDown, match="accepts no new sub-queue"):
+            mq.get_or_add_subqueue("b")
+        assert mq.get_or_add_subqueue("a") is made
+        assert list(mq.subqueues) == ["a"]
+
     def test_unknown_keys(self, mq: MQ[object]) -> None:
         """Getting or removing a key that is not there is a KeyError that says which there are."""
         with pytest.raises(KeyError, match="there is no sub-queue 'eu'; there is none at all"):

@@ -209,6 +209,7 @@ def both(call: Callable[[Any], object]) -> Callable[[House], object]:
 ENTRIES: dict[type, dict[str, Callable[[House], object]]] = {
     LinkedBlockingMultiQueue: {
         "add_subqueue": lambda h: (h.m.add_subqueue(h.key(7)), h.refused(h.m.add_subqueue, h.key(1))),
+        "get_or_add_subqueue": lambda h: (h.m.get_or_add_subqueue(h.key(7)), h.m.get_or_add_subqueue(h.key(1))),
         "get_subqueue": lambda h: (h.m.get_subqueue(h.key(1)), h.refused(h.m.get_subqueue, h.key(8))),
         "remove_subqueue": lambda h: (
             h.m.remove_subqueue(h.key(1)).clear(),
