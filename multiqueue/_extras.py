@@ -18,7 +18,6 @@ _EXTRAS = {
     "pyspark": "spark",
     "s3fs": "s3",
     "starlette": "monitor",
-    "textual": "monitor",
     "uvicorn": "monitor",
 }
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
 from multiqueue.monitor import _access as _access
 from multiqueue.monitor import _app as _app
 from multiqueue.monitor import _bodies as bodies  # noqa: F401
@@ -19,6 +17,7 @@ from multiqueue.monitor import _sampler as _sampler
 from multiqueue.monitor import _server as _server
 from multiqueue.monitor import _troubles as _troubles
 from multiqueue.monitor import _views as _views
+from multiqueue.monitor import _watch as _watch
 from multiqueue.monitor._asking import Table as Table
 from multiqueue.monitor._definitions import Import as Import
 from multiqueue.monitor._definitions import export_definitions as export_definitions
@@ -36,10 +35,3 @@ from multiqueue.monitor._samples import totals as totals
 from multiqueue.monitor._shell import Api as Api
 from multiqueue.monitor._shell import field as field
 from multiqueue.monitor._shell import table as table
-
-
-def top() -> ModuleType:
-    """The module of `multiqueue top`: its library is dear to load, and the tests of one file need it."""
-    from multiqueue.monitor import _top
-
-    return _top

@@ -137,19 +137,28 @@ def field(name: str, title: str | None = None, *, is_number: bool = False) -> Co
     return Column(title or name, read, is_number, name)
 
 
-def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], noun: str) -> Iterable[str]:
-    """The lines of a table. In a narrow terminal texts are shortened in the middle; numbers stay whole."""
-    cells = [[text_of(column.read(row)) for column in columns] for row in rows]
-    titles = [column.title for column in columns]
-    widths = [max(map(len, each)) for each in zip(titles, *cells, strict=True)]
-    texts = [place for place, column in enumerate(columns) if not column.is_number]
+def table(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], noun: str, *, drops: bool = False
+) -> Iterable[str]:
+    """The lines of a table. In a narrow terminal texts are shortened in the middle; numbers stay whole.
+
+    With `drops` columns that do not fit are left out: texts first, then numbers, the first column never.
+    """
     room = shutil.get_terminal_size((10_000, 24)).columns
+    cells = [[text_of(column.read(row)) for column in columns] for row in rows]
+    lines = [[column.title for column in columns], *cells]
+    widths = [max(map(len, each)) for each in zip(*lines, strict=True)]
+    if drops:
+        kept = _fitting(columns, widths, room)
+        columns, widths = [columns[place] for place in kept], [widths[place] for place in kept]
+        lines = [[line[place] for place in kept] for line in lines]
+    texts = [place for place, column in enumerate(columns) if not column.is_number]
     while texts and sum(widths) + 2 * (len(widths) - 1) > room:
         widest = max(texts, key=lambda place: widths[place])
         if widths[widest] <= _LEAST_NAME:
             break
         widths[widest] -= 1
-    for line in [titles, *cells]:
+    for line in lines:
         shown = [
             cell.rjust(width) if column.is_number else shortened(cell, width).ljust(width)
             for cell, width, column in zip(line, widths, columns, strict=True)
@@ -157,6 +166,19 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], noun: st
         yield "  ".join(shown).rstrip()
     if not rows:
         yield counted(0, noun)
+
+
+def _fitting(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
+    """The places of the columns that fit when each text is as short as it may be."""
+    least = [
+        width if column.is_number else min(width, _LEAST_NAME) for column, width in zip(columns, widths, strict=True)
+    ]
+    kept = list(range(len(columns)))
+    for place in sorted(kept[1:], key=lambda place: (columns[place].is_number, -place)):
+        if sum(least[each] for each in kept) + 2 * (len(kept) - 1) <= room:
+            break
+        kept.remove(place)
+    return kept
 
 
 def shortened(text: str, width: int) -> str:
@@ -175,6 +197,8 @@ def text_of(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.0f}"
     if isinstance(value, list):
         return ", ".join(map(str, value))
     if isinstance(value, Mapping):

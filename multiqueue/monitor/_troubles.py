@@ -1,4 +1,4 @@
-"""What somebody should look at, as `status`, the lists of the shell and `top` say it.
+"""What somebody should look at, as `status` and the lists of the shell say it.
 
 Reads answers of the HTTP API, also RabbitMQ's, which has less of this. Pure: no I/O.
 """

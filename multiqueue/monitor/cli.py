@@ -19,7 +19,8 @@ from .._logs import printable
 from .._words import counted, duration
 from ._errors import MonitorError
 from ._shell import DEFAULT_URL, Api, Column, RequestFailed, field, table
-from ._troubles import Row, of_a_connection, of_a_queue, of_the_whole
+from ._troubles import Row, of_a_queue, of_the_whole
+from ._watch import CONNECTIONS, LANES, QUEUES, View, in_host, lanes, watch
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -39,25 +40,43 @@ def _in_host(command: Command) -> Command:
 _as_json = click.option("--json", "as_json", is_flag=True, help="JSON, as the broker answers.")
 
 
-def _show(
-    rows: list[dict[str, Any]],
-    columns: Sequence[Column],
-    noun: str,
-    as_json: bool,
-    trouble: Callable[[Row, float], str] = lambda row, now: "",
-) -> None:
-    """Print a table, and what is wrong with its rows on standard error: who reads the table has rows alone."""
+def _show(rows: Sequence[Row], columns: Sequence[Column], noun: str, as_json: bool) -> None:
     if as_json:
-        json.dump(rows, sys.stdout, indent=1)
-        click.echo()
+        _print(rows)
         return
     for line in table(rows, columns, noun):
         click.echo(printable(line))
-    now = time.time()
-    for row in rows:
-        if wrong := trouble(row, now):
-            name = row.get("user_provided_name") or row["name"]
-            click.echo(printable(f"{noun} {name!r}: {wrong}"), err=True)
+
+
+def _sorting(command: Command) -> Command:
+    """The options of a table that is drawn again each second."""
+    part = click.option("--name", default="", metavar="PART", help="Watch the rows whose name has this part.")
+    order = click.option("--sort", metavar="COLUMN", help="Sort what is watched by this column, the largest first.")
+    return order(part(command))
+
+
+def _listing(command: Command) -> Command:
+    """The options of a list that can be watched."""
+    watching = click.option("--watch", "is_live", is_flag=True, help="Draw it again each second, until Ctrl-C.")
+    return _asking(watching(_sorting(_as_json(command))))
+
+
+def _list(
+    view: View, vhost: str | None = None, *, url: str, as_json: bool, is_live: bool, sort: str | None, name: str
+) -> None:
+    """Print a table, and what is wrong with its rows on standard error: who reads the table has rows alone."""
+    if as_json and is_live:
+        raise click.UsageError("--watch draws a table; leave out --json")
+    if not is_live and (sort or name):
+        raise click.UsageError("--sort and --name go with --watch; sort and filter a printed list with other programs")
+    api = Api(url)
+    if is_live:
+        watch(view, api, sort, name, vhost)
+        return
+    rows = lanes(api) if view is LANES else api.ask("GET", *in_host(f"{view.noun}s", vhost))
+    _show(rows, [each for each in view.listed if vhost is None or each.title != "vhost"], view.noun, as_json)
+    for line in () if as_json else view.troubles(rows):
+        click.echo(line, err=True)
 
 
 def _object(text: str | None, option: str) -> dict[str, Any]:
@@ -71,20 +90,15 @@ def _object(text: str | None, option: str) -> dict[str, Any]:
     return found
 
 
-# -- top
+# -- live
 
 
 @click.command()
 @_asking
-def top(url: str) -> None:
-    """Queues, connections and lanes, live, in the terminal; `q` ends it."""
-    from ._top import Top
-
-    api = Api(url)
-    api.ask("GET", "whoami")  # a broker that does not answer is told in a sentence, not on a screen
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise MonitorError("`top` needs a terminal; `status` and `queue list` write to files and pipes")
-    Top(api).run()
+@_sorting
+def top(url: str, sort: str | None, name: str) -> None:
+    """Queues, live; the same as `queue list --watch`."""
+    watch(QUEUES, Api(url), sort, name)
 
 
 # -- status
@@ -145,24 +159,12 @@ def queue() -> None:
     """List, show, declare, purge, move and delete a broker's queues."""
 
 
-_QUEUES = (
-    field("name"),
-    field("vhost"),
-    field("messages_ready", "ready", is_number=True),
-    field("messages_unacknowledged", "unacked", is_number=True),
-    field("consumers", is_number=True),
-)
-
-
 @queue.command("list")
 @click.option("--vhost", help="One virtual host alone.")
-@_asking
-@_as_json
-def list_queues(url: str, vhost: str | None, as_json: bool) -> None:
+@_listing
+def list_queues(vhost: str | None, **options: Any) -> None:
     """All queues."""
-    found = Api(url).ask("GET", "queues", *([] if vhost is None else [vhost]))
-    columns = [column for column in _QUEUES if vhost is None or column.title != "vhost"]
-    _show(found, columns, "queue", as_json, of_a_queue)
+    _list(QUEUES, vhost, **options)
 
 
 @queue.command()
@@ -276,7 +278,7 @@ def exchange() -> None:
 @_as_json
 def list_exchanges(url: str, vhost: str | None, as_json: bool) -> None:
     """All exchanges."""
-    found = Api(url).ask("GET", "exchanges", *([] if vhost is None else [vhost]))
+    found = Api(url).ask("GET", *in_host("exchanges", vhost))
     columns = (field("name"), field("vhost"), field("type"), field("durable"))
     _show(found, columns, "exchange", as_json)
 
@@ -314,7 +316,7 @@ def binding() -> None:
 @_as_json
 def list_bindings(url: str, vhost: str | None, as_json: bool) -> None:
     """All bindings but those of the default exchange."""
-    found = Api(url).ask("GET", "bindings", *([] if vhost is None else [vhost]))
+    found = Api(url).ask("GET", *in_host("bindings", vhost))
     columns = (field("source"), field("routing_key", "key"), field("destination"), field("destination_type", "a"))
     _show([each for each in found if each["source"]], columns, "binding", as_json)
 
@@ -356,21 +358,10 @@ def connection() -> None:
 
 
 @connection.command("list")
-@_asking
-@_as_json
-def list_connections(url: str, as_json: bool) -> None:
+@_listing
+def list_connections(**options: Any) -> None:
     """All connections."""
-    columns = (
-        field("name"),
-        field("user_provided_name", "client"),
-        field("state"),
-        field("user"),
-        field("vhost"),
-        field("channels", is_number=True),
-        field("recv_oct", "in", is_number=True),
-        field("send_oct", "out", is_number=True),
-    )
-    _show(Api(url).ask("GET", "connections"), columns, "connection", as_json, of_a_connection)
+    _list(CONNECTIONS, **options)
 
 
 @connection.command("close")
@@ -379,6 +370,21 @@ def list_connections(url: str, as_json: bool) -> None:
 def close_connection(url: str, name: str) -> None:
     """Close a connection; its unacked messages go back to their queues."""
     Api(url).ask("DELETE", "connections", name)
+
+
+# -- lanes
+
+
+@click.group()
+def lane() -> None:
+    """List the lanes of a program's executors."""
+
+
+@lane.command("list")
+@_listing
+def list_lanes(**options: Any) -> None:
+    """All lanes of executors that are watched."""
+    _list(LANES, **options)
 
 
 # -- users

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 import socket
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner, Result
-from monitor_parts_support import field, table
+from monitor_parts_support import Api, _watch, field, table
 from monitor_support import Client
 
+from multiqueue import MultiQueueExecutor
 from multiqueue.broker import Broker, Message
 from multiqueue.cli import main
+from multiqueue.monitor import Lanes, serve_lanes
 
 
 @pytest.fixture
@@ -101,11 +105,6 @@ def test_definitions_with_a_byte_order_mark(shell: Any, tmp_path: Path) -> None:
     assert json.loads(shell("definitions", "export").output)["vhosts"][-1] == {"name": "v"}
 
 
-def test_top_needs_a_terminal(shell: Any) -> None:
-    """Without a terminal `top` says so, and names the commands that need none."""
-    assert "`top` needs a terminal; `status` and" in shell("top", expect=2).stderr
-
-
 def test_the_whole_in_three_lines(shell: Any, broker: Broker) -> None:
     """`status` says what is there, in singular and plural."""
     broker.declare_queue("one")
@@ -169,3 +168,127 @@ def test_numbers_stay_whole_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch
 def test_an_empty_table_says_so() -> None:
     """Titles, and that there is nothing."""
     assert list(table([], (field("name"),), "queue")) == ["name", "0 queues"]
+
+
+@pytest.fixture
+def moments(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
+    """What is done between the tables of a `--watch`, one after another; Ctrl-C is pressed at the end."""
+    steps: list[Callable[[], object]] = []
+
+    def pause(seconds: float) -> None:
+        if not steps:
+            raise KeyboardInterrupt
+        steps.pop(0)()
+
+    monkeypatch.setattr(_watch, "_pause", pause)
+    return steps
+
+
+def tables(result: Result) -> list[list[list[str]]]:
+    """The rows of each table that was drawn, without titles."""
+    return [[line.split() for line in each.splitlines()[1:]] for each in result.stdout.split("\n\n") if each.strip()]
+
+
+def test_a_watched_list_shows_what_changes(shell: Any, broker: Broker, moments: list[Callable[[], object]]) -> None:
+    """A table follows another; the broker sorts and filters; Ctrl-C ends it with status 0; `top` is the same."""
+    for name, count in (("a", 1), ("b", 3), ("other", 2)):
+        broker.declare_queue(name)
+        for _ in range(count):
+            broker.publish(Message(b"", routing_key=name))
+    moments.append(lambda: broker.publish(Message(b"", routing_key="other")))
+    first, second = tables(shell("queue", "list", "--watch", "--sort", "ready"))
+    assert [row[0] for row in first] == ["b", "other", "a"]
+    assert first[0][:4] == ["b", "/", "3", "0"]
+    assert "other" in [row[0] for row in second]
+    ((row,),) = tables(shell("top", "--name", "ot"))
+    assert row[0] == "other"
+    assert shell("top").stdout == shell("queue", "list", "--watch", "--vhost", "/").stdout
+    assert "'ready', 'unacked'" in shell("top", "--sort", "length", expect=2).stderr
+
+
+def test_a_watch_goes_on_when_a_broker_does_not_answer(
+    shell: Any, broker: Broker, moments: list[Callable[[], object]]
+) -> None:
+    """The sentence stands where the table was; a broker that is not there from the start ends it with status 2."""
+    moments.append(broker.close)
+    answer, refused = shell("top").stdout.split("\n\n")[:2]
+    assert "0 queues" in answer
+    assert "no answer from http://127.0.0.1" in refused
+    assert "no answer" in shell("top", "--url", "http://127.0.0.1:1", expect=2).stderr
+
+
+def test_a_terminal_is_drawn_over(
+    shell: Any, client: Client, moments: list[Callable[[], object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a terminal each table takes the place of the one before, and has no more lines than the terminal."""
+    shown: list[str] = []
+    monkeypatch.setattr(_watch.sys, "stdout", Terminal())
+    monkeypatch.setattr(_watch.click, "clear", lambda: shown.append("clear"))
+    monkeypatch.setattr(_watch.click, "echo", lambda text, nl: shown.append(text))
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("LINES", "3")
+    for name in ("first", "second", "third"):
+        shell("queue", "declare", name)
+    moments.append(int)
+    _watch.watch(_watch.QUEUES, Api(client.url.replace("http://", "http://guest:guest@")), None, "")
+    assert len(shown) == 3
+    assert shown[0] == "clear"
+    assert shown[2].startswith("\x1b[Hname")
+    assert shown[2].endswith("first          0        0\x1b[K\n\x1b[J") or "first" in shown[2]
+    assert "second" not in shown[2]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("columns", "titles"),
+    [
+        (40, ["name", "ready", "unacked", "in/s", "out/s"]),
+        (80, ["name", "vhost", "ready", "unacked", "in/s", "out/s", "consumers"]),
+    ],
+)
+def test_a_watched_table_fits_its_terminal(columns: int, titles: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts are left out before numbers, and the last of these first; what is shown is whole but for the name."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    rates = {"publish_details": {"rate": 1234.4}, "deliver_get_details": {"rate": 0.0}}
+    row = {"name": "a-very-long-name-of-a-queue-in-a-department", "vhost": "/", "messages_ready": 12, "consumers": 1}
+    lines = list(table([{**row, "message_stats": rates}], _watch.QUEUES.columns, "queue", drops=True))
+    assert max(map(len, lines)) <= columns
+    assert lines[0].split() == titles
+    assert "1,234" in lines[1]
+
+
+def test_troubles_stand_around_a_watched_table(moments: list[Callable[[], object]]) -> None:
+    """Those of the broker above it, those of its rows below it, three of them and how many more."""
+
+    class Troubled:
+        def ask(self, method: str, *path: str, query: str = "") -> Any:
+            if path == ("overview",):
+                return {"troubles": {"alarms": ["disk"]}}
+            return {"items": [{"name": name, "state": "flow"} for name in "abcd"]}
+
+    lines = list(_watch.screen(_watch.QUEUES, cast(Api, Troubled()), None, "", None))
+    assert lines[0] == "ALARM: low on disk, publishers are blocked"
+    assert lines[-4:] == [*(f"queue '{name}': publishers wait" for name in "abc"), "and 1 more"]
+
+
+def test_options_of_a_watch_need_one(shell: Any) -> None:
+    """`--sort` and `--name` without `--watch`, and `--json` with it, are errors of usage."""
+    for words in (("--sort", "name"), ("--name", "a"), ("--watch", "--json")):
+        assert "--watch" in shell("connection", "list", *words, expect=2).stderr
+
+
+def test_lanes_of_a_program_without_a_broker(shell: Any, moments: list[Callable[[], object]]) -> None:
+    """They are listed and watched; what such a program has not is no error."""
+    watched = Lanes()
+    with MultiQueueExecutor(1) as executor, serve_lanes(watched) as http:
+        watched.watch("nightly", executor)
+        executor.lane("acme").submit(int).result()
+        where = ("--url", http.url.replace("http://", "http://guest:guest@"))
+        row = ["acme", "0", "0", "1", "0", "nightly"]
+        assert shell("lane", "list", *where).stdout.splitlines()[1].split() == row
+        assert tables(shell("lane", "list", "--watch", "--sort", "done", "--name", "ac", *where)) == [[row]]
+        assert tables(shell("lane", "list", "--watch", "--name", "x", *where)) == [[["0", "lanes"]]]
