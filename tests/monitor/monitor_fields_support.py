@@ -1,4 +1,4 @@
-"""Answers of the API field by field: what RabbitMQ 3.10 has beside what is here, as docs/reference/http-api.md."""
+"""Answers of the API beside RabbitMQ 3.10's: the fields that differ, as docs/reference/http-api.md shows them."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any
 from monitor_support import Reply
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "http-api.md"
-HEAD = """# The HTTP API field by field
+HEAD = """# The HTTP API beside RabbitMQ's
 
-Each GET request of RabbitMQ's management API goes to RabbitMQ 3.10 (Debian's package) and to `multiqueue.monitor`, in
-front of brokers that have the same exchanges, queues, bindings, messages and clients.
-`tests/monitor/test_monitor_beside_rabbitmq.py` asks, and compares the answers with this page: the status, and what each
-field holds. Fields with the suffix `_details` hold the rate.
+`multiqueue.monitor` answers the requests of RabbitMQ's management API with the same status, the same fields and the same
+types. This page lists what differs from RabbitMQ 3.10 (Debian's package); a request or a field that is not listed is the
+same. `tests/monitor/test_monitor_beside_rabbitmq.py` sends each GET request to both servers, which hold the same
+exchanges, queues, bindings, messages and clients, and writes this page.
 [What differs otherwise](../design/monitor.md#what-differs-from-rabbitmq) is in the design.
 
-`GET /api/openapi.json` describes all requests as OpenAPI 3.1, with what their bodies may have.
+`GET /api/openapi.json` describes all requests and their bodies as OpenAPI 3.1.
 
 `message_stats` counts `publish`, `confirm`, `return_unroutable`, `drop_unroutable`, `deliver`, `deliver_no_ack`, `get`,
-`get_no_ack`, `get_empty`, `redeliver` and `ack` as RabbitMQ does, for queues, channels, virtual hosts and the whole;
-`publish` of a queue counts what came, `publish_in` and `publish_out` are an exchange's. `proc_used` and `proc_total`
-are threads.
+`get_no_ack`, `get_empty`, `redeliver` and `ack` as RabbitMQ does, for queues, channels, virtual hosts and the whole.
+A queue's `publish` counts the messages that reached it; an exchange has `publish_in` and `publish_out`. `proc_used` and
+`proc_total` count threads.
 
-Ours are `troubles` of the overview (virtual hosts that are down, alarms, blocked connections, redelivery loops, the
-oldest message without an ack), and `redelivering_since` and `oldest_unacknowledged_since` in milliseconds since 1970.
-What came after 3.10, `/api/version`, `/api/deprecated-features`, `/api/queues/detailed` and some health checks, is
-answered as by a RabbitMQ 4.3 that is well.
+RabbitMQ has no `troubles` in the overview (virtual hosts that are down, alarms, blocked connections, redelivery loops,
+the oldest unacknowledged message), no `redelivering_since` and no `oldest_unacknowledged_since` (milliseconds since
+1970). Requests that came after 3.10 (`/api/version`, `/api/deprecated-features`, `/api/queues/detailed` and some health
+checks) are answered as a healthy RabbitMQ 4.3 answers them.
 """
 
 # Why a field is not here.
@@ -96,18 +96,19 @@ def content(reply: Reply) -> Any:
 
 
 def page_of(answers: Mapping[str, tuple[Reply, Reply]]) -> str:
-    """The page, of RabbitMQ's and our answers by request; requests that are answered alike share a table."""
+    """The page, of RabbitMQ's and our answers by request; requests that differ alike share a table."""
     tables: dict[str, list[str]] = {}
-    refused: list[str] = []
+    same: list[str] = []
     for request, (theirs, ours) in answers.items():
-        if theirs.status >= 400:
-            here = "the same" if ours.status == theirs.status else str(ours.status)
-            refused.append(f"| `{request}` | {theirs.status} | {here} |")
+        if theirs.status != ours.status:
+            table = f"RabbitMQ answers {theirs.status}, multiqueue {ours.status}.\n"
+        elif theirs.status >= 400:
+            table = ""
         else:
-            tables.setdefault(_table(content(theirs), content(ours)), []).append(f"`{request}`")
+            table = _table(content(theirs), content(ours))
+        (tables.setdefault(table, []) if table else same).append(f"`{request}`")
     sections = [f"## {_title(requests)}\n\n{', '.join(requests)}\n\n{table}" for table, requests in tables.items()]
-    last = "## Refused\n\n| request | RabbitMQ 3.10 | here |\n|---|---|---|\n" + "\n".join(refused)
-    return "\n".join([HEAD, *sections, last]) + "\n"
+    return "\n".join([HEAD, *sections, f"## Requests without a difference\n\n{', '.join(same)}\n"])
 
 
 def _title(requests: list[str]) -> str:
@@ -115,24 +116,23 @@ def _title(requests: list[str]) -> str:
 
 
 def _table(theirs: Any, ours: Any) -> str:
+    """The fields that differ; empty where none does."""
     if theirs and ours == []:
-        return "A list, which is empty here.\n"
+        return "A list, which is always empty here.\n"
     expected, found = kinds(theirs), kinds(ours)
-    if not expected and not found:
-        return "An empty list, or no fields.\n"
     rows = []
     for name in sorted(expected.keys() | found.keys()):
-        if name.endswith("_details.rate"):
+        if name.endswith(("_details", "_details.rate")):  # The rate of the field that is named before it.
             continue
-        here = _said(found.get(name))
         if name not in found:
-            here = f"none: {why_without(name) or 'missing'}"
-        elif found[name] - {"null"} == expected.get(name, set()) - {"null"} or here == _said(expected.get(name)):
-            here = "the same"
-        rows.append(f"| `{name}` | {_said(expected.get(name))} | {here} |")
-    return "\n".join(["| field | RabbitMQ 3.10 | here |", "|---|---|---|", *rows, ""])
+            rows.append(f"| `{name}` | {_said(expected[name])} | none: {why_without(name) or 'missing'} |")
+        elif found[name] - {"null"} != expected.get(name, set()) - {"null"} and _said(found[name]) != _said(
+            expected.get(name)
+        ):
+            rows.append(f"| `{name}` | {_said(expected.get(name))} | {_said(found[name])} |")
+    return "\n".join(["| field | RabbitMQ 3.10 | here |", "|---|---|---|", *rows, ""]) if rows else ""
 
 
 def _said(some: set[str] | None) -> str:
-    """`null` is told where there is nothing else."""
+    """The types of a field; `null` only where there is no other."""
     return "none" if some is None else ", ".join(sorted(some - {"null"})) or "null"

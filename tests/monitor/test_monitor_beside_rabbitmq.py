@@ -220,8 +220,8 @@ def _named(client: Client, path: str) -> str:
 
 
 @pytest.mark.slow(selected=True)
-def test_the_page_shows_each_field_of_each_answer(clients: tuple[Client, Client]) -> None:
-    """docs/reference/http-api.md is what both answer to every GET, field by field. (monitor 2)"""
+def test_the_page_shows_each_difference(clients: tuple[Client, Client]) -> None:
+    """docs/reference/http-api.md shows each field and each status that differs, of every GET. (monitor 2)"""
     theirs, ours = clients
     requests = [path for path in [*LOOKS.split(), *NAMED, *EMPTY_HERE] if "?" not in path]
     deadline = time.monotonic() + 30
