@@ -12,9 +12,9 @@ from monitor_support import Reply
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "http-api.md"
 HEAD = """# The HTTP API beside RabbitMQ's
 
-`multiqueue.monitor` answers the requests of RabbitMQ's management API with the same status, the same fields and the same
-types. This page lists what differs from RabbitMQ 3.10 (Debian's package); a request or a field that is not listed is the
-same. `tests/monitor/test_monitor_beside_rabbitmq.py` sends each GET request to both servers, which hold the same
+`multiqueue.monitor` answers the requests of RabbitMQ's management API with the same status, the same fields and the
+same types. This page lists what differs from RabbitMQ 3.10 (Debian's package); a request or a field that is not listed
+is the same. `tests/monitor/test_monitor_beside_rabbitmq.py` sends each GET request to both servers, which hold the same
 exchanges, queues, bindings, messages and clients, and writes this page.
 [What differs otherwise](../design/monitor.md#what-differs-from-rabbitmq) is in the design.
 
