@@ -1,13 +1,12 @@
 # ruff: noqa: E402 - a cell imports what it is the first to need, as in a notebook
 
 # %% [markdown]
-# # A walk-through, with pictures
+# # Walk through it, with pictures
 #
-# From one thread that blocks on many queues, to a broker, to a Spark that is fed by lanes and talks back: one thing,
-# again and again. The cells build on each other; from 5. on they need Java and
-# `pip install 'blocking-multiqueue[spark,amqp]'`. The program is
-# [examples/walk_through.py](../../examples/walk_through.py): open it as a notebook in VS Code or
-# PyCharm, or run it as it is. It draws each picture from what the cell above it did.
+# Start with one thread that blocks on many queues, and end with Spark jobs in lanes. Each cell builds on the last; from
+# step 5 you need Java and `pip install 'blocking-multiqueue[spark,amqp]'`. Open
+# [examples/walk_through.py](../../examples/walk_through.py) as a notebook in VS Code or PyCharm, or run it. It draws
+# each picture from the results of the cell above.
 
 # %%
 # Pictures from here on. The module is beside this file; the page's cells do without it.
@@ -16,7 +15,7 @@ from walk_through_pictures import order, show, turns
 # %% [markdown]
 # ## 1. One thread, many queues
 #
-# Each source has a sub-queue; one head takes from all of them. Lower numbers go first, equals take turns.
+# Give each source a sub-queue; one head takes from all of them. Lower numbers go first, equal ones take turns.
 # %%
 from multiqueue import LinkedBlockingMultiQueue
 
@@ -31,7 +30,7 @@ alarms.put("fire!")
 
 taken = []
 while inbox.qsize():
-    element = inbox.take()  # would block, if there was nothing
+    element = inbox.take()  # would block on an empty queue
     taken.append((element.subqueue.key, element.item))
     element.subqueue.task_done()
 print(taken[:4])
@@ -39,24 +38,25 @@ print(taken[:4])
 show("walk-through-1.svg", turns("In the order in which they were taken", taken))
 
 # %% [markdown]
-# `alarms` has the lower number, so it is served first, though it came last. `orders` and `mail` take turns, two to one.
+# `alarms` has the lower number, so you get it first, although you put it last. `orders` and `mail` take turns, two to
+# one.
 
 # %% [markdown]
 # ## 2. Back-pressure
 #
-# A bounded sub-queue blocks its own producers, and no others. One that is paused is passed over.
+# A bounded sub-queue blocks only its own producers. The head skips a sub-queue that you pause.
 
 # %%
 small = inbox.add_subqueue("small", capacity=3)
 print(small.put_many(range(8), timeout=0), "of 8 fit; others have room:", orders.offer("bread"))
-orders.disable("stocktaking")  # paused: it accepts what it has room for, and is passed over
+orders.disable("stocktaking")  # paused: it still accepts elements, but is skipped
 print("next:", inbox.get(), inbox.get())
 print("room again:", small.remaining_capacity())
 
 # %% [markdown]
 # ## 3. A thread pool that is fair
 #
-# The executor's lanes are sub-queues, too. A tenant submits twelve jobs, three others two each; one worker runs them.
+# The executor's lanes are sub-queues too. One tenant submits twelve jobs, three others two each; one worker runs them.
 
 # %%
 import threading
@@ -72,7 +72,7 @@ def run_all(executor, lane_of):
     started = []
     submitted = threading.Event()
     with executor:
-        lane_of("gate").submit(submitted.wait)  # the worker is busy while the jobs come in
+        lane_of("gate").submit(submitted.wait)  # the worker is busy until all jobs are submitted
         for tenant, job in jobs:
             lane_of(tenant).submit(started.append, (tenant, job))
         submitted.set()
@@ -90,8 +90,7 @@ show("walk-through-2.svg", order({"a thread pool": in_pool, "lanes": in_lanes}))
 # %% [markdown]
 # ## 4. A broker in the process
 #
-# The same structure with messages in it: an exchange puts each message into the queues whose pattern fits, and one
-# subscription blocks on both of them.
+# An exchange puts each message into the queues whose pattern matches, and your subscription blocks on both queues.
 
 # %%
 from multiqueue.broker import Broker, Message
@@ -118,7 +117,7 @@ show("walk-through-3.svg", turns("What reached which queue", by_queue))
 # %% [markdown]
 # ## 5. Spark, fed by lanes
 #
-# Jobs of a Spark session, one at a time here so that the picture is always the same. The report is submitted last.
+# You submit the report last, and it runs first. Jobs run one at a time here, so that the picture is always the same.
 
 # %%
 from multiqueue.spark import SparkDispatcher, fan_in, session_builder, task_events
@@ -150,7 +149,7 @@ show("walk-through-4.svg", order({"submitted": submitted, "run": ran}))
 # %% [markdown]
 # ## 6. Spark, read by one loop
 #
-# Many DataFrames, one bounded sub-queue each: their rows as they come. Their order may differ, so here is how many.
+# Read many DataFrames, each through a bounded sub-queue, as their rows arrive. Their order varies, so count them.
 
 # %%
 from collections import Counter
@@ -168,8 +167,8 @@ show(
 # %% [markdown]
 # ## 7. Spark, talking back
 #
-# The tasks of one job send values while they run, over a broker in the driver. Each is counted once, though Spark
-# may run a task again.
+# The tasks of one job send you values while they run, over a broker in the driver. You get each once, even if Spark
+# repeats a task.
 
 
 # %%
@@ -190,5 +189,5 @@ show("walk-through-6.svg", turns("What the tasks of each partition sent", sent))
 # %% [markdown]
 # ## Where to next
 #
-# [The tutorial](../tutorial.md) for the core, [many Spark jobs from one driver](spark-dispatcher.md),
-# [fan-in](spark-fan-in.md), [task events](spark-task-events.md), [a broker inside the process](in-process-broker.md).
+# [The tutorial](../tutorial.md) teaches you the core. Guides: [many Spark jobs from one driver](spark-dispatcher.md),
+# [fan-in](spark-fan-in.md), [task events](spark-task-events.md), [a broker in your process](in-process-broker.md).

@@ -47,16 +47,19 @@ def test_a_guide_prints_what_it_says(
 
 @pytest.mark.slow(selected=True)
 def test_the_suite_of_the_guide_passes(tmp_path: Path, need_module: Callable[[str, str], None]) -> None:
-    """`A broker in your test suite` is one that pytest runs."""
+    """The guide to a broker in tests is a suite that pytest runs, and so is README.md's test."""
     need_module("pika", "pika is not installed: pip install pika")
     (tmp_path / "test_orders.py").write_text(code_of("broker-in-tests.md"))
+    found = re.findall(r"```python\n(.*?)```", (HOUSE / "README.md").read_text(), flags=re.DOTALL)
+    (block,) = (block for block in found if "multiqueue_broker" in block)
+    (tmp_path / "test_readme.py").write_text(block)
     from importlib.metadata import entry_points
 
     is_installed = any(point.value == "multiqueue.pytest_plugin" for point in entry_points(group="pytest11"))
     plugin = [] if is_installed else ["-p", "multiqueue.pytest_plugin"]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert "5 passed" in done.stdout, done.stdout + done.stderr
+    assert "6 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_the_table_of_the_design_is_the_table_of_the_code() -> None:

@@ -37,3 +37,14 @@ def test_the_guides_code_runs(spark: SparkSession, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == "0\n1\nreport of 2026-11\n"
     assert sorted(loaded) == [0, 1, 2]
     assert reader["problems"] == []
+
+
+@pytest.mark.spark
+def test_the_readmes_program_runs(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    """README.md's program for a Spark driver prints what the comment beside its print says."""
+    found = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    (code,) = (block for block in found if "multiqueue.spark" in block)
+    reader: dict[str, object] = {}
+    exec(compile(code, "README.md", "exec"), reader)
+    assert capsys.readouterr().out.splitlines() == re.findall(r"print\(.*\)  # (.*)", code)
+    assert reader["spark"] is spark
