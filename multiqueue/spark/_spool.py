@@ -11,7 +11,7 @@ State       A directory: `spool.json` names the spool; `FIRST-COUNT-BYTES.chunk`
             then its directory is synced: a chunk that has its name is whole. A name that a killed process could not
             sync any more is synced by the next `open`. The last chunk is never removed: its name says which number
             comes next.
-Lock        `spool.lock`, locked by the one process that appends (`flock`); the system unlocks it when that dies.
+Lock        A `DirectoryLock`, with `spool.lock`, of the one process that appends; the system unlocks it when that dies.
             Readers need no lock, for chunks do not change. Not for several threads.
 Waiting     `open` waits for the process before us to die, `patience` seconds at most.
 Source      Spring XD and Spark's own write-ahead log acknowledge after storing; so do we.
@@ -25,16 +25,11 @@ import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
+from .._directory_lock import DirectoryLock, Unlockable, holder_of
 from ._source_chunks import Chunk, ChunkList, Piece, seal, unseal
 from ._spool_files import Files
 from ._streaming_errors import DataLoss, SpoolInUse, SpoolNotShared, StreamingError
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 _IDENTITY, _LOCK, _SUFFIX = "spool.json", "spool.lock", ".chunk"
 LOCK_POLL = 0.05  # seconds; a lock of another process does not tell when it is free
@@ -73,7 +68,7 @@ class Slice:
 class Spool:
     """The side that appends. Made by `Spool.open`; one per directory at a time, in all processes."""
 
-    def __init__(self, directory: Path, identity: str, lock: IO[str], files: Files) -> None:
+    def __init__(self, directory: Path, identity: str, lock: DirectoryLock, files: Files) -> None:
         self.directory = directory
         self.id = identity
         self._lock = lock
@@ -91,9 +86,8 @@ class Spool:
         """
         files = files or Files()
         _make_directory(files, directory)
-        lock = (directory / _LOCK).open("a+")
+        lock = _acquire(directory, patience)
         try:
-            _acquire(lock, directory, patience)
             identity = _identity(directory)
             if identity is None:
                 identity = uuid.uuid4().hex
@@ -101,7 +95,7 @@ class Spool:
             files.sync_directory(directory)
             return cls(directory, identity, lock, files)
         except BaseException:
-            lock.close()
+            lock.release()
             raise
 
     def append(self, payload: bytes, count: int, size_bytes: int) -> None:
@@ -138,9 +132,7 @@ class Spool:
 
     def close(self) -> None:
         """Let others have it. Closing twice is harmless."""
-        if fcntl is not None and not self._lock.closed:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)  # a child that was forked has the file too, as long as it lives
-        self._lock.close()
+        self._lock.release()
 
     def check_invariants(self) -> None:
         """Raise AssertionError when directory and memory contradict each other. For tests."""
@@ -183,24 +175,18 @@ def _identity(directory: Path) -> str | None:
         raise StreamingError(f"{directory / _IDENTITY} is not a spool's: {error}; choose another directory") from None
 
 
-def _acquire(lock: IO[str], directory: Path, patience: float) -> None:
-    if fcntl is None:
-        raise SpoolInUse(f"{directory}: this system has no flock, so two queries could not be kept apart")
+def _acquire(directory: Path, patience: float) -> DirectoryLock:
     deadline = time.monotonic() + patience
+    holder = f"process {os.getpid()} on {os.uname().nodename}"
     while True:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return DirectoryLock(directory, _LOCK, holder, on_network=True)
+        except Unlockable as error:
+            raise SpoolInUse(f"{directory}: {error}, so two queries could not be kept apart") from error
         except BlockingIOError:
-            pass
-        else:
-            break
-        if time.monotonic() >= deadline:
-            lock.seek(0)
-            raise SpoolInUse(
-                f"spool {directory} has been in use by {lock.read().strip() or 'another process'} for {patience:g} s; "
-                "stop that query, or give each readStream a spool of its own"
-            )
+            if time.monotonic() >= deadline:
+                raise SpoolInUse(
+                    f"spool {directory} has been in use by {holder_of(directory / _LOCK) or 'another process'} for "
+                    f"{patience:g} s; stop that query, or give each readStream a spool of its own"
+                ) from None
         time.sleep(LOCK_POLL)
-    lock.truncate(0)
-    lock.write(f"process {os.getpid()} on {os.uname().nodename}\n")
-    lock.flush()

@@ -197,10 +197,15 @@ def test_a_slice_elsewhere_says_what_it_needs(tmp_path: Path) -> None:
         mine.payload()
 
 
-def test_two_cannot_have_it(tmp_path: Path) -> None:
-    """A second one is refused with who has it, and gets it when the first lets go."""
+@pytest.mark.parametrize("file", ["kept", "removed"])
+def test_two_cannot_have_it(tmp_path: Path, file: str) -> None:
+    """A second one is refused with who has it, whether its file is there or not, and gets it once that lets go."""
     first = Spool.open(tmp_path)
-    with pytest.raises(SpoolInUse, match=f"in use by process {os.getpid()} on .* give each readStream a spool"):
+    holder = f"process {os.getpid()} on"
+    if file == "removed":
+        (tmp_path / "spool.lock").unlink()
+        holder = "another process for"
+    with pytest.raises(SpoolInUse, match=f"in use by {holder} .* give each readStream a spool"):
         Spool.open(tmp_path, patience=0)
     first.close()
     Spool.open(tmp_path, patience=0).close()
@@ -209,12 +214,13 @@ def test_two_cannot_have_it(tmp_path: Path) -> None:
 def test_a_forked_child_does_not_keep_it(tmp_path: Path) -> None:
     """A spool that is closed is free, although a child of a fork has its files: Spark's daemon forks its workers."""
     first = Spool.open(tmp_path)
-    inherited = os.dup(first._lock.fileno())  # what a child has: the same open file
+    inherited = [os.dup(one) for one in first._lock._descriptors]  # what a child has: the same open files
     try:
         first.close()
         Spool.open(tmp_path, patience=0).close()
     finally:
-        os.close(inherited)
+        for one in inherited:
+            os.close(one)
 
 
 HOLD = """
