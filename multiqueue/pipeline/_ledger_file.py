@@ -2,7 +2,8 @@
 
 Promise     While `exclusive` is held no other process runs this pipeline. It keeps an EXCLUSIVE transaction open
             in `STATE.lock`, a database beside the state: the operating system releases its lock when the process
-            dies, however it dies, so there is no stale lock to remove.
+            dies, however it dies, so there is no stale lock to remove. Should somebody remove that file under a run, a
+            second one can begin: from then on the first is refused, for each transaction looks who has taken over last.
             Whatever SQLite says of the state leaves `in_sentences` as an error of ours: damage is told, never met as
             a traceback.
 State       The two files and SQLite's own `-wal` and `-shm`. Delete them only together with the output.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,9 +142,21 @@ class Connection(sqlite3.Connection):
     SLICE = "min(CAST({column} / ? AS INTEGER), ?)"
     """SQL for the slice that a moment is in, of which `?` is the length and `?` the last."""
 
+    def take_over(self) -> None:
+        """Whoever has begun to write to the state before is refused from now on."""
+        self._holder = uuid.uuid4().hex
+        self.execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('holder', ?)", (self._holder,))
+
     def begin(self) -> None:
-        """Begin a transaction that writes."""
+        """Begin a transaction that writes, unless another run has taken over.
+
+        Raises:
+            StateInUse: one has.
+        """
         self.execute("BEGIN IMMEDIATE")
+        found = self.execute("SELECT value FROM meta WHERE name = 'holder'").fetchone()
+        if found is None or found[0] != self._holder:
+            raise StateInUse("another process has taken over the state: its lock file was removed; this run ends")
 
     def insert(self, statement: str, values: Sequence[object]) -> int:
         """Insert an item; its number."""
@@ -217,7 +231,7 @@ def state_exists(path: State) -> bool:
 
 
 def connect(path: State) -> AnyConnection:
-    """The state file, open for writing; made when it does not exist.
+    """The state file, open for writing; made when it does not exist. Only while `exclusive` is held.
 
     Raises:
         Unprepared: its directory cannot be written.
@@ -243,6 +257,7 @@ def connect(path: State) -> AnyConnection:
                 added += f"ALTER TABLE items ADD COLUMN ended_at REAL; {_LEAVING}" if version < 3 else ""
                 added += _JOB
                 connection.executescript(f"BEGIN IMMEDIATE; {added} PRAGMA user_version = {_VERSION}; COMMIT;")
+            connection.take_over()
         except BaseException:
             connection.close()
             raise

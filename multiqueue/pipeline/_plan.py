@@ -158,7 +158,9 @@ def _copy_state(state: State, copy: Path) -> None:
                 found = source.execute(f"SELECT * FROM {table}")
                 names = [one[0] for one in found.description]  # in another order where a state was taken over
                 marks = ", ".join("?" * len(names))
-                file.executemany(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})", found.fetchall())
+                file.executemany(
+                    f"INSERT OR REPLACE INTO {table} ({', '.join(names)}) VALUES ({marks})", found.fetchall()
+                )
 
 
 def _read_all(

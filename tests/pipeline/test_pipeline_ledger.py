@@ -189,6 +189,24 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
         pass
 
 
+def test_a_run_that_was_taken_over_records_nothing(tmp_path: Path) -> None:
+    """Where somebody removed the lock file a second run begins, and the first is refused at its next transaction.
+
+    (pipeline 7)
+    """
+    path = tmp_path / "state.sqlite"
+    with exclusive(path), open_ledger(path, tmp_path) as zombie:
+        with zombie.transaction():
+            zombie.add("a", [FileSeen("f", 1, 1)], 0.0)
+        path.with_name("state.sqlite.lock").unlink()
+        with exclusive(path), open_ledger(path, tmp_path) as heir:
+            with pytest.raises(StateInUse, match="another process has taken over the state"), zombie.transaction():
+                zombie.add("a", [FileSeen("g", 1, 1)], 0.0)
+            with heir.transaction():
+                heir.add("a", [FileSeen("h", 1, 1)], 0.0)
+            assert [item.files[0].path for item in heir.next_waiting("a", 0.0, 9)] == ["f", "h"]
+
+
 def test_a_file_of_something_else(tmp_path: Path) -> None:
     """A state that is no state of ours, or of another version, is refused and left alone."""
     path = tmp_path / "state.sqlite"
