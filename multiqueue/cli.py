@@ -85,8 +85,8 @@ class _Rooms(click.Group):
         except OSError as error:
             where = f": {error.filename!r}" if error.filename else ""
             raise _Sentence(f"{error.strerror or error}{where}", 3) from error
-        except KeyboardInterrupt:
-            raise _Sentence("interrupted", 130) from None
+        except KeyboardInterrupt as error:
+            raise _Sentence(str(error) or "interrupted", 130) from None
 
 
 def _other_project() -> str | None:

@@ -59,6 +59,8 @@ def spark_session(section: SparkSection, pools: Sequence[str], log: Path) -> Ite
         try:
             with _sheltered(log):
                 spark = builder.getOrCreate()
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt("interrupted while Spark started; no item was begun") from None
         except Exception as error:
             from ..spark import cause_of
 

@@ -69,8 +69,9 @@ def told_as_document() -> Iterator[None]:
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
-        unsaid = ExitStatus.INTERRUPTED if isinstance(error, KeyboardInterrupt) else ExitStatus.BROKEN_OFF
-        said = str(error) or type(error).__name__
+        interrupted = isinstance(error, KeyboardInterrupt)
+        unsaid = ExitStatus.INTERRUPTED if interrupted else ExitStatus.BROKEN_OFF
+        said = str(error) or ("interrupted" if interrupted else type(error).__name__)
         print(_document(getattr(error, "exit_status", unsaid), said), file=sys.stdout, flush=True)
         raise
 
