@@ -24,9 +24,9 @@ from ._engine import drop, due, many, pair, poll, take
 from ._engine import get as get_door
 from ._fork import renew_after_fork
 from ._notebook import notebook_table
-from ._parking import AsyncWaiter, at_least, deadline_after
+from ._parking import AsyncWaiter, deadline_after
 from ._selection import SubQueueSelection
-from ._settings import check_count, check_optional, check_priority
+from ._settings import check_count, check_max_items, check_optional, check_priority
 from ._sync import ReentrantLock, cannot_copy, holding
 from ._taken import Taken
 from ._targets import DrainTarget, acceptor
@@ -62,22 +62,15 @@ async def take_async(queue: Any) -> Any:
             _engine.unpark(queue, waiter, False)
 
 
-def take_many(queue: Any, max_items: int) -> None:
-    """Check the argument of `get_many`."""
-    if not at_least(1, max_items, "max_items"):
-        raise ValueError(f"'max_items' must be at least 1, not {max_items!r}")
-
-
 def drain(queue: Any, own: Any, target: Any, max_items: int | None) -> int:
     """`drain_to`: what is there now, one at a time; what the target does not accept goes back to its head."""
     accept, container = acceptor(target, lambda owner: owner is queue or (own is None and _is_part(owner, queue)))
-    if max_items is not None and not at_least(0, max_items, "max_items"):
-        raise ValueError(f"'max_items' must be at least 0 or None, not {max_items!r}")
+    most = None if max_items is None else check_max_items(max_items, 0)
     is_set = type(container) is set
     count = 0
     limit = queue.qsize()
-    if max_items is not None:
-        limit = min(limit, max_items)
+    if most is not None:
+        limit = min(limit, most)
     while count < limit:
         taken = None
         try:
@@ -294,8 +287,7 @@ class Puts(_engine.Tail, Generic[T]):
             Empty, ShutDown: as for `get`.
             ValueError: `max_items` is less than 1, or `timeout` is negative.
         """
-        take_many(self, max_items)
-        return many[self, max_items, block, timeout]  # type: ignore[no-any-return]
+        return many[self, check_max_items(max_items, 1), block, timeout]  # type: ignore[no-any-return]
 
     def drain_to(self, target: DrainTarget[T], max_items: int | None = None) -> int:
         """Take what is here now, `max_items` at most, and hand it to `target` in order; how many it accepted.
@@ -718,8 +710,7 @@ class LinkedBlockingMultiQueue(_engine.Multi, Generic[T]):
             Empty, ShutDown: as for `get`.
             ValueError: `max_items` is less than 1, or `timeout` is negative.
         """
-        take_many(self, max_items)
-        return many[self, max_items, block, timeout]  # type: ignore[no-any-return]
+        return many[self, check_max_items(max_items, 1), block, timeout]  # type: ignore[no-any-return]
 
     def drain_to(self, target: DrainTarget[T], max_items: int | None = None) -> int:
         """Take what could be taken now, `max_items` at most, and hand it to `target` in the order of service.

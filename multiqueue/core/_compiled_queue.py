@@ -26,6 +26,7 @@ from typing import Any, NoReturn, TypeVar
 from ..errors import Empty, Full
 from . import _engine
 from ._compiled import Puts, set_gate
+from ._settings import capacity_of
 from ._sync import holding
 
 T = TypeVar("T")
@@ -48,12 +49,12 @@ class Queue(Puts[T], StandardQueue[T]):
     __slots__ = ()
 
     def __init__(self, maxsize: int = 0) -> None:
-        """`maxsize` is the capacity in elements; 0 or less means unbounded."""
+        """`maxsize` is the capacity in elements; 0 or less means unbounded, a fraction is rounded up."""
         if isinstance(self, HookedQueue):
             _engine.set_hooked(self)  # `Queue.put(self, item)` and `Queue.get(self)` lead to the standard library's
             StandardQueue.__init__(self, maxsize)
         else:
-            _engine.assign(self, "capacity", maxsize if maxsize > 0 else None)
+            _engine.assign(self, "capacity", capacity_of(maxsize))
             set_gate(self)
 
     def __init_subclass__(cls, **settings: Any) -> None:
@@ -84,7 +85,7 @@ class Queue(Puts[T], StandardQueue[T]):
 
     @maxsize.setter
     def maxsize(self, maxsize: int) -> None:
-        _engine.assign(self, "capacity", maxsize if maxsize > 0 else None)
+        _engine.assign(self, "capacity", capacity_of(maxsize))
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "queue" and not isinstance(self, HookedQueue):

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from ..errors import Empty, ShutDown
-from ._parking import at_least
 from ._priority_groups import Tail
 from ._put_side import Head
+from ._settings import check_max_items
 from ._targets import acceptor
 
 T = TypeVar("T")
@@ -20,9 +20,7 @@ T = TypeVar("T")
 
 def get_many(take_side: Head[T], own: Tail[T] | None, max_items: int, block: bool, timeout: float | None) -> list[T]:
     """`get_many` of a queue (`own`) or of the multi-queue."""
-    if not at_least(1, max_items, "max_items"):
-        raise ValueError(f"'max_items' must be at least 1, not {max_items!r}")
-    taken = take_side._take_many(own, max_items, block, timeout)
+    taken = take_side._take_many(own, check_max_items(max_items, 1), block, timeout)
     if not taken:
         raise Empty
     return taken
@@ -34,13 +32,12 @@ def drain_to(take_side: Head[T], own: Tail[T] | None, target: Any, max_items: in
     accept, container = acceptor(
         target, lambda owner: owner is itself or (own is None and getattr(owner, "_take_side", None) is take_side)
     )
-    if max_items is not None and not at_least(0, max_items, "max_items"):
-        raise ValueError(f"'max_items' must be at least 0 or None, not {max_items!r}")
+    most = None if max_items is None else check_max_items(max_items, 0)
     is_set = type(container) is set
     count = 0
     limit = take_side._locked(None, take_side._size_locked) if own is None else len(own._items)
-    if max_items is not None:
-        limit = min(limit, max_items)
+    if most is not None:
+        limit = min(limit, most)
     while count < limit:
         pair = None
         try:

@@ -40,17 +40,13 @@ def deadline_after(timeout: float | None) -> float | None:
     """
     if timeout is None:
         return None
-    if not at_least(0, timeout, "timeout"):
+    try:
+        is_time = timeout >= 0
+    except TypeError:
+        raise TypeError(f"'timeout' must be a number, not {timeout!r}") from None
+    if not is_time:
         raise ValueError(f"'timeout' must be a non-negative number of seconds, not {timeout!r}")
     return _sync.monotonic() + timeout
-
-
-def at_least(least: int, value: float, name: str) -> bool:
-    """Whether `value`, the argument called `name`, is `least` or more; TypeError when it is no number."""
-    try:
-        return value >= least
-    except TypeError:
-        raise TypeError(f"'{name}' must be a number, not {value!r}") from None
 
 
 def acquire_before(lock: _sync.ReentrantLock, deadline: float | None) -> bool:

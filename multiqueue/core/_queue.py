@@ -24,6 +24,7 @@ from ._fifo import Fifo
 from ._fork import renew_after_fork
 from ._parking import seconds_left
 from ._queue_attributes import Contents, Mutex, QueueCondition, set_unfinished
+from ._settings import capacity_of
 from ._standard_queue import HOOKS, standard_queue
 from ._take_side import TakeSide
 
@@ -49,11 +50,11 @@ class Queue(Fifo[T], StandardQueue[T]):
     __slots__ = ()
 
     def __init__(self, maxsize: int = 0) -> None:
-        """`maxsize` is the capacity in elements; 0 or less means unbounded."""
+        """`maxsize` is the capacity in elements; 0 or less means unbounded, a fraction is rounded up."""
         self._begin(maxsize)
 
     def _begin(self, maxsize: int) -> None:
-        super().__init__(TakeSide(), maxsize if maxsize > 0 else None)
+        super().__init__(TakeSide(), capacity_of(maxsize))
         renew_after_fork(self)
 
     def __init_subclass__(cls, **settings: Any) -> None:
@@ -86,7 +87,7 @@ class Queue(Fifo[T], StandardQueue[T]):
 
     @maxsize.setter
     def maxsize(self, maxsize: int) -> None:
-        self._with_both_locks(self._set_limit_locked, maxsize if maxsize > 0 else None)
+        self._with_both_locks(self._set_limit_locked, capacity_of(maxsize))
 
     @property
     def mutex(self) -> Lock:  # type: ignore[override]
@@ -160,7 +161,7 @@ class HookedQueue(Queue[T]):
         self._take_side = cast(Any, _Head(self))
         self._items = cast(Any, _Tail(self))
         self._put_lock = cast(Any, self.mutex)
-        self._capacity = maxsize if maxsize > 0 else None
+        self._capacity = capacity_of(maxsize)
         self._limit = -1  # so that `_wait_for_room_locked` is asked
         self._open_ended = False
         self._lock_free = False

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from operator import index
+
 
 def check_priority(priority: int) -> int:
     if isinstance(priority, bool) or not isinstance(priority, int):
         raise TypeError(f"'priority' must be an int, not {priority!r}")
+    if not -sys.maxsize - 1 <= priority <= sys.maxsize:
+        raise ValueError(f"'priority' must fit 64 bits, not {priority}")
     return int(priority)  # of a subclass too: the core compares these with its locks held
 
 
@@ -14,13 +19,32 @@ def check_count(name: str, value: int) -> int:
         raise TypeError(f"{name!r} must be an int, not {value!r}")
     if value < 1:
         raise ValueError(f"{name!r} must be at least 1, not {value}")
-    return int(value)
+    return min(int(value), sys.maxsize)
 
 
 def check_optional(name: str, value: int | None) -> int | None:
     if value is None:
         return None
     try:
-        return check_count(name, value)
+        count = check_count(name, value)
     except ValueError:
         raise ValueError(f"{name!r} must be at least 1, or None for no limit, not {value}") from None
+    return count if count < sys.maxsize else None
+
+
+def capacity_of(maxsize: float) -> int | None:
+    """The capacity of a queue with this `maxsize`, which `queue.Queue` compares with a size: it takes 2.5 and `inf`."""
+    if not 0 < maxsize < sys.maxsize:
+        return None
+    whole = int(maxsize)
+    return whole if whole == maxsize else whole + 1
+
+
+def check_max_items(max_items: int, least: int) -> int:
+    try:
+        number = index(max_items)
+    except TypeError:
+        raise TypeError(f"'max_items' must be an int, not {max_items!r}") from None
+    if number < least:
+        raise ValueError(f"'max_items' must be at least {least}{'' if least else ' or None'}, not {max_items!r}")
+    return number

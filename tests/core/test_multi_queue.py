@@ -326,8 +326,18 @@ class TestTaking:
         with pytest.raises(TypeError, match="'timeout' must be a number, not '1'"):
             mq.get(timeout="1")  # type: ignore[arg-type]
         for call in (mq.get_many, lambda count: mq.drain_to([], count)):
-            with pytest.raises(TypeError, match="'max_items' must be a number, not '5'"):
-                call("5")
+            for count in ("5", 1.0):
+                with pytest.raises(TypeError, match=f"'max_items' must be an int, not {count!r}"):
+                    call(count)
+
+    def test_numbers_beyond_64_bits(self, mq: MQ[object]) -> None:
+        """A limit that nothing can reach is none, a weight is the largest there is, a priority is refused."""
+        sub = mq.add_subqueue("a", 0, 2**64, max_in_flight=2**63, weight=2**64)
+        assert (sub.capacity, sub.max_in_flight, sub.weight) == (None, None, sys.maxsize)
+        sub.put(1)
+        assert mq.get_many(2**64) == [1]
+        with pytest.raises(ValueError, match="'priority' must fit 64 bits, not 9223372036854775808"):
+            mq.add_subqueue("b", 2**63)
 
     @pytest.mark.parametrize("timeout", [1e300, float("inf")])
     def test_endless_timeout(self, mq: MQ[object], timeout: float) -> None:

@@ -531,6 +531,20 @@ def test_a_length_of_a_subclass_decides_its_truth(base: Any) -> None:
     assert q
 
 
+@pytest.mark.parametrize("maxsize", [2.5, 0.5, 1.0, -1.5, float("inf"), float("nan"), 2**64, True])
+def test_a_maxsize_that_is_no_small_int_is_a_bound_as_there(maxsize: Any) -> None:
+    """A fraction, an endless or a huge `maxsize` lets in as many as it does there, when given or assigned."""
+
+    def room(one: Any) -> int:
+        while not one.full() and one.qsize() < 5:
+            one.put(0)
+        return int(one.qsize())
+
+    ours: Queue[int] = Queue()
+    ours.maxsize = maxsize
+    assert room(Queue(maxsize)) == room(ours) == room(queue.Queue(maxsize))
+
+
 @compiled
 def test_a_put_that_is_patched_is_called_for_subclasses_with_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
     """`Queue.put` replaced by a test is what a subclass calls, with hooks or without, and so is `Queue.get`."""
