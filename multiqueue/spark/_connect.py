@@ -130,10 +130,24 @@ class ConnectBackend:
         if isinstance(error, ValueError) and str(error).startswith(CLOSED_CHANNEL):
             return True
         # The server may be gone before it can say so; then the client's errors have no condition.
-        return is_sparks_own(error) and (CLOSED_BENEATH in str(error) or self._is_stopped())
+        if is_sparks_own(error) and (CLOSED_BENEATH in str(error) or self._is_stopped()):
+            return True
+        return is_cancellation(error) and self._is_released()
 
     def is_gone(self, error: BaseException) -> bool:
         return is_sparks_own(error) and UNAVAILABLE in str(error)
+
+    def _is_released(self) -> bool:
+        """Ask the server whether it has let go of the session.
+
+        `stop()` has it cancel the session's jobs first, and closes the client only when that has answered: between the
+        two a job fails as if somebody had cancelled it.
+        """
+        try:
+            self._spark.conf.get("spark.app.name", None)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is judged
+            return not is_cancellation(error) and self.is_stop(error)
+        return False
 
     def _is_stopped(self) -> bool:
         return bool(self._spark.is_stopped)  # type: ignore[attr-defined] # Spark Connect's sessions have it

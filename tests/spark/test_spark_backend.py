@@ -125,3 +125,26 @@ def test_a_channel_that_a_stop_has_closed_is_a_stop(need_module: Callable[[str, 
     assert backend.is_stop(anew)
     assert not backend.is_gone(ValueError("StatusCode.UNAVAILABLE"))
     assert not backend.is_stop(ValueError("invoke"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_stop"),
+    [
+        ("[INVALID_HANDLE.SESSION_CLOSED] The handle is invalid. Session was closed.", True),
+        ("[OPERATION_CANCELED] Operation has been canceled.", False),
+        (None, False),
+    ],
+)
+def test_a_cancellation_by_the_stop_of_the_session_is_a_stop(
+    need_module: Callable[[str, str], None], answer: str | None, is_stop: bool
+) -> None:
+    """On Connect `stop()` cancels the jobs before the client is closed: of a cancelled job the server is asked why."""
+    need_module("grpc", "Spark Connect's client is not installed: pip install 'pyspark[connect]'")
+    from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+
+    def get(*_: object) -> None:
+        if answer is not None:
+            raise SparkConnectGrpcException(answer)
+
+    backend = ConnectBackend(cast("Any", SimpleNamespace(is_stopped=False, conf=SimpleNamespace(get=get))))
+    assert backend.is_stop(SparkConnectGrpcException("[OPERATION_CANCELED] Operation has been canceled.")) is is_stop
