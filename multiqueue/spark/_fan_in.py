@@ -109,10 +109,12 @@ def fan_in(
     Raises:
         ValueError: a number is less than 1, a priority is for no source, a DataFrame is a streaming one, they are of
             different sessions of Spark Connect, or `batches` is something else.
-        TypeError: a source is no DataFrame of Spark, or what is given is no mapping or no number.
+        TypeError: a source is no DataFrame of Spark, or what is given is no mapping, no number or no bool.
     """
     if batches not in READ:
         raise ValueError(f"batches is {batches!r}; it is 'rows' or 'arrow'")
+    if not isinstance(prefetch, bool):
+        raise TypeError(f"prefetch must be True or False, not {prefetch!r}; max_running and max_bytes are the numbers")
     for what, given in (("frames", frames), ("priorities", priorities or {})):
         if not isinstance(given, Mapping):
             raise TypeError(f"{what} must be a mapping by the sources' names, not {type(given).__name__}")

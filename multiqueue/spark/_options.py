@@ -12,7 +12,7 @@ from ._transient import is_transient
 
 def at_least_one(name: str, value: int) -> None:
     """Refuse what is no number of things to have."""
-    if not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an int, not {value!r}")
     if value < 1:
         raise ValueError(f"{name} must be at least 1, not {value}")
