@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import subprocess
@@ -20,7 +21,9 @@ LINK = re.compile(r'(?:href|src)="([^"]+)"')
 
 @pytest.mark.slow(selected=sys.version_info < (3, 12))  # one interpreter will do
 def test_the_site(need_module: Callable[[str, str], None], tmp_path: Path) -> None:
-    """The build is strict; each public name has its place; no link is dead, and nothing is loaded from elsewhere."""
+    """The build is strict; each public name has its place; no link is dead; nothing is loaded from elsewhere; a search
+    shows a guide first and no decision.
+    """
     need_module("material", "mkdocs-material is not installed: pip install -e '.[docs]'")
     site = tmp_path / "site"
     done = subprocess.run(
@@ -36,6 +39,13 @@ def test_the_site(need_module: Callable[[str, str], None], tmp_path: Path) -> No
         text = pages[site / "api" / f"multiqueue{door}.html"]
         missing = [name for name in public_names(door) if f'id="multiqueue{door}.{name}"' not in text]
         assert not missing, f"multiqueue{door}"
+    entries = json.loads((site / "search" / "search_index.json").read_text())["docs"]
+    boosts: dict[str, float] = {}
+    for entry in entries:
+        kind = entry["location"].partition("/")[0]
+        boosts[kind] = max(boosts.get(kind, 0), entry["boost"])
+    assert boosts["guides"] > max(boost for kind, boost in boosts.items() if kind != "guides")
+    assert not {"decisions", "measurements"} & boosts.keys()
     for page, text in pages.items():
         for link in LINK.findall(text):
             target = unquote(link.partition("#")[0])

@@ -46,8 +46,18 @@ FENCE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 _MADE = {file: f"project/{name}.md" for name, file in PROJECT.items()}
 
 
-# What a search shows first: pages that say how to do a thing before those that say why it was done so.
-_BOOSTS = {"guides": 4, "tutorial.md": 4, "reference": 2, "decisions": 0.25, "measurements": 0.25, "project": 0.25}
+# A search shows a guide first, then the reference, then explanations. It leaves out what the navigation leaves out.
+# A page's own number goes before its folder's: troubleshooting has a word of every guide.
+_BOOSTS = {
+    "guides": 16,
+    "guides/troubleshooting.md": 2,
+    "tutorial.md": 8,
+    "reference": 1,
+    "api": 0.5,
+    "design": 0.25,
+    "project": 0.25,
+}
+_NOT_SEARCHED = {"decisions", "measurements"}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -72,8 +82,7 @@ def _folder(name: str) -> list[str]:
         return [f"api/{_door(room)}.md" for room in ROOMS]
     if name == "project":
         return [*(f"project/{one}.md" for one in PROJECT), "versioning.md"]
-    pages = sorted((HOUSE / "docs" / name).glob("*.md"), reverse=name == "measurements")
-    return [f"{name}/{page.name}" for page in sorted(pages, key=lambda page: page.name != "README.md")]
+    return [f"{name}/{page.name}" for page in sorted((HOUSE / "docs" / name).glob("*.md"))]
 
 
 def _door(room: str) -> str:
@@ -109,7 +118,10 @@ def names_of(room: str) -> str:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Have each relative link lead to a page of the site, or to the repository's file; and have guides found first."""
-    page.meta["search"] = {"boost": _BOOSTS.get(page.file.src_uri.partition("/")[0], 1)}
+    kind = page.file.src_uri.partition("/")[0]
+    page.meta["search"] = (
+        {"exclude": True} if kind in _NOT_SEARCHED else {"boost": _BOOSTS.get(page.file.src_uri, _BOOSTS.get(kind, 1))}
+    )
     here = PurePosixPath(page.file.src_uri)
     source = next((file for file, made in _MADE.items() if made == str(here)), None)
     base = PurePosixPath(".") if source else PurePosixPath("docs") / here.parent
