@@ -2,65 +2,65 @@
 
 from __future__ import annotations
 
-from multiqueue.spark import _classic as _classic
-from multiqueue.spark import _dispatcher as _dispatcher
-from multiqueue.spark import _environment as _environment
-from multiqueue.spark import _fan_in as _fan_in
-from multiqueue.spark import _lease as _lease
-from multiqueue.spark import _lease_backlog as _lease_backlog
-from multiqueue.spark import _lease_reading as _lease_reading
-from multiqueue.spark import _lease_return as _lease_return
-from multiqueue.spark import _queue_reader as _queue_reader
-from multiqueue.spark import _reading as _reading
-from multiqueue.spark import _sink as _sink
-from multiqueue.spark import _source as _source
-from multiqueue.spark import _spool as _spool
-from multiqueue.spark import _task_events as _task_events
-from multiqueue.spark import _task_events_sender as _task_events_sender
-from multiqueue.spark._after_stop import AfterStop as AfterStop
-from multiqueue.spark._after_stop import Item as Item
-from multiqueue.spark._after_stop import end_read_of_result as end_read_of_result
-from multiqueue.spark._after_stop import waits_in_vain as waits_in_vain
-from multiqueue.spark._alarms import FEW as FEW
-from multiqueue.spark._alarms import Alarm as Alarm
-from multiqueue.spark._alarms import Alarms as Alarms
-from multiqueue.spark._backend import Marks as Marks
-from multiqueue.spark._backend import is_connect as is_connect
-from multiqueue.spark._budget import Budget as Budget
-from multiqueue.spark._causes import is_cancellation as is_cancellation
-from multiqueue.spark._classic import ClassicBackend as ClassicBackend
-from multiqueue.spark._connect import ConnectBackend as ConnectBackend
-from multiqueue.spark._environment import warn_of_another_python as warn_of_another_python
-from multiqueue.spark._job import SparkJob as SparkJob
-from multiqueue.spark._jvm_threads import JvmThreads as JvmThreads
-from multiqueue.spark._lease import Lease as Lease
-from multiqueue.spark._lease_backlog import Leased as Leased
-from multiqueue.spark._lease_backlog import LeasedQueueReader as LeasedQueueReader
-from multiqueue.spark._lease_properties import properties_as_text as properties_as_text
-from multiqueue.spark._lease_properties import properties_of_text as properties_of_text
-from multiqueue.spark._queue_reader import QueueReader as QueueReader
-from multiqueue.spark._queue_reader import Supply as Supply
-from multiqueue.spark._running import Running as Running
-from multiqueue.spark._source import QueueStreamReader as QueueStreamReader
-from multiqueue.spark._spool import Slice as Slice
-from multiqueue.spark._spool import Spool as Spool
-from multiqueue.spark._spool import file_name as file_name
-from multiqueue.spark._spool_files import Files as Files
-from multiqueue.spark._statistics import BOUNDS as BOUNDS
-from multiqueue.spark._streaming_columns import RAW as RAW
-from multiqueue.spark._streaming_options import SourceOptions as SourceOptions
-from multiqueue.spark._task_events import PREFETCH as PREFETCH
-from multiqueue.spark._task_events_ledger import SPOOL_IN_MEMORY as SPOOL_IN_MEMORY
-from multiqueue.spark._task_events_ledger import EventLedger as EventLedger
-from multiqueue.spark._task_events_ledger import ledger_for as ledger_for
-from multiqueue.spark._task_events_sender import CHUNK_BYTES as CHUNK_BYTES
-from multiqueue.spark._task_events_sender import PENDING_BYTES as PENDING_BYTES
-from multiqueue.spark._task_events_sender import Route as Route
-from multiqueue.spark._task_events_sender import sender as sender
-from multiqueue.spark._task_events_wire import ARROW as ARROW
-from multiqueue.spark._task_events_wire import JSON as JSON
-from multiqueue.spark._task_events_wire import Chunk as Chunk
-from multiqueue.spark._task_events_wire import Refused as Refused
-from multiqueue.spark._task_events_wire import arrow_stream as arrow_stream
-from multiqueue.spark._task_events_wire import read as read
-from multiqueue.spark._task_events_wire import written as written
+from multiqueue.spark._backend import classic as _classic  # noqa: F401
+from multiqueue.spark._backend.after_stop import AfterStop as AfterStop
+from multiqueue.spark._backend.after_stop import Item as Item
+from multiqueue.spark._backend.after_stop import end_read_of_result as end_read_of_result
+from multiqueue.spark._backend.after_stop import waits_in_vain as waits_in_vain
+from multiqueue.spark._backend.backend import Marks as Marks
+from multiqueue.spark._backend.backend import is_connect as is_connect
+from multiqueue.spark._backend.causes import is_cancellation as is_cancellation
+from multiqueue.spark._backend.classic import ClassicBackend as ClassicBackend
+from multiqueue.spark._backend.connect import ConnectBackend as ConnectBackend
+from multiqueue.spark._backend.jvm_threads import JvmThreads as JvmThreads
+from multiqueue.spark._dispatch import dispatcher as _dispatcher  # noqa: F401
+from multiqueue.spark._dispatch import environment as _environment  # noqa: F401
+from multiqueue.spark._dispatch.alarms import FEW as FEW
+from multiqueue.spark._dispatch.alarms import Alarm as Alarm
+from multiqueue.spark._dispatch.alarms import Alarms as Alarms
+from multiqueue.spark._dispatch.environment import warn_of_another_python as warn_of_another_python
+from multiqueue.spark._dispatch.job import SparkJob as SparkJob
+from multiqueue.spark._dispatch.running import Running as Running
+from multiqueue.spark._dispatch.statistics import BOUNDS as BOUNDS
+from multiqueue.spark._events import events as _task_events  # noqa: F401
+from multiqueue.spark._events import sender as _task_events_sender  # noqa: F401
+from multiqueue.spark._events.events import PREFETCH as PREFETCH
+from multiqueue.spark._events.ledger import SPOOL_IN_MEMORY as SPOOL_IN_MEMORY
+from multiqueue.spark._events.ledger import EventLedger as EventLedger
+from multiqueue.spark._events.ledger import ledger_for as ledger_for
+from multiqueue.spark._events.sender import CHUNK_BYTES as CHUNK_BYTES
+from multiqueue.spark._events.sender import PENDING_BYTES as PENDING_BYTES
+from multiqueue.spark._events.sender import Route as Route
+from multiqueue.spark._events.sender import sender as sender
+from multiqueue.spark._events.wire import ARROW as ARROW
+from multiqueue.spark._events.wire import JSON as JSON
+from multiqueue.spark._events.wire import Chunk as Chunk
+from multiqueue.spark._events.wire import Refused as Refused
+from multiqueue.spark._events.wire import arrow_stream as arrow_stream
+from multiqueue.spark._events.wire import read as read
+from multiqueue.spark._events.wire import written as written
+from multiqueue.spark._fan_in import fan_in as _fan_in  # noqa: F401
+from multiqueue.spark._fan_in import reading as _reading  # noqa: F401
+from multiqueue.spark._fan_in.budget import Budget as Budget
+from multiqueue.spark._stream import lease as _lease  # noqa: F401
+from multiqueue.spark._stream import lease_backlog as _lease_backlog  # noqa: F401
+from multiqueue.spark._stream import lease_reading as _lease_reading  # noqa: F401
+from multiqueue.spark._stream import lease_return as _lease_return  # noqa: F401
+from multiqueue.spark._stream import queue_reader as _queue_reader  # noqa: F401
+from multiqueue.spark._stream import sink as _sink  # noqa: F401
+from multiqueue.spark._stream import source as _source  # noqa: F401
+from multiqueue.spark._stream import spool as _spool  # noqa: F401
+from multiqueue.spark._stream.columns import RAW as RAW
+from multiqueue.spark._stream.lease import Lease as Lease
+from multiqueue.spark._stream.lease_backlog import Leased as Leased
+from multiqueue.spark._stream.lease_backlog import LeasedQueueReader as LeasedQueueReader
+from multiqueue.spark._stream.lease_properties import properties_as_text as properties_as_text
+from multiqueue.spark._stream.lease_properties import properties_of_text as properties_of_text
+from multiqueue.spark._stream.options import SourceOptions as SourceOptions
+from multiqueue.spark._stream.queue_reader import QueueReader as QueueReader
+from multiqueue.spark._stream.queue_reader import Supply as Supply
+from multiqueue.spark._stream.source import QueueStreamReader as QueueStreamReader
+from multiqueue.spark._stream.spool import Slice as Slice
+from multiqueue.spark._stream.spool import Spool as Spool
+from multiqueue.spark._stream.spool import file_name as file_name
+from multiqueue.spark._stream.spool_files import Files as Files

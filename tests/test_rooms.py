@@ -49,10 +49,29 @@ FOLDERS: dict[str, list[str]] = {
     "amqp": ["_wire", "_session", "_server"],
     "broker": ["_base", "_selector", "_queue", "_routing", "_paging", "_durable", "_delivery", "_host"],
     "client": ["_base", "_dispatch", "_link", "_channel", "_connection"],
+    "pipeline": [
+        "_base",
+        "_config",
+        "_columns",
+        "_state",
+        "_input",
+        "_read",
+        "_write",
+        "_run",
+        "_tell",
+        "_verbs",
+    ],
+    "spark": ["_backend", "_dispatch", "_fan_in", "_stream", "_events"],
 }
 
 # Imports that go up instead, those for types included.
-UPWARD: set[tuple[str, str]] = set()
+UPWARD: set[tuple[str, str]] = {
+    ("pipeline._base.storage", "pipeline._config.sections"),
+    ("pipeline._config.config", "pipeline._state.file"),
+    ("pipeline._config.config", "pipeline._state.postgres"),
+    ("pipeline._config.config", "pipeline._write.publish"),
+    ("spark._dispatch.pools", "spark._stream.options"),
+}
 
 # Imports by a string that go up: the verb, or the option, stands in the lower room for whoever has installed the other.
 UPWARD_BY_STRING = {

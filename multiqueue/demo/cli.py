@@ -39,10 +39,10 @@ def demo(ctx: click.Context, directory: Path | None, fresh: bool, quick: bool, t
         if directory is not None or fresh or quick or table:
             raise click.UsageError(f"`demo {ctx.invoked_subcommand}` has no --dir, --fresh, --quick or --table")
         return
-    from ..pipeline._console import console
-    from ..pipeline._demo import run_demo
-    from ..pipeline._errors import Unprepared
-    from ..pipeline._session import check_machine
+    from ..pipeline._base.errors import Unprepared
+    from ..pipeline._run.session import check_machine
+    from ..pipeline._tell.console import console
+    from ._pipeline import run_demo
 
     try:
         check_machine(classic=True)

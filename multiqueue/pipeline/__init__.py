@@ -11,34 +11,34 @@ try:
 except ImportError as _error:
     raise ImportError(f"multiqueue.pipeline needs {_error.name}: pip install 'blocking-multiqueue[cli]'") from None
 
-from ._config import PipelineConfig as PipelineConfig
-from ._config import load_config as load_config
-from ._config import parse_config as parse_config
-from ._errors import ConfigError as ConfigError
-from ._errors import ExitStatus as ExitStatus
-from ._errors import JobError as JobError
-from ._errors import PipelineError as PipelineError
-from ._errors import SessionLost as SessionLost
-from ._errors import StateDamaged as StateDamaged
-from ._errors import StateInUse as StateInUse
-from ._errors import StateMismatch as StateMismatch
-from ._errors import Unprepared as Unprepared
-from ._errors import Unreachable as Unreachable
-from ._items import FileSeen as FileSeen
-from ._items import Item as Item
-from ._items import Payload as Payload
-from ._metrics import MetricsFile as MetricsFile
-from ._plan import LanePlan as LanePlan
-from ._plan import Plan as Plan
-from ._plan import StepPlan as StepPlan
-from ._plan import plan_of as plan_of
-from ._progress import AttemptEnded as AttemptEnded
-from ._progress import Reporter as Reporter
-from ._progress import Silent as Silent
-from ._run import RunResult as RunResult
-from ._run import run_pipeline as run_pipeline
-from ._tally import LaneProgress as LaneProgress
-from ._tally import Snapshot as Snapshot
+from ._base.errors import ConfigError as ConfigError
+from ._base.errors import ExitStatus as ExitStatus
+from ._base.errors import JobError as JobError
+from ._base.errors import PipelineError as PipelineError
+from ._base.errors import SessionLost as SessionLost
+from ._base.errors import StateDamaged as StateDamaged
+from ._base.errors import StateInUse as StateInUse
+from ._base.errors import StateMismatch as StateMismatch
+from ._base.errors import Unprepared as Unprepared
+from ._base.errors import Unreachable as Unreachable
+from ._base.items import FileSeen as FileSeen
+from ._base.items import Item as Item
+from ._base.items import Payload as Payload
+from ._config.config import PipelineConfig as PipelineConfig
+from ._config.config import load_config as load_config
+from ._config.config import parse_config as parse_config
+from ._run.progress import AttemptEnded as AttemptEnded
+from ._run.progress import Reporter as Reporter
+from ._run.progress import Silent as Silent
+from ._run.tally import LaneProgress as LaneProgress
+from ._run.tally import Snapshot as Snapshot
+from ._tell.metrics import MetricsFile as MetricsFile
+from ._verbs.plan import LanePlan as LanePlan
+from ._verbs.plan import Plan as Plan
+from ._verbs.plan import StepPlan as StepPlan
+from ._verbs.plan import plan_of as plan_of
+from ._verbs.run import RunResult as RunResult
+from ._verbs.run import run_pipeline as run_pipeline
 
 __all__ = [
     "AttemptEnded",

@@ -20,24 +20,24 @@ from rich.table import Table
 
 from .._words import counted
 from ..errors import MultiQueueError
-from . import _upkeep
-from ._config import PipelineConfig, load_config
-from ._console import console as new_console
-from ._console import reporter_for
-from ._dead_letters import DeadLetters
-from ._errors import ExitStatus, Unprepared
-from ._fingerprint import fingerprints, made_by_others
-from ._items import Item, shown
-from ._ledger import open_ledger
-from ._ledger_file import LaneCount, exclusive, state_exists
-from ._ledger_view import Failure, ledger_view
-from ._lifecycle import ItemState
-from ._metrics import MetricsFile
-from ._plan import plan_of
-from ._plan_console import plan_values, show_plan
-from ._progress import Reporter
-from ._run import RunResult, Watch, run_pipeline
-from ._verdict import failure_values, lanes_of, result_document, sentence, told_as_document
+from ._base.errors import ExitStatus, Unprepared
+from ._base.items import Item, shown
+from ._base.lifecycle import ItemState
+from ._config.config import PipelineConfig, load_config
+from ._config.fingerprint import fingerprints, made_by_others
+from ._run.dead_letters import DeadLetters
+from ._run.progress import Reporter
+from ._state.file import LaneCount, exclusive, state_exists
+from ._state.ledger import open_ledger
+from ._state.view import Failure, ledger_view
+from ._tell.console import console as new_console
+from ._tell.console import reporter_for
+from ._tell.metrics import MetricsFile
+from ._verbs import upkeep as _upkeep
+from ._verbs.plan import plan_of
+from ._verbs.plan_console import plan_values, show_plan
+from ._verbs.run import RunResult, Watch, run_pipeline
+from ._verbs.verdict import failure_values, lanes_of, result_document, sentence, told_as_document
 
 # At the end of a run; `status` shows them all.
 _MOST_LANES = 30

@@ -88,8 +88,8 @@ def test_the_sentence_about_fairness() -> None:
 _TWICE = """
 import sys
 from pathlib import Path
-from multiqueue.pipeline._console import console
-from multiqueue.pipeline._demo import run_demo
+from multiqueue.pipeline._tell.console import console
+from multiqueue.demo._pipeline import run_demo
 for _ in range(2):
     status = run_demo(Path(sys.argv[1]), console(), fresh=False, library=Path(sys.argv[2]))
     print("status", int(status), flush=True)

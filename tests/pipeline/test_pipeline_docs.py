@@ -117,6 +117,6 @@ def test_the_guide_to_the_cluster_shows_the_example() -> None:
 def test_the_metrics() -> None:
     """The reference has every metric that the file has."""
     text = (DOCS / "reference" / "command-line.md").read_text()
-    source = (DOCS.parent / "multiqueue" / "pipeline" / "_metrics.py").read_text()
+    source = (DOCS.parent / "multiqueue" / "pipeline" / "_tell" / "metrics.py").read_text()
     documented = set(re.findall(r"`multiqueue_pipeline_(\w+)`", text))
     assert documented == set(re.findall(r'_family\(\s*"(\w+)"', source))

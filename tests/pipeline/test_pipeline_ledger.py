@@ -168,8 +168,8 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "state.sqlite"
     Ledger(path, tmp_path).close()
     code = (
-        "import sys, os; from pathlib import Path; from multiqueue.pipeline._ledger_file import exclusive\n"
-        "from multiqueue.pipeline._ledger import Ledger\n"
+        "import sys, os; from pathlib import Path; from multiqueue.pipeline._state.file import exclusive\n"
+        "from multiqueue.pipeline._state.ledger import Ledger\n"
         "path = Path(sys.argv[1])\n"
         "with exclusive(path):\n"
         "    ledger = Ledger(path, path.parent); ledger.record_process(); ledger.close()\n"

@@ -130,7 +130,7 @@ def test_a_state_in_postgres_of_version_2(tmp_path: Path, state: PostgresState) 
 
 _HOLD = """
 import sys
-from multiqueue.pipeline._ledger_postgres import PostgresState
+from multiqueue.pipeline._state.postgres import PostgresState
 state = PostgresState(sys.argv[1], sys.argv[2])
 with state.exclusive():
     print("held", flush=True); sys.stdin.read()
@@ -335,7 +335,7 @@ def view_items(jobs: list[Any], lane: str) -> int:
 def test_every_sub_query_has_a_name() -> None:
     """Each sub-query of the ledger has an alias: PostgreSQL before 16 asks for one."""
     found = 0
-    for path in Path(_ledger_file.__file__).parent.glob("_ledger*.py"):
+    for path in Path(_ledger_file.__file__).parent.glob("*.py"):
         text = path.read_text()
         for start in re.finditer(r"\b(?:FROM|JOIN) \(", text):
             end, depth = start.end(), 1

@@ -15,7 +15,7 @@ def of(module: str, name: str, base: type[Exception] = Exception) -> type[Except
 
 PySparkException = of("pyspark.errors.exceptions.base", "PySparkException")
 AnalysisException = of("pyspark.errors.exceptions.captured", "AnalysisException", PySparkException)
-SparkSessionStopped = of("multiqueue.spark._errors", "SparkSessionStopped")
+SparkSessionStopped = of("multiqueue.spark._backend.errors", "SparkSessionStopped")
 
 
 @pytest.mark.parametrize(

@@ -277,7 +277,7 @@ def test_a_lost_session_hands_everything_back(tmp_path: Path) -> None:
     make_tree(tmp_path, LANES)
 
     class SparkSessionStopped(Exception):
-        __module__ = "multiqueue.spark._errors"
+        __module__ = "multiqueue.spark._backend.errors"
 
     def work(spark: Any, item: Item, staged: Path) -> bool:
         raise SparkSessionStopped("stopped")
@@ -296,7 +296,7 @@ def test_a_session_that_is_lost_before_a_submit(tmp_path: Path, monkeypatch: pyt
     submit, calls = HandLane.submit, itertools.count(1)
 
     class SparkSessionStopped(Exception):
-        __module__ = "multiqueue.spark._errors"
+        __module__ = "multiqueue.spark._backend.errors"
 
     def submit_or_not(lane: HandLane, fn: Any) -> Any:
         if next(calls) > 3:

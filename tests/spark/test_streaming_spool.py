@@ -225,7 +225,7 @@ def test_a_forked_child_does_not_keep_it(tmp_path: Path) -> None:
 
 HOLD = """
 import sys, pathlib
-from multiqueue.spark._spool import Spool
+from multiqueue.spark._stream.spool import Spool
 spool = Spool.open(pathlib.Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()

@@ -1,0 +1,449 @@
+"""Reading and writing what lies at a place: local files by the operating system, objects of stores by fsspec.
+
+Promise     The same questions for both: size and version, the first bytes, the lines, a listing in pages. Whatever a
+            store or its library says comes as an `OSError` whose `strerror` is one sentence without a secret; a missing
+            object is a `FileNotFoundError`, one that is not allowed a `PermissionError`.
+            Credentials come from `[storage.NAME]` or, where that says nothing, from the environment, as the store's own
+            library reads it. Nothing here prints them, and no error has them.
+Version     `Status.mtime_ns`. Stores tell when an object was written in whole seconds: the nanoseconds below the second
+            are a digest of its etag, so an object of equal size that was written within the same second is another.
+Threads     Any. One file system per section and scheme, made under a lock; fsspec's are safe to share, and keep no
+            listing here. Many objects are asked for by threads that end with the call.
+Left        gs and abfss list a directory at once, not in pages: fsspec has no way to ask for a page.
+"""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import errno
+import gzip
+import hashlib
+import itertools
+import os
+import shutil
+import threading
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+from ..._extras import needs
+from .._config.sections import StorageSection
+from .errors import Unprepared
+from .place import Place
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+FileSystem = Any
+"""fsspec's `AbstractFileSystem`."""
+
+PACKED = (".deflate", ".snappy", ".lz4", ".zst")
+"""Spark unpacks these too; here is no codec for them."""
+
+# Requests that are under way at once: a store takes tens of milliseconds for each.
+_AT_ONCE = 16
+
+_PIECE_BYTES = 4 << 20
+
+# Packed in blocks of Hadoop's own: not as the programs do that have given the endings their names.
+_IN_BLOCKS = (".snappy", ".lz4")
+
+_PROTOCOLS = {"s3": ("s3", "s3fs"), "gs": ("gs", "gcsfs"), "abfss": ("abfs", "adlfs"), "az": ("abfs", "adlfs")}
+"""fsspec's name of the scheme, and the module behind it."""
+
+# Where the libraries tell the version of an object, and when it was written.
+_ETAGS = ("ETag", "etag", "generation", "md5Hash")
+_TIMES = ("LastModified", "last_modified", "updated", "mtime")
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A file or object as it is now; the two together tell whether it has changed."""
+
+    size_bytes: int
+    mtime_ns: int
+    """When it was written; of an object the part below the second is a digest of its etag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a listing."""
+
+    name: str
+    """Empty for the keys of S3 that go on with a second slash. Other libraries do not tell of those."""
+    place: Place
+    status: Status | None
+    """None for a directory: what several keys begin with."""
+
+
+class Storage:
+    """The files at places, by the sections `[storage.NAME]` of a configuration."""
+
+    def __init__(self, sections: Mapping[str, StorageSection] | None = None) -> None:
+        # The section with the longest URL comes first: it is the one that is meant.
+        self._sections = sorted((sections or {}).values(), key=lambda one: -len(one.place.parts))
+        self._lock = threading.Lock()
+        self._made: dict[tuple[str, str], FileSystem] = {}
+
+    def section(self, place: Place) -> StorageSection | None:
+        """The section whose URL the place lies below; None where the environment has all there is."""
+        return next((one for one in self._sections if place.is_below(one.place)), None)
+
+    def fsspec(self, place: Place) -> tuple[str, dict[str, Any], str]:
+        """fsspec's protocol, the arguments of its file system, secrets among them, and its path for the place."""
+        section = self.section(place)
+        arguments = {} if section is None else section.fsspec_arguments()
+        key = place.text.partition("://")[2]
+        if place.scheme == "abfss":
+            container, _, rest = key.partition("@")
+            account, _, path = rest.partition("/")
+            arguments.setdefault("account_name", account.partition(".")[0])
+            key = f"{container}/{path}".rstrip("/")
+        return _PROTOCOLS[place.scheme][0], arguments, key
+
+    def filesystem(self, place: Place) -> tuple[FileSystem, str]:
+        """fsspec's file system for a place in a store, and its path there.
+
+        Raises:
+            Unprepared: the package for such stores is not installed.
+        """
+        protocol, arguments, key = self.fsspec(place)
+        section = self.section(place)
+        name = ("" if section is None else section.url, place.parts[0])
+        with self._lock:
+            if name not in self._made:
+                self._made[name] = new_filesystem(place.scheme, protocol, arguments)
+            return self._made[name], key
+
+    # What is there
+
+    def status(self, place: Place) -> Status:
+        """Size and version of a file or object.
+
+        Raises:
+            OSError: it is not there, or cannot be asked for.
+        """
+        if place.is_local:
+            found = os.stat(place.text)
+            return Status(found.st_size, found.st_mtime_ns)
+        with self._telling(place):
+            fs, key = self.filesystem(place)
+            info = fs.info(key)
+            if info["type"] != "file":
+                raise FileNotFoundError
+            return _status(info)
+
+    def statuses(self, places: Sequence[Place]) -> list[Status | OSError]:
+        """Each as `status` gives it, or the error; objects are asked for at once."""
+        return self.each(self.status, places, is_local=_are_local(places))
+
+    def starts_of(self, places: Sequence[Place], most_bytes: int) -> list[bytes | OSError | None]:
+        """Each as `start_of` gives it, or the error; objects are read at once."""
+        return self.each(lambda place: self.start_of(place, most_bytes), places, is_local=_are_local(places))
+
+    def each(self, ask: Callable[[S], T], things: Sequence[S], *, is_local: bool) -> list[T | OSError]:
+        """The answer for each, or the error; stores are asked by several threads at once."""
+
+        def answer(thing: S) -> T | OSError:
+            try:
+                return ask(thing)
+            except OSError as error:
+                return error
+
+        if len(things) < 2 or is_local:
+            return list(map(answer, things))
+        with ThreadPoolExecutor(min(_AT_ONCE, len(things)), "multiqueue-storage") as pool:
+            return list(pool.map(answer, things))
+
+    def exists(self, place: Place) -> bool:
+        """Whether there is a file, a directory or an object, or anything whose key goes on below it.
+
+        Raises:
+            OSError: it cannot be asked for.
+        """
+        if place.is_local:
+            return os.path.lexists(place.text)
+        with contextlib.suppress(FileNotFoundError):
+            self.status(place)
+            return True
+        with contextlib.suppress(FileNotFoundError):
+            return any(True for page in self.pages(place) for _ in page)
+        return False
+
+    def pages(self, place: Place) -> Iterator[list[Entry]]:
+        """The entries of a directory, or of what keys begin with, in pages; in the order of their names in a store.
+
+        Raises:
+            OSError: it cannot be listed; FileNotFoundError where there is no such directory or bucket.
+        """
+        if place.is_local:
+            with os.scandir(place.text) as entries:
+                yield [
+                    Entry(one.name, place / one.name, None if one.is_dir() else self.status(place / one.name))
+                    for one in entries
+                ]
+            return
+        with self._telling(place):
+            fs, key = self.filesystem(place)
+            if place.scheme == "s3":
+                for page in _s3_pages(fs, key):
+                    yield [entry for info in page if (entry := _entry(place, info)) is not None]
+            else:
+                infos = (info for info in fs.ls(key, detail=True) if info["name"].rstrip("/") != key)
+                yield [entry for info in infos if (entry := _entry(place, info)) is not None]
+
+    # What it says
+
+    @contextlib.contextmanager
+    def open(self, place: Place) -> Iterator[IO[bytes]]:
+        """The bytes of a file or object, from its start; seeking is allowed.
+
+        Raises:
+            OSError: it cannot be read, also while inside.
+        """
+        if place.is_local:
+            with open(place.text, "rb") as stream:
+                yield stream
+            return
+        with self._telling(place):
+            fs, key = self.filesystem(place)
+            with fs.open(key, "rb") as stream:
+                yield stream
+
+    def start_of(self, place: Place, most_bytes: int) -> bytes | None:
+        """The first bytes of a file, unpacked as Spark does it, at most so many; None when that cannot be done here.
+
+        Raises:
+            OSError: it cannot be read, or is not packed as its name says.
+        """
+        if place.suffix in PACKED:
+            return None
+        if not place.is_local and place.suffix not in (".gz", ".bz2"):  # one request, and no block read ahead
+            with self._telling(place):
+                fs, key = self.filesystem(place)
+                try:
+                    return bytes(fs.cat_file(key, start=0, end=most_bytes))
+                except Exception:  # an empty object has no first byte
+                    if self.status(place).size_bytes:
+                        raise
+                    return b""
+        with self._unpacked(place) as stream:
+            return stream.read(most_bytes)
+
+    def lines_of(self, place: Place) -> Iterator[bytes]:
+        """The lines of a file, without their ends; none when it is packed in a way that is not known here.
+
+        Raises:
+            OSError: as `start_of`.
+        """
+        if place.suffix not in PACKED:
+            with self._unpacked(place) as stream:
+                for line in stream:
+                    yield line.rstrip(b"\r\n")
+
+    def is_in_blocks(self, place: Place) -> bool:
+        """Whether a `.snappy` or `.lz4` file is packed as Hadoop reads it; others always are.
+
+        Of any other Hadoop takes some bytes for the length of a block, and memory for it: that can end the session.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        if place.suffix not in _IN_BLOCKS:
+            return True
+        with self.open(place) as raw:
+            start = raw.read(8)  # the length of the block as it was, and of its first piece as it is packed
+            return not any(start) or 0 < int.from_bytes(start[4:]) <= self.status(place).size_bytes - 8
+
+    # Writing
+
+    def put(self, place: Place, body: bytes) -> None:
+        """Write a small object as a whole; a local one by a rename. What was there before is replaced.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if not place.is_local:
+            with self._telling(place):
+                fs, key = self.filesystem(place)
+                fs.pipe_file(key, body)
+            return
+        draft = place.path.with_name(f".{place.name}")
+        draft.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_bytes(body)
+        os.replace(draft, place.text)
+
+    def remove(self, place: Place) -> None:
+        """Remove a file or object; nothing happens where there is none.
+
+        Raises:
+            OSError: it cannot be removed.
+        """
+        with contextlib.suppress(FileNotFoundError), self._telling(place):
+            if place.is_local:
+                os.remove(place.text)
+            else:
+                fs, key = self.filesystem(place)
+                fs.rm_file(key)
+
+    def move(self, source: Place, target: Place) -> Place:
+        """Move a file or object there, or beside what is there by that name; where it is then.
+
+        What is there with the same bytes is taken for this one, moved before a crash. Twice is as once.
+
+        Raises:
+            OSError: it cannot be copied, or not removed.
+        """
+        for candidate in _names(target, self.status(source).mtime_ns):
+            if not self.exists(candidate):
+                self._copy(source, candidate)
+                self.remove(source)
+                return candidate
+            if self._are_equal(source, candidate):
+                self.remove(source)
+                return candidate
+        raise AssertionError("there is always another name")
+
+    def _are_equal(self, one: Place, other: Place) -> bool:
+        """Whether two files have the same bytes."""
+        if self.status(one).size_bytes != self.status(other).size_bytes:
+            return False
+        with self.open(one) as a, self.open(other) as b:
+            while (piece := a.read(_PIECE_BYTES)) == b.read(_PIECE_BYTES):
+                if not piece:
+                    return True
+        return False
+
+    def _copy(self, source: Place, target: Place) -> None:
+        """Have the bytes there as a whole, where nothing is; local ones on the disk."""
+        if target.is_local:
+            self._copy_here(source, target.path)
+            return
+        with self._telling(target):
+            fs, key = self.filesystem(target)
+            if not source.is_local and self.filesystem(source)[0] is fs:
+                fs.cp_file(self.filesystem(source)[1], key)
+                return
+            with self.open(source) as stream, fs.open(key, "wb") as copy:
+                shutil.copyfileobj(stream, copy, _PIECE_BYTES)
+
+    def _copy_here(self, source: Place, target: Path) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_local and not os.path.islink(source.text):
+            try:
+                os.link(source.text, target)
+                return
+            except FileExistsError:
+                raise
+            except OSError:  # on another disk, or there are no links
+                pass
+        draft = target.with_name(f".{target.name}.part")
+        with self.open(source) as stream, open(draft, "wb") as copy:
+            shutil.copyfileobj(stream, copy, _PIECE_BYTES)
+            copy.flush()
+            os.fsync(copy.fileno())
+        if source.is_local:
+            shutil.copystat(source.text, draft)
+        os.rename(draft, target)
+
+    @contextlib.contextmanager
+    def _unpacked(self, place: Place) -> Iterator[IO[bytes] | gzip.GzipFile | bz2.BZ2File]:
+        try:
+            with self.open(place) as raw:
+                if place.suffix == ".gz":
+                    yield gzip.GzipFile(fileobj=raw)
+                elif place.suffix == ".bz2":
+                    yield bz2.BZ2File(raw)
+                else:
+                    yield raw
+        except (EOFError, zlib.error) as error:  # cut off, or no such data
+            raise OSError(None, str(error)) from error
+
+    @contextlib.contextmanager
+    def _telling(self, place: Place) -> Iterator[None]:
+        """While inside, what a store's library raises becomes an `OSError` that names the place."""
+        try:
+            yield
+        except (Unprepared, EOFError, zlib.error):
+            raise
+        except FileNotFoundError as error:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), place.text) from error
+        except Exception as error:
+            if place.is_local:
+                raise
+            section = self.section(place)
+            said = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+            for secret in () if section is None else section.secrets():
+                said = said.replace(secret, "***")
+            kind = PermissionError if isinstance(error, PermissionError) else OSError
+            raise kind(error.errno if isinstance(error, OSError) else errno.EIO, said, place.text) from None
+
+
+def _are_local(places: Sequence[Place]) -> bool:
+    return all(place.is_local for place in places)
+
+
+def _names(target: Place, mtime_ns: int) -> Iterator[Place]:
+    """The name, then others with the moment at which the file was written, and numbers."""
+    yield target
+    stem, dot, endings = target.name.partition(".")
+    when = datetime.fromtimestamp(mtime_ns // 10**9, UTC).strftime("%Y%m%dT%H%M%SZ")
+    for number in itertools.count(1):
+        yield target.parent / f"{stem}-{when}{f'-{number}' if number > 1 else ''}{dot}{endings}"
+
+
+def new_filesystem(scheme: str, protocol: str, arguments: Mapping[str, Any]) -> FileSystem:
+    """A file system of its own, which remembers no listing.
+
+    Raises:
+        Unprepared: the package for such stores is not installed.
+    """
+    try:
+        import fsspec
+
+        made = fsspec.filesystem(protocol, **arguments, skip_instance_cache=True, use_listings_cache=False)
+    except ImportError as error:
+        raise Unprepared(needs(f"a place in {scheme}://", _PROTOCOLS[scheme][1])) from error
+    return made
+
+
+def _s3_pages(fs: FileSystem, key: str) -> Iterator[list[dict[str, Any]]]:
+    """A page of at most 1,000 keys, and of what several keys begin with, at a time."""
+    bucket, _, prefix = key.partition("/")
+    asked = {"Bucket": bucket, "Prefix": f"{prefix}/" if prefix else "", "Delimiter": "/"}
+    while True:
+        said = fs.call_s3("list_objects_v2", **asked)
+        found = [{"name": one["Prefix"], "type": "directory"} for one in said.get("CommonPrefixes", ())]
+        found += [
+            {**one, "name": one["Key"], "size": one["Size"], "type": "file"}
+            for one in said.get("Contents", ())
+            if one["Key"] != asked["Prefix"]
+        ]
+        yield found
+        if not said.get("IsTruncated"):
+            return
+        asked["ContinuationToken"] = said["NextContinuationToken"]
+
+
+def _entry(parent: Place, info: Mapping[str, Any]) -> Entry | None:
+    """An entry as fsspec tells it; None for the mark of a directory that some programs make."""
+    path = info["name"]
+    name = path.removesuffix("/").rpartition("/")[2]
+    if info["type"] == "directory":
+        return Entry(name, parent / name if name else Place(f"{parent}/"), None)
+    return None if path.endswith("/") else Entry(name, parent / name, _status(info))
+
+
+def _status(info: Mapping[str, Any]) -> Status:
+    when = next((info[key] for key in _TIMES if info.get(key)), None)
+    if isinstance(when, str):
+        when = datetime.fromisoformat(when)
+    seconds = int(when.timestamp() if isinstance(when, datetime) else when or 0)
+    etag = next((str(info[key]) for key in _ETAGS if info.get(key)), "").strip('"')
+    below = int.from_bytes(hashlib.blake2b(etag.encode(), digest_size=8).digest()) % 10**9 if etag else 0
+    return Status(int(info["size"]), seconds * 10**9 + below)

@@ -1,0 +1,1 @@
+"""The configuration: its sections, its graph of steps, and the files that its globs match."""

@@ -1,0 +1,340 @@
+"""The files of a lane, one at a time: a million of them pass through without being held.
+
+The same walk goes through local directories and through the keys of stores, where `/` ends what is a directory's name.
+
+Promise     Each file that matches one of the lane's globs is yielded exactly once per scan, however many globs
+            match it, and each file that is passed over is counted, with an example of each kind. What cannot be
+            read is told apart from what does not match: a directory or a file that refuses, a link to nothing, a name
+            that is no text; and where a glob starts is told when it does not exist.
+State       One open directory per level of the tree, and at most `_SLICE` names of each; of a store, a page.
+Order       Names are sorted in slices of `_SLICE`: directories with fewer entries come in order.
+Symlinks    A named component follows them, `**` does not: a link to a parent would never end.
+Assumes     Hadoop's rule for hidden files: readers of Spark ignore names that start with `_` or `.`, without an
+            error, so such a file is passed over unless the format is `paths`.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+import re
+import stat
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+
+from .._base.items import FileSeen, Lane
+from .._base.place import Place, joined, parts_of, scheme_of
+from .._base.storage import Status, Storage
+
+# 1,000 names of a directory are a few hundred kB: enough to sort nearly every real directory as a whole.
+_SLICE = 1000
+
+_MAGIC = re.compile(r"[*?\[]")
+
+Parts = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class PassedOver:
+    """The paths that a scan did not yield, by reason: how many, and one of them."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    examples: dict[str, str] = field(default_factory=dict)
+    unread: str | None = None
+    """Something that may be input and cannot be read: the first, and why."""
+    missing: str | None = None
+    """A place without wildcards that does not exist: the first."""
+    matched: int = 0
+    """Files that the scan has yielded."""
+
+    def add(self, reason: str, path: str) -> None:
+        self.counts[reason] = self.counts.get(reason, 0) + 1
+        self.examples.setdefault(reason, _shown(path))
+
+    def refuse(self, reason: str, path: str) -> None:
+        """Something cannot be read, for this reason."""
+        self.add(reason, path)
+        self.unread = self.unread or f"{_shown(path)!r}: {reason}"
+
+    def include(self, other: PassedOver) -> None:
+        """Count also what another scan has passed over."""
+        for reason, count in other.counts.items():
+            self.counts[reason] = self.counts.get(reason, 0) + count
+            self.examples.setdefault(reason, other.examples[reason])
+
+    def sentences(self) -> list[str]:
+        """`passed over 3 files: hidden from Spark ... (for example a/_b.csv)`, a sentence per reason."""
+        return [
+            f"passed over {count}: {reason}, for example {self.examples[reason]!r}"
+            for reason, count in self.counts.items()
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    """An entry of a store's listing, as `os.DirEntry` has those of directories."""
+
+    name: str
+    path: str
+    status: Status | None
+    """None for what several keys begin with."""
+
+    def is_dir(self) -> bool:
+        return self.status is None
+
+    def is_symlink(self) -> bool:
+        return False
+
+
+_Entry = os.DirEntry[str] | _Object
+
+
+def scan(
+    lane: Lane,
+    base: Path,
+    passed_over: PassedOver,
+    avoid: Collection[Path | Place] = frozenset(),
+    storage: Storage | None = None,
+) -> Iterator[FileSeen]:
+    """The lane's files, lazily. The directories in `avoid` (the output's) are not entered."""
+    walk = _Walk(lane, str(base), passed_over, frozenset(map(str, avoid)), storage or Storage())
+    for top, patterns in roots([absolute(pattern, lane.root) for pattern in lane.globs]):
+        for parts in patterns:
+            walk.look_for(top, parts)
+        if () in patterns:
+            walk.name_directory(top)
+            patterns = [parts for parts in patterns if parts]
+        for seen in walk.directory(top, _closure(patterns), is_root=True) if patterns else ():
+            passed_over.matched += 1
+            yield seen
+
+
+def fixed_root(pattern: str) -> tuple[Place, Parts]:
+    """The directory part of an absolute glob that has no wildcard, and the components after it."""
+    parts = parts_of(pattern)
+    first = next((i for i, part in enumerate(parts) if _MAGIC.search(part)), len(parts) - 1)
+    return Place(joined(parts[: max(first, 1)])), parts[max(first, 1) :]
+
+
+def directories(pattern: str, exclude: tuple[str, ...], passed_over: PassedOver, storage: Storage) -> list[Place]:
+    """The directories that match an absolute glob, sorted."""
+    root, rest = fixed_root(pattern)
+    found = [root]
+    for depth, part in enumerate(rest):
+        found = [
+            Place(entry.path)
+            for parent in found
+            for names in _slices(parent.text, passed_over, storage, is_root=depth == 0)
+            for entry in names
+            if entry.name
+            and _matches(entry.name, part)
+            and not _excluded(entry.name, exclude)
+            and _is_directory(entry, passed_over)
+            and _is_text(entry.path, passed_over)
+        ]
+    return sorted(found, key=lambda place: place.parts)
+
+
+def is_directory_of(place: Place, pattern: str, exclude: tuple[str, ...]) -> str | None:
+    """The directory above this place that matches the glob, relative to where that starts; it need not be there."""
+    root, rest = fixed_root(pattern)
+    names = place.parts[len(root.parts) :]
+    if not place.is_below(root) or len(names) <= len(rest):
+        return None
+    fits = all(_matches(name, part) and not _excluded(name, exclude) for name, part in zip(names, rest, strict=False))
+    return "/".join(names[: len(rest)]) if fits else None
+
+
+def roots(patterns: list[str]) -> list[tuple[str, list[Parts]]]:
+    """The directories from which all globs can be walked, none below another, each with what is left of its globs."""
+    starts = {pattern: fixed_root(pattern)[0].text for pattern in patterns}
+    tops: list[str] = []
+    for start in sorted(set(starts.values())):
+        if not any(start == top or start.startswith(top.rstrip(os.sep) + os.sep) for top in tops):
+            tops.append(start)
+    found: dict[str, list[Parts]] = {top: [] for top in tops}
+    for pattern, start in starts.items():
+        top = next(top for top in tops if start == top or start.startswith(top.rstrip(os.sep) + os.sep))
+        found[top].append(parts_of(pattern)[len(parts_of(top)) :])
+    return list(found.items())
+
+
+class _Walk:
+    """A walk that carries, into each directory, what is left of every glob that can still match there."""
+
+    def __init__(self, lane: Lane, base: str, passed_over: PassedOver, avoid: frozenset[str], storage: Storage) -> None:
+        self._lane = lane
+        self._base = base
+        self._passed_over = passed_over
+        self._avoid = avoid
+        self._storage = storage
+
+    def look_for(self, top: str, parts: Parts) -> None:
+        """Note the first part of a glob that has no wildcard and does not exist."""
+        first = next((place for place, part in enumerate(parts) if _MAGIC.search(part)), len(parts))
+        place = Place(joined((*parts_of(top), *parts[:first])))
+        if first and self._passed_over.missing is None and self._exists(Place(top)) and not self._exists(place):
+            self._passed_over.missing = place.text
+
+    def name_directory(self, path: str) -> None:
+        """Note that a glob names a directory, and none of its files."""
+        self._passed_over.add(f"a directory, and no file; its files are {path.rstrip('/')}/*", path)
+
+    def _exists(self, place: Place) -> bool:
+        """Whether it is there; what cannot be asked for is told by the walk."""
+        try:
+            return self._storage.exists(place)
+        except OSError:
+            return True
+
+    def directory(self, path: str, patterns: frozenset[Parts], *, is_root: bool = False) -> Iterator[FileSeen]:
+        # A slice is read before anything below it: what fails is this directory.
+        for names in _slices(path, self._passed_over, self._storage, is_root=is_root):
+            for entry in sorted(names, key=lambda entry: entry.name):
+                yield from self._entry(entry, patterns)
+
+    def _entry(self, entry: _Entry, patterns: frozenset[Parts]) -> Iterator[FileSeen]:
+        if _excluded(entry.name, self._lane.exclude):
+            return
+        matching = [rest for rest in patterns if _matches(entry.name, rest[0])]
+        if not matching:
+            return
+        if not entry.name:
+            self._passed_over.refuse("keys with '//' are not read, for Hadoop takes '//' for '/'", entry.path + "/")
+            return
+        if _is_directory(entry, self._passed_over):
+            if any(len(rest) == 1 and not _MAGIC.search(rest[0]) for rest in matching):
+                self.name_directory(entry.path)
+            below = self._below(entry, matching)
+            if below and entry.path not in self._avoid:
+                yield from self.directory(entry.path, below)
+        elif any(len(rest) == 1 and rest[0] != "**" for rest in matching):
+            seen = self._file(entry)
+            if seen is not None:
+                yield seen
+
+    def _below(self, entry: _Entry, matching: list[Parts]) -> frozenset[Parts]:
+        linked = entry.is_symlink()
+        left = [rest if rest[0] == "**" else rest[1:] for rest in matching if not (linked and rest[0] == "**")]
+        return _closure([rest for rest in left if rest])
+
+    def _file(self, entry: _Entry) -> FileSeen | None:
+        path = entry.path[len(self._base) + 1 :] if self._is_below_base(entry.path) else entry.path
+        if self._lane.format != "paths" and entry.name.startswith(("_", ".")):
+            self._passed_over.add("Spark ignores names that start with '_' or '.'", path)
+            return None
+        if isinstance(entry, _Object):
+            return None if entry.status is None else FileSeen(path, entry.status.size_bytes, entry.status.mtime_ns)
+        if not _is_text(path, self._passed_over):
+            return None
+        try:
+            status = entry.stat()
+        except FileNotFoundError:
+            if entry.is_symlink():  # otherwise somebody has removed it in this moment
+                self._passed_over.refuse("a link to nothing", path)
+            return None
+        except OSError as error:
+            self._passed_over.refuse(f"file not readable ({error.strerror})", path)
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            self._passed_over.refuse("not a file but a pipe, a socket or a device", path)
+            return None
+        return FileSeen(path, status.st_size, status.st_mtime_ns)
+
+    def _is_below_base(self, path: str) -> bool:
+        return path.startswith(self._base + os.sep)
+
+
+def _closure(patterns: list[Parts]) -> frozenset[Parts]:
+    """The patterns, and what each is without its leading `**`: those may stand for no directory at all."""
+    closed: set[Parts] = set()
+    for rest in patterns:
+        closed.add(rest)
+        while rest[0] == "**" and len(rest) > 1:
+            rest = rest[1:]
+            closed.add(rest)
+    return frozenset(closed)
+
+
+def _matches(name: str, part: str) -> bool:
+    """As in `glob`: a wildcard does not match a leading dot."""
+    if name.startswith(".") and not part.startswith("."):
+        return False
+    return part == "**" or _compiled(part).match(name) is not None
+
+
+@lru_cache(maxsize=1024)
+def _compiled(part: str) -> re.Pattern[str]:
+    return re.compile(fnmatch.translate(part))
+
+
+def _excluded(name: str, exclude: tuple[str, ...]) -> bool:
+    return any(_compiled(part).match(name) is not None for part in exclude)
+
+
+def _slices(path: str, passed_over: PassedOver, storage: Storage, *, is_root: bool) -> Iterator[Sequence[_Entry]]:
+    """The entries of a directory, a slice at a time; that it cannot be read is noted."""
+    try:
+        if scheme_of(path):
+            yield from _pages(path, storage, is_root=is_root)
+            return
+        with os.scandir(path) as entries:
+            while names := list(islice(entries, _SLICE)):
+                yield names
+    except FileNotFoundError:
+        if is_root:  # otherwise somebody has removed it in this moment
+            passed_over.add("directory not readable (No such file or directory)", path)
+            passed_over.missing = passed_over.missing or path
+    except OSError as error:
+        passed_over.refuse(f"directory not readable ({error.strerror})", path)
+
+
+def _pages(path: str, storage: Storage, *, is_root: bool) -> Iterator[Sequence[_Entry]]:
+    """The entries of what keys begin with, a page at a time.
+
+    Raises:
+        OSError: it cannot be listed; no key begins so, where a glob starts.
+    """
+    is_empty = True
+    for page in storage.pages(Place(path)):
+        is_empty = is_empty and not page
+        yield [_Object(entry.name, entry.place.text, entry.status) for entry in page]
+    if is_empty and is_root and len(parts_of(path)) > 1:
+        raise FileNotFoundError
+
+
+def _is_directory(entry: _Entry, passed_over: PassedOver) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as error:  # a link into what cannot be read
+        passed_over.refuse(f"not readable ({error.strerror})", entry.path)
+        return False
+
+
+def _is_text(path: str, passed_over: PassedOver) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        passed_over.refuse("the name is not UTF-8", path)
+        return False
+    return True
+
+
+def _shown(path: str) -> str:
+    """The path, with what is not UTF-8 in it as `\\xff`."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def absolute(pattern: str, root: Path | Place) -> str:
+    """The glob, made absolute: wildcards in the name of the root itself are taken literally."""
+    if pattern.endswith("**"):
+        pattern += "/*"
+    if scheme_of(pattern):
+        return pattern
+    if scheme_of(str(root)) and not pattern.startswith("/"):
+        return f"{glob.escape(str(root))}/{pattern}"
+    return os.path.normpath(os.path.join(glob.escape(str(root)), pattern))

@@ -1,0 +1,1 @@
+"""From files and broker queues into the state."""

@@ -1,0 +1,271 @@
+"""Lanes that are fed from broker queues: from deliveries to the ledger, and back to acknowledgements.
+
+Promise     A message is acknowledged after the transaction that says its item is done, never before. One whose item
+            is set aside is rejected, so that the broker dead-letters it, after the transaction that says so. A message
+            that is delivered again is known by its key, and its item is not done twice.
+State       `_held`, the deliveries that are not settled yet, by the lane and the key of their message; and per lane
+            those that do not fill a batch yet. Both are bounded by the lanes' `prefetch`.
+Taking      While following, a consumer's inbox is emptied without waiting. Otherwise messages are fetched one by one:
+            only the answer to that says for certain that a queue has nothing more.
+Threads     The runner's.
+Membership  A connection that is lost comes back by itself. What was delivered on the old one is delivered again and
+            found in `_held`, or known to the ledger; settling it on the old one is refused, which changes nothing.
+Crash       recorded, not acknowledged: delivered again and known. Acknowledged: was recorded as done before.
+            Set aside, not rejected: delivered again with the broker's flag, and rejected then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ...errors import Empty, MultiQueueError
+from .._base.batching import cut
+from .._base.errors import PipelineError, Unprepared
+from .._base.items import MESSAGE, FileSeen, Item, Lane, Payload
+from .._base.lifecycle import ItemState
+from .._config.source import split_source
+from .._state.ledger import Ledger, Scanned
+
+if TYPE_CHECKING:
+    from ...client import Inbox, Message
+
+# As many as a slice of a scan: a few milliseconds of recording.
+_SLICE = 256
+
+Key = tuple[str, str]
+"""A lane and the path of one of its messages."""
+
+
+@dataclass(slots=True)
+class _Feed:
+    """A lane and the queue that it takes from."""
+
+    lane: Lane
+    queue: str
+    channel: Any
+    prefetch: int
+    inbox: Inbox | None
+    """None when messages are fetched."""
+    short: list[tuple[FileSeen, Payload]] = field(default_factory=list)
+    """New messages that do not fill a batch."""
+    short_since_s: float = 0.0
+    is_drained: bool = False
+    """The queue had nothing more when last asked for a message."""
+
+
+class Queues:
+    """The queue lanes of a run. Open it before the first step, close it at the end."""
+
+    def __init__(
+        self, lanes: Sequence[Lane], ledger: Ledger, *, follow: bool, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._lanes = [lane for lane in lanes if lane.source is not None]
+        self._ledger = ledger
+        self._follow = follow
+        self._clock = clock
+        self._feeds: list[_Feed] = []
+        self._held: dict[Key, list[Message]] = {}
+
+    @contextlib.contextmanager
+    def open(self, connect: Callable[[str], Any] | None = None) -> Iterator[None]:
+        """While inside, the queues deliver. What is not settled at the end goes back to them.
+
+        Raises:
+            Unprepared: a broker or a queue is not there, or the client's extra is missing.
+        """
+        with contextlib.ExitStack() as stack:
+            for lane in self._lanes:
+                self._feeds.append(_opened(lane, connect or _client(), stack, follow=self._follow))
+            yield
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether all that came is recorded; while not following, whether all came that was there."""
+        return self.finished or (self._follow and not any(feed.short for feed in self._feeds))
+
+    def patience_s(self) -> float | None:
+        """In how many seconds there is something to take; None when nothing is known to have come."""
+        return 0.0 if any(feed.inbox is not None and feed.inbox.qsize() for feed in self._feeds) else None
+
+    @property
+    def finished(self) -> bool:
+        """Whether every queue was empty when last asked, and all that came is recorded; never while following."""
+        if not self._feeds:
+            return True
+        return not self._follow and all(feed.is_drained and not feed.short for feed in self._feeds)
+
+    def step(self, known_s: float, found: Callable[[str, Scanned], None]) -> None:
+        """Record what has come, and tell `found` of each lane that has something new."""
+        for feed in self._feeds:
+            messages = _taken(feed) if feed.inbox is not None else self._fetched(feed)
+            if messages or feed.short:
+                self._record(feed, messages, known_s, found)
+
+    def settled(self, item: Item, state: ItemState) -> None:
+        """The item's end is committed: acknowledge its messages, or reject them if it was set aside."""
+        if state is ItemState.WAITING:
+            return
+        for one in item.files:
+            for message in self._held.pop((item.lane, one.path), ()):
+                _settle(message, accept=state is ItemState.DONE)
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless every unfinished batch has its deliveries."""
+        for feed in self._feeds:
+            assert all((feed.lane.name, seen.path) in self._held for seen, _ in feed.short)
+
+    def _fetched(self, feed: _Feed) -> list[Message]:
+        """The messages of the queue, as far as `prefetch` allows; whether that was all is noted."""
+        room = min(feed.prefetch - self._count_of(feed), _SLICE)
+        messages: list[Message] = []
+        try:
+            while len(messages) < room:
+                message = feed.channel.basic_get(feed.queue)
+                if message is None:
+                    break
+                messages.append(message)
+        except _interrupted():
+            feed.is_drained = False  # the connection is on its way back
+        except MultiQueueError as error:
+            if not messages:
+                raise _ended(feed, error) from error
+        else:
+            feed.is_drained = len(messages) < room
+        return messages
+
+    def _count_of(self, feed: _Feed) -> int:
+        """How many deliveries of the lane are not settled."""
+        return sum(len(held) for (lane, _), held in self._held.items() if lane == feed.lane.name)
+
+    def _record(
+        self, feed: _Feed, messages: list[Message], known_s: float, found: Callable[[str, Scanned], None]
+    ) -> None:
+        settled: list[tuple[Message, bool]] = []
+        reopened: Counter[ItemState] = Counter()
+        lane = feed.lane
+        with self._ledger.transaction():
+            for message in messages:
+                self._take_in(feed, message, settled, reopened)
+            batches = self._batches(feed)
+            for batch in batches:
+                self._ledger.add(lane.name, [seen for seen, _ in batch], known_s)
+                for seen, payload in batch:
+                    self._ledger.messages.keep(lane.name, seen.path, payload)
+        for message, accept in settled:
+            _settle(message, accept=accept)
+        if batches or reopened:
+            found(lane.name, Scanned(len(batches), reopened, 0, []))
+
+    def _take_in(
+        self, feed: _Feed, message: Message, settled: list[tuple[Message, bool]], reopened: Counter[ItemState]
+    ) -> None:
+        """Hold one delivery, or note that it is to be settled at once."""
+        payload = _payload(message)
+        seen = FileSeen(MESSAGE + (payload.id or _digest(payload.body)), len(payload.body), 0)
+        key = (feed.lane.name, seen.path)
+        if key in self._held:
+            self._held[key].append(message)
+            return
+        known = self._ledger.messages.state_of(*key)
+        if known is None:
+            if not feed.short:
+                feed.short_since_s = self._clock()
+            feed.short.append((seen, payload))
+        elif known[0] is ItemState.DONE:
+            settled.append((message, True))
+            return
+        elif known[0] is ItemState.FAILED:
+            if message.redelivered:  # its rejection was lost
+                settled.append((message, False))
+                return
+            self._ledger.put_back(known[1])  # somebody has published it once more
+            reopened[ItemState.FAILED] += 1
+        self._held[key] = [message]
+
+    def _batches(self, feed: _Feed) -> list[list[tuple[FileSeen, Payload]]]:
+        """The messages that go into the ledger now, an item each; the rest stays."""
+        lane, by_path = feed.lane, {seen.path: (seen, payload) for seen, payload in feed.short}
+        full, rest = cut([seen for seen, _ in feed.short], lane.batch, lane.batch_bytes)
+        waited_s = self._clock() - feed.short_since_s
+        if rest and (waited_s >= lane.batch_s if self._follow else feed.is_drained):
+            full, rest = [*full, rest], []
+        if full:
+            feed.short_since_s = self._clock()
+        feed.short = [by_path[seen.path] for seen in rest]
+        return [[by_path[seen.path] for seen in batch] for batch in full]
+
+
+def _client() -> Callable[[str], Any]:
+    try:
+        from ...client import connect
+    except ImportError as error:
+        raise Unprepared(
+            f"the lane's source needs the client ({error}): pip install 'blocking-multiqueue[amqp]'"
+        ) from error
+    return connect
+
+
+def _interrupted() -> type[MultiQueueError]:
+    from ...client import ConnectionInterrupted
+
+    return ConnectionInterrupted
+
+
+def _opened(lane: Lane, connect: Callable[[str], Any], stack: contextlib.ExitStack, *, follow: bool) -> _Feed:
+    assert lane.source is not None
+    address, queue = split_source(lane.source)
+    prefetch = max(lane.prefetch, 2 * lane.batch)
+    try:
+        channel = stack.enter_context(connect(address)).channel()
+        channel.queue_declare(queue, passive=True)
+        channel.basic_qos(prefetch)
+        return _Feed(lane, queue, channel, prefetch, channel.consume(queue) if follow else None)
+    except MultiQueueError as error:
+        raise Unprepared(f"lane {lane.name!r}: {error}") from error
+
+
+def _taken(feed: _Feed) -> list[Message]:
+    """The messages that came to the inbox, a slice at most.
+
+    Raises:
+        PipelineError: nothing will come any more.
+    """
+    assert feed.inbox is not None
+    messages: list[Message] = []
+    try:
+        while len(messages) < _SLICE:
+            messages.append(feed.inbox.get(timeout=0))
+    except Empty:
+        pass  # for now
+    except MultiQueueError as error:
+        if not messages:
+            raise _ended(feed, error) from error
+    return messages
+
+
+def _ended(feed: _Feed, error: MultiQueueError) -> PipelineError:
+    return PipelineError(f"lane {feed.lane.name!r}: {error}; run again to go on")
+
+
+def _settle(message: Message, *, accept: bool) -> None:
+    """Acknowledge or reject it. One that went back to its queue comes again and is known then."""
+    with contextlib.suppress(MultiQueueError):
+        if accept:
+            message.ack()
+        else:
+            message.reject(requeue=False)
+
+
+def _payload(message: Message) -> Payload:
+    headers = {str(name): str(value) for name, value in message.headers.items()}
+    return Payload(str(message.properties.get("message_id") or ""), message.routing_key, headers, bytes(message.body))
+
+
+def _digest(body: bytes) -> str:
+    return "blake2b-" + hashlib.blake2b(body, digest_size=16).hexdigest()

@@ -1,0 +1,185 @@
+"""From the lanes' files to the ledger, a slice of one lane at a time.
+
+The runner calls `step` between other work, so that a lane with a million files delays no other: each step reads
+at most `_SLICE` files, and lanes take turns. What a scan finds waits on disk, not here.
+
+Following   The lanes are scanned again and again, `poll_s` after the last scan has ended. A file is taken when it
+            was not written to for `settle_s`, told by its time of modification: nothing is remembered per file. A batch
+            that is not full at the end of a scan is found again by the next one, until the lane's `batch_s` is over.
+Lost        At the end of a lane's scan it is known whether its input is whole: `lost` has those of the last scans.
+Memory      A slice per lane while it is scanned; while following, a moment per lane besides.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from .._base.items import FileSeen, Lane
+from .._base.place import Place
+from .._base.storage import Storage
+from .._config import scan as _scan
+from .._state.ledger import Ledger, Scanned
+from .presence import Lost, lost_lane
+
+# 256 files are looked up and recorded in a few milliseconds: short enough for jobs that end in between.
+_SLICE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """How new files are watched for."""
+
+    poll_s: float
+    settle_s: float
+    lanes: Callable[[], Sequence[Lane]]
+    """The lanes as they are now: directories come."""
+    monotonic: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+    """The clock that files are stamped with."""
+
+    def has_settled(self, seen: FileSeen) -> bool:
+        """Whether the file has stopped growing; one from the future has a clock of its own, and is taken."""
+        age_s = self.wall() - seen.mtime_ns / 1e9
+        return age_s >= self.settle_s or age_s < -self.settle_s
+
+
+@dataclass(slots=True)
+class _LaneScan:
+    lane: Lane
+    files: Iterator[FileSeen]
+    met: _scan.PassedOver
+    rest: list[FileSeen] = field(default_factory=list)
+
+
+class Scanner:
+    """The scans of all lanes. Use it from the ledger's thread."""
+
+    def __init__(
+        self,
+        lanes: Sequence[Lane],
+        base: Path,
+        avoid: Collection[Path | Place],
+        ledger: Ledger,
+        follow: Follow | None = None,
+        lost: Sequence[Lost] = (),
+        storage: Storage | None = None,
+    ) -> None:
+        self._storage = storage or Storage()
+        self._lost_sections = tuple(lost)
+        self._lost_lanes: dict[str, Lost] = {}
+        self.passed_over = _scan.PassedOver()
+        self._base = base
+        self._avoid = avoid
+        self._ledger = ledger
+        self._follow = follow
+        self._known = {lane.name for lane in lanes}
+        self._scans = deque(map(self._scan_of, _with_files(lanes)))
+        self._unseen = len(self._scans)
+        self._next_s = 0.0
+        # Since when the lane has files that do not fill a batch; only while following.
+        self._short_since_s: dict[str, float] = {}
+
+    @property
+    def has_seen_every_lane(self) -> bool:
+        """Whether each lane had its first turn: before that, feeding would favour the first ones."""
+        return self._unseen == 0
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether every lane was read to its end; while following, until the next time."""
+        return not self._scans
+
+    @property
+    def finished(self) -> bool:
+        """Whether every lane with files was read to its end for good."""
+        return self.stands_still and self._follow is None
+
+    @property
+    def lost(self) -> list[Lost]:
+        """The sections and lanes whose input is not whole: sections as they were at first, lanes as last scanned."""
+        return [*self._lost_sections, *self._lost_lanes.values()]
+
+    def is_gone(self, lane: str) -> bool:
+        """Whether the lane has no files any more: its items that wait would only fail."""
+        lost = self._lost_lanes.get(lane)
+        return lost is not None and lost.is_gone
+
+    @property
+    def is_following(self) -> bool:
+        return self._follow is not None
+
+    def patience_s(self) -> float | None:
+        """In how many seconds there is something to read; None for never."""
+        if self._scans:
+            return 0.0
+        return None if self._follow is None else max(self._next_s - self._follow.monotonic(), 0.0)
+
+    def begin_if_due(self) -> list[Lane]:
+        """While following, start to read all lanes once more when it is time; the lanes that are new."""
+        if self._follow is None or self._scans or self._follow.monotonic() < self._next_s:
+            return []
+        self._next_s = self._follow.monotonic() + self._follow.poll_s  # should there be nothing to scan
+        lanes = self._follow.lanes()
+        new = [lane for lane in lanes if lane.name not in self._known]
+        self._known.update(lane.name for lane in new)
+        self.passed_over = _scan.PassedOver()
+        self._scans.extend(map(self._scan_of, _with_files(lanes)))
+        return new
+
+    def step(self, known_s: float, found: Callable[[str, Scanned], None]) -> None:
+        """Record one slice of the lane whose turn it is and tell `found` what it came to."""
+        if not self._scans:
+            return
+        scan = self._scans.popleft()
+        self._unseen = max(self._unseen - 1, 0)
+        files = list(islice(scan.files, _SLICE))
+        lane = scan.lane
+        with self._ledger.transaction():
+            scanned = self._ledger.record_scan(lane.name, scan.rest + files, lane.batch, known_s, lane.batch_bytes)
+            if len(files) < _SLICE and self._is_to_go(lane, scanned.rest):
+                self._ledger.record_rest(lane.name, scanned.rest, known_s)
+                scanned = Scanned(scanned.added + 1, scanned.reopened, scanned.unchanged, [])
+        scan.rest = scanned.rest
+        if len(files) == _SLICE:
+            self._scans.append(scan)
+        elif not self._scans and self._follow is not None:
+            self._next_s = self._follow.monotonic() + self._follow.poll_s
+        if len(files) < _SLICE:
+            self._judge(scan)
+        found(lane.name, scanned)
+
+    def _judge(self, scan: _LaneScan) -> None:
+        """The lane was read to its end: note whether that was all of it."""
+        self.passed_over.include(scan.met)
+        lost = lost_lane(scan.lane, scan.met, self._ledger, following=self._follow is not None)
+        if lost is None:
+            self._lost_lanes.pop(scan.lane.name, None)
+        else:
+            self._lost_lanes[scan.lane.name] = lost
+
+    def _is_to_go(self, lane: Lane, rest: Sequence[FileSeen]) -> bool:
+        """Whether these last files of a lane are an item as they are, or wait for others."""
+        if self._follow is None or not rest:
+            self._short_since_s.pop(lane.name, None)
+            return bool(rest)
+        now_s = self._follow.monotonic()
+        if now_s - self._short_since_s.setdefault(lane.name, now_s) < lane.batch_s:
+            return False
+        del self._short_since_s[lane.name]
+        return True
+
+    def _scan_of(self, lane: Lane) -> _LaneScan:
+        met = _scan.PassedOver()
+        files = _scan.scan(lane, self._base, met, self._avoid, self._storage)
+        if self._follow is not None:
+            files = filter(self._follow.has_settled, files)
+        return _LaneScan(lane, files, met)
+
+
+def _with_files(lanes: Sequence[Lane]) -> list[Lane]:
+    return [lane for lane in lanes if lane.source is None]

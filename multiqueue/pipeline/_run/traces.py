@@ -1,0 +1,59 @@
+"""The traces of a first run that could not begin: taken away again, so that nothing looks begun.
+
+Promise     When a first run ends with `Unprepared` (no Java, no input, Spark does not start), what it has made
+            is gone: state, report, empty directories. Spark's log stays if it says something, for the error names it.
+            What was there before stays, and so does everything once a run has begun.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from .._base.errors import ConfigError, StateMismatch, Unprepared
+from .._config.config import PipelineConfig
+from .._state.file import state_exists
+
+_LOG = "spark.log"
+
+
+@contextlib.contextmanager
+def leaving_nothing_unbegun(config: PipelineConfig) -> Iterator[None]:
+    """Take away what is made inside, if it ends as not ready (status 2) and there was no state before."""
+    if state_exists(config.state):
+        yield
+        return
+    places = [config.output]
+    if isinstance(config.state, Path):
+        places.append(config.state.parent)
+    if config.dead_letters.is_local:
+        places.append(config.dead_letters.path)
+    missing = [one for place in places for one in (place, *place.parents) if not one.exists()]
+    own = config.output / "_multiqueue"
+    is_ours = not own.exists() or not any(own.iterdir())
+    report = config.output / "report.html"
+    made = [] if report.exists() else [report]
+    try:
+        yield
+    except (Unprepared, ConfigError, StateMismatch):  # not StateInUse: the state is then somebody else's
+        _take_away(config, own if is_ours else None, made, missing)
+        raise
+
+
+def _take_away(config: PipelineConfig, own: Path | None, files: list[Path], missing: list[Path]) -> None:
+    state = config.state
+    own_state = state.parent.glob(f"{state.name}*") if isinstance(state, Path) else ()
+    for file in (*own_state, *files):
+        with contextlib.suppress(OSError):  # not there
+            file.unlink()
+    for made in own.iterdir() if own is not None and own.exists() else ():
+        if made.is_dir():
+            shutil.rmtree(made)
+        elif made.name != _LOG or not made.stat().st_size:
+            made.unlink()
+    parts = [config.output / part for part in ("data", "steps", "corrupt")]
+    for directory in sorted({*parts, *missing, *([own] if own else [])}, key=lambda path: -len(path.parts)):
+        with contextlib.suppress(OSError):  # not there, or with something in it
+            directory.rmdir()

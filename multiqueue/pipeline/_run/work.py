@@ -1,0 +1,322 @@
+"""The work on one item on Spark: read, run the job, write what it returns.
+
+Called by many threads at once, each with an item of its own. The lanes may become more while others run: that is one
+assignment into a dict, and an item's lane is there before the item is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from .._base.errors import JobError
+from .._base.items import ALLOW, ERROR, INFER, Item, Lane, Step
+from .._base.pace import MOST_FILES
+from .._base.storage import Storage
+from .._columns.put_out import OutputTypes, note_columns, require_alike, require_free
+from .._columns.schema import Schemas
+from .._config.config import PipelineConfig, spark_options
+from .._config.sections import OutputSection, StepSection
+from .._read.corrupt import corrupt_record, explained, split, write_records
+from .._read.json_input import check_expected
+from .._read.read import Inputs, named_files, read_messages, read_output, read_paths, unchanged
+from .._read.reading import BY_SPARK, CORRUPT, FILE, Reading
+from .._read.small_files import contents_of
+from .._write.output import Output
+from .._write.publish import Places, beside
+from .._write.table_output import TableOutput, TableSink, set_up
+from .job import INPUT, Job, asks_for_files, check_queries, file_functions, job_of, ship_modules
+
+_LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+
+# Spark makes a task of so many small files: it counts 4 MB for opening one, and 128 MB are a task.
+_FILES_OF_TASK = 32
+_LITTLE_BYTES = 32 << 20
+
+# Why Spark does not know which file a row is of.
+_BY_PYTHON = 'Python reads the files; Spark\'s own readers tell it, with io = "spark", where Spark reaches them'
+_KEPT = 'Spark keeps the rows to look for corrupt records; corrupt = "error" without a rescued column needs no look'
+
+DataFrame = Any
+SparkSession = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """How results are written, and read again: as directories of files."""
+
+    places: Places
+    format: str
+    options: Mapping[str, str]
+    partition_by: Sequence[str]
+    files_per_item: int | None
+    expect: str | None
+    place: str
+    """Where `expect` stands in the configuration."""
+
+    def write(self, frame: DataFrame, item: Item, staged: Path) -> None:
+        """Write the rows into `staged`, which must not exist.
+
+        Raises:
+            JobError: a column has the name of one of the directories around the item's.
+        """
+        require_free(frame, Places.directories(item))
+        if self.files_per_item is not None:
+            frame = frame.coalesce(self.files_per_item)
+        writer = frame.write.format(self.format).options(**self.options)
+        if self.partition_by:
+            writer = writer.partitionBy(*self.partition_by)
+        writer.save("file://" + str(staged))
+        note_columns(frame, staged)
+
+    def read(self, spark: SparkSession, source: str, lanes: Sequence[str] | None, schema: str | None) -> DataFrame:
+        root = self.places.of_step(source) if source else self.places.data
+        if lanes is None:
+            directories = [root]
+        else:
+            directories = [self.places.of_step(source, lane) if source else self.places.of_lane(lane) for lane in lanes]
+        require_alike(directories, self.format, self.places.output)
+        return read_output(spark, root, directories, self.format, self.options, schema)
+
+    def is_read_by_spark(self, spark: SparkSession) -> bool:
+        return True
+
+
+class AnySink(Protocol):
+    """How results are written: as directories of files (`Sink`), or into tables (`TableSink`)."""
+
+    @property
+    def expect(self) -> str | None: ...
+    @property
+    def place(self) -> str: ...
+    def write(self, frame: DataFrame, item: Item, staged: Path) -> None: ...
+
+    def read(self, spark: SparkSession, source: str, lanes: Sequence[str] | None, schema: str | None) -> DataFrame:
+        """The output of the step `source`, or for `""` by lanes; in these lanes only, if they are given.
+
+        Raises:
+            JobError: nothing was.
+        """
+
+    def is_read_by_spark(self, spark: SparkSession) -> bool:
+        """Whether `read` is by Spark's own readers, and not by Python."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The job of a lane or a step, and where its rows go."""
+
+    job: Job
+    sink: AnySink
+    step: Step | None = None
+    sees_files: bool = True
+    """Whether the job may ask Spark which file a row is of."""
+
+
+@dataclass
+class SparkWork:
+    """The work of a configuration. Call it in the thread of a running item."""
+
+    sections: Mapping[str, Task]
+    """By the name of a step; `""` for all lanes."""
+    lanes: dict[str, Lane] = field(default_factory=dict)
+    schemas: Schemas = field(default_factory=Schemas)
+    inputs: Inputs = field(default_factory=lambda: Inputs(Storage()))
+    types: OutputTypes | None = None
+    """Those of the columns that were put out; None where no state remembers them."""
+    cores: int | None = None
+    """How many tasks run at once; None where that is not known."""
+
+    def __call__(self, spark: SparkSession, item: Item, staged: Path) -> bool:
+        """Whether the job returned something, which is then in `staged`, complete.
+
+        Raises:
+            JobError: the job or the input is wrong for good. Spark's errors come through unchanged.
+        """
+        task = self.sections["" if item.part is None else item.lane]
+        if task.step is not None:
+            frames = {name: self._output_of(name, spark, item, task.step, task.sink) for name in task.step.after}
+            why = "" if task.sink.is_read_by_spark(spark) else _BY_PYTHON
+            return self._put_out(spark, item, task, frames, staged, no_files=why)
+        lane = self.lanes[item.lane]
+        if item.messages and lane.format != "message":
+            item = named_files(item, self.inputs.storage)
+        if lane.format in ("message", "paths"):
+            frame = read_messages(spark, item) if lane.format == "message" else read_paths(spark, item)
+            self.schemas.require(spark, frame, lane.expect, f"lanes.{lane.section}.expect", exactly=False)
+            why = f"the format {lane.format!r} reads no file"
+            has_output = self._put_out(spark, item, task, {INPUT: frame}, staged, no_files=why)
+        else:
+            reading = self.inputs.reading(spark, lane, item)
+            if not task.sees_files:
+                reading = replace(reading, contents=contents_of(reading))
+            has_output = self._of_files(reading, task, staged)
+        unchanged(item, self.inputs.storage)
+        return has_output
+
+    def add(self, lane: Lane) -> None:
+        """Know one more lane."""
+        self.lanes[lane.name] = lane
+
+    def _of_files(self, reading: Reading, task: Task, staged: Path) -> bool:
+        """Read the item's files and put out what the job makes of them; records that are not as configured are told."""
+        try:
+            frame = self._checked(reading)
+            if frame is None:
+                return False
+            frame = self._in_few_tasks(reading, frame)
+            if reading.sets_aside and reading.lane.corrupt == ALLOW:
+                frame = frame.drop(CORRUPT, FILE)
+            if not reading.sets_aside or reading.lane.corrupt == ALLOW:
+                why = "" if reading.way == BY_SPARK else _BY_PYTHON
+                return self._put_out(reading.spark, reading.item, task, {INPUT: frame}, staged, no_files=why)
+            with split(reading, frame) as (good, records):
+                if records and reading.lane.corrupt == ERROR:
+                    raise corrupt_record(reading, records[0])
+                has_output = self._put_out(reading.spark, reading.item, task, {INPUT: good}, staged, no_files=_KEPT)
+                if records:
+                    write_records(reading, records, beside(staged))
+                return has_output
+        except Exception as error:
+            # The end of a file that is being written is no record: that is not the file's fault.
+            unchanged(reading.item, self.inputs.storage, was_read=False)
+            better = explained(reading, error, self.inputs.read)
+            if better is error:
+                raise
+            raise better from error
+
+    def _checked(self, reading: Reading) -> DataFrame | None:
+        """The rows of the item's files, which have the columns that the lane expects; None as `Inputs.read`."""
+        lane, frame = reading.lane, self.inputs.read(reading)
+        if lane.expect is not None and frame is not None:
+            self.schemas.require(reading.spark, frame, lane.expect, f"lanes.{lane.section}.expect", exactly=False)
+            if lane.format in ("json", "jsonl"):
+                check_expected(reading, frame, list(self.schemas.columns(reading.spark, lane.expect)))
+        return frame
+
+    def _in_few_tasks(self, reading: Reading, frame: DataFrame) -> DataFrame:
+        """The rows of many small files in as many tasks as run at once: one more costs a start and a file of output."""
+        item = reading.item
+        is_little = reading.way == BY_SPARK and not reading.contents and item.size_bytes <= _LITTLE_BYTES
+        if self.cores is None or not is_little or len(item.files) <= self.cores * _FILES_OF_TASK:
+            return frame
+        return frame.coalesce(self.cores)
+
+    def _put_out(
+        self,
+        spark: SparkSession,
+        item: Item,
+        task: Task,
+        frames: Mapping[str, DataFrame],
+        staged: Path,
+        *,
+        no_files: str = "",
+    ) -> bool:
+        """Run the job and write what it returns; whether it returned something.
+
+        `no_files` is why Spark does not know which file a row is of, where that is so.
+        """
+        result = task.job(spark, frames, item)
+        if result is None:
+            return False
+        if no_files and file_functions(result):
+            raise JobError(f"input_file_name() and its like are empty in this job: {no_files}")
+        self.schemas.require(spark, result, task.sink.expect, task.sink.place, exactly=True)
+        types = self.types if isinstance(task.sink, Sink) and task.sink.format in ("parquet", "orc") else None
+        if types is not None:
+            types.require(item.lane, result)
+        task.sink.write(result, item, staged)
+        if types is not None:
+            types.note(item.lane, result)
+        return True
+
+    def _output_of(self, name: str, spark: SparkSession, item: Item, step: Step, sink: AnySink) -> DataFrame:
+        """The rows of the section or step of this name; for an item by lane those of its lane, without the column."""
+        part = item.part or None
+        if name in self.sections:
+            source, lanes = name, None
+        else:
+            source, lanes = "", [lane.name for lane in self.lanes.values() if lane.section == name]
+        frame = sink.read(spark, source, [part] if part else lanes, step.schemas.get(name))
+        return frame.drop("lane") if part else frame
+
+
+def work_of(config: PipelineConfig, lanes: Sequence[Lane], output: Output) -> SparkWork:
+    """The work that the configuration describes.
+
+    Raises:
+        ConfigError: a Python function cannot be imported.
+    """
+    settings, base = config.settings, config.base
+    section = settings.output
+    sink = _sink(config, output, "", section, section.expect, "output.expect")
+    sees_files = settings.job.sql is None or asks_for_files(settings.job.sql)
+    tasks = {"": Task(job_of("job", settings.job.sql, settings.job.python, base), sink, sees_files=sees_files)}
+    for step in config.steps():
+        own, place = settings.steps[step.name], f"steps.{step.name}"
+        sink = _sink(config, output, step.name, own, step.expect, f"{place}.expect")
+        tasks[step.name] = Task(job_of(place, own.sql, own.python, base), sink, step)
+    return SparkWork(tasks, {lane.name: lane for lane in lanes}, inputs=Inputs(config.storage))
+
+
+def _sink(
+    config: PipelineConfig,
+    output: Output,
+    name: str,
+    section: OutputSection | StepSection,
+    expect: str | None,
+    place: str,
+) -> AnySink:
+    """How what the step of this name, or a lane for `""`, returns is written."""
+    options = spark_options(config.settings.output.options)
+    if isinstance(output, TableOutput):
+        return TableSink(output, name, options, section.partition_by, section.files_per_item, expect, place)
+    form = config.settings.output.format
+    return Sink(output.places, form, options, section.partition_by, section.files_per_item, expect, place)
+
+
+def prepare(spark: SparkSession, config: PipelineConfig, work: SparkWork) -> None:
+    """The preparations and checks that follow the start of a session: nothing of it would change from item to item.
+
+    Raises:
+        ConfigError: a query or a schema is none.
+    """
+    if config.settings.output.table is not None:
+        set_up(spark)
+    _list_in_the_driver(spark)
+    with contextlib.suppress(Exception):  # Spark Connect does not tell
+        work.cores = spark.sparkContext.defaultParallelism
+    ship_modules(spark, config)
+    check_queries(spark, config)
+    for place, ddl in _read_schemas(config):
+        work.schemas.check(spark, ddl, place, for_reading=True)
+    expected = {f"lanes.{name}.expect": lane.expect for name, lane in config.settings.lanes.items()}
+    expected |= {task.sink.place: task.sink.expect for task in work.sections.values()}
+    for place, expect in expected.items():
+        if expect is not None:
+            work.schemas.check(spark, expect, place)
+
+
+def _list_in_the_driver(spark: SparkSession) -> None:
+    """Have Spark look at an item's files by itself: above 32 it would start a job with a task for each of them.
+
+    A session that says how many paths are too many for its driver is left alone, and one that takes no settings.
+    """
+    with contextlib.suppress(Exception):
+        if spark.conf.get(_LISTING) == "32":
+            spark.conf.set(_LISTING, str(MOST_FILES))
+
+
+def _read_schemas(config: PipelineConfig) -> Iterator[tuple[str, str]]:
+    """Every place with columns, as DDL, that something is read with."""
+    for name, lane in config.settings.lanes.items():
+        if lane.schema_ is not None and lane.schema_ != INFER:
+            yield f"lanes.{name}.schema", lane.schema_
+        if lane.schema_hints is not None:
+            yield f"lanes.{name}.schema_hints", lane.schema_hints
+    for name, step in config.settings.steps.items():
+        for source, ddl in step.schemas.items():
+            yield f"steps.{name}.schemas.{source}", ddl

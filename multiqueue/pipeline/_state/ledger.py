@@ -1,0 +1,627 @@
+"""The record of a pipeline: which items there are, what became of each, in one SQLite file.
+
+Promise     An item moves only along the arrows of `_lifecycle.TRANSITIONS`: every UPDATE names the old state and
+            fails if it is not that. An item is handed out for submission only after the transaction that holds
+            its new attempt number is committed, so after a crash a published output can be told from a stale one.
+            A file belongs to at most one item of a lane, for ever.
+State       Tables meta, items, files, messages, leaving (`_ledger_file`). WAL with synchronous=NORMAL: after kill -9
+            every committed transaction is there; after a power loss the last ones may be undone, which hands items back
+            and never marks one done that is not.
+Threads     None of its own and no lock: one thread, the runner's, makes every call. Readers (`pipeline status`,
+            the report) open their own read-only connection; WAL lets them read beside the writer.
+Processes   One at a time may write: `_ledger_file.exclusive`.
+Memory      Pages and counters; nothing grows with the number of items.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from .._base.batching import cut, halves
+from .._base.errors import IllegalTransition, StateMismatch
+from .._base.items import MESSAGE, STEP, FileSeen, Item, item_id, place_seen
+from .._base.lifecycle import ItemEvent, ItemState, after, before
+from .._base.pace import Fits, Measured
+from .._base.storage import Storage
+from .._columns.put_out import PUT_OUT
+from .file import LaneCount, State, connect, in_sentences, lane_counts, made_by_others, state_named, told
+from .leaving import LedgerLeaving
+from .messages import LedgerMessages
+
+FILES = "files"
+"""The kind of an output of directories; others have the names of tables."""
+
+# Items that are looked at to make the next ones of a lane: more are joined when these have gone.
+_LOOKED_AT = 256
+
+# A look at the end of a long state: enough for the lanes of today.
+_LAST_MEASURED = 20_000
+
+_SCHEMA_OF = "schema of "
+"""Before a lane, in the names of `meta`."""
+
+_ITEM_COLUMNS = "seq, id, lane, attempt, tries, number, redone"
+
+
+_AS_FOUND = "known_s = ?, tries = 0, retry_s = 0, error = NULL, started_s = NULL, ended_s = NULL"
+"""What an item that was finished is when it waits again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redone:
+    """Items that are to be done anew."""
+
+    items: int
+    left: int
+    """Items that cannot be: their files are gone, or were messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """The outcome of one slice of a scan."""
+
+    added: int
+    """New items."""
+    reopened: Counter[ItemState]
+    """Finished items that wait again because a file of theirs has changed, by the state they were in."""
+    unchanged: int
+    """Files that are known as they are."""
+    rest: list[FileSeen]
+    """New files that do not fill a batch yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far a lane is."""
+
+    is_open: bool
+    """Items of it wait or run."""
+    has_failed: bool
+    """Items of it were set aside."""
+
+
+class Ledger:
+    """The state of one pipeline, open for writing. Use it from one thread."""
+
+    def __init__(
+        self,
+        path: State,
+        base: Path,
+        storage: Storage | None = None,
+        wall: Callable[[], float] = time.time,
+        jobs: Mapping[str, str] | None = None,
+    ) -> None:
+        """`jobs` are the fingerprints of the jobs that run: of a step by its name, of all lanes by `""`."""
+        self._path = path
+        self._wall = wall
+        self._base = base
+        self._storage = storage or Storage()
+        self._jobs = jobs or {}
+        self._connection = connect(path)
+        self.messages = LedgerMessages(self._connection)
+        self.leaving = LedgerLeaving(self._connection)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All of the block is recorded, or nothing of it.
+
+        Raises:
+            PipelineError: SQLite cannot write, as `in_sentences` tells it.
+        """
+        try:
+            self._connection.begin()
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException as error:
+            if self._connection.in_transaction:  # SQLite itself rolls back when the disk is full
+                with contextlib.suppress(Exception):  # damage, or no connection: closing takes everything back
+                    self._connection.execute("ROLLBACK")
+            if (better := told(self._path, error)) is not None:
+                raise better from error
+            raise
+
+    # What is known
+
+    def identity(self) -> str:
+        """A number that no other state has, however old this one is."""
+        row = self._connection.execute("SELECT value FROM meta WHERE name = 'identity'").fetchone()
+        if row is None:
+            row = (uuid.uuid4().hex,)
+            self._set("identity", row[0])
+        return str(row[0])
+
+    def schemas(self) -> dict[str, str]:
+        """The columns of lanes as they were inferred: the JSON of a Spark schema by lane."""
+        rows = self._connection.execute("SELECT name, value FROM meta WHERE name LIKE ?", (f"{_SCHEMA_OF}%",))
+        return {name.removeprefix(_SCHEMA_OF): schema for name, schema in rows}
+
+    def record_schema(self, lane: str, schema: str) -> None:
+        self._set(_SCHEMA_OF + lane, schema)
+
+    def is_empty(self) -> bool:
+        return self._connection.execute("SELECT 1 FROM items LIMIT 1").fetchone() is None
+
+    def require_output(self, kind: str, place: str) -> None:
+        """Return if the output that the state belongs to is of this kind; an empty state takes any.
+
+        A state that does not lie in its output keeps the output's place too, for it cannot move with it.
+
+        Raises:
+            StateMismatch: it is of another: what is done is not in this one.
+        """
+        if not isinstance(self._path, Path):
+            found = self._connection.execute("SELECT value FROM meta WHERE name = 'place'").fetchone()
+            if found is None:
+                self._set("place", place)
+            elif found[0] != place:
+                raise StateMismatch(
+                    f"the state {str(self._path)!r} belongs to the output {found[0]!r}, not to {place!r}; "
+                    "give this pipeline a [state] schema of its own"
+                )
+        row = self._connection.execute("SELECT value FROM meta WHERE name = 'output'").fetchone()
+        known = row[0] if row is not None else None if self.is_empty() else FILES
+        if known is None:
+            self._set("output", kind)
+        elif known != kind:
+            raise StateMismatch(
+                f"what is done is in an output of {known}, not of {kind}; say so in [output], or choose another path"
+            )
+
+    def has_files(self, lane: str) -> bool:
+        """Whether the lane ever had a file that still counts."""
+        return self._connection.execute("SELECT 1 FROM files WHERE lane = ? LIMIT 1", (lane,)).fetchone() is not None
+
+    def lanes_with_files(self) -> Iterator[tuple[str, str]]:
+        """Every lane that ever had files, with the path of one; neither messages nor steps. A few look-ups per lane."""
+        lane = ""
+        while row := self._connection.execute(
+            "SELECT lane, path FROM files WHERE lane > ? ORDER BY lane, path LIMIT 1", (lane,)
+        ).fetchone():
+            lane, path = row
+            if FileSeen(path, 0, 0).is_file:
+                yield lane, path
+
+    def counts(self) -> list[LaneCount]:
+        """A row per lane and state that has items."""
+        return lane_counts(self._connection)
+
+    def next_waiting(self, lane: str, now_s: float, limit: int) -> list[Item]:
+        """Up to `limit` items of the lane whose retry time has come, in the order they were found."""
+        rows = self._connection.execute(
+            f"SELECT {_ITEM_COLUMNS} FROM items WHERE state = 'waiting' AND lane = ? AND retry_s <= ? "
+            "ORDER BY retry_s, seq LIMIT ?",
+            (lane, now_s, limit),
+        ).fetchall()
+        return [self._item(row) for row in rows]
+
+    def regroup(self, lane: str, now_s: float, most: int | None, fits: Fits) -> int:
+        """Join and divide the next items of the lane that were never submitted, so that `most`, or all, fit.
+
+        How many more items there are now. Call it inside a transaction.
+        """
+        rows = self._connection.execute(
+            "SELECT seq, files, bytes, attempt + tries FROM items WHERE state = 'waiting' AND lane = ? "
+            "AND retry_s <= ? ORDER BY retry_s, seq LIMIT ?",
+            (lane, now_s, sys.maxsize if most is None else _LOOKED_AT),
+        ).fetchall()
+        groups: list[list[int]] = []
+        held_files = held_bytes = more = 0
+        for seq, files, size_bytes, tried in rows:
+            if held_files and not tried and fits(held_files + files, held_bytes + size_bytes):
+                groups[-1].append(seq)
+                held_files, held_bytes, more = held_files + files, held_bytes + size_bytes, more - 1
+                continue
+            if len(groups) == most:
+                break
+            groups.append([seq])
+            if not tried and files > 1 and not fits(files, size_bytes):
+                more += self._divide(seq, fits)
+                held_files = 0
+            else:
+                held_files, held_bytes = (0, 0) if tried else (files, size_bytes)
+        for group in groups:
+            if len(group) > 1:
+                self._join(group)
+        return more
+
+    def _join(self, group: Sequence[int]) -> None:
+        """Make one item of several, in this order; it is the first, with another id."""
+        first, *others = group
+        files = [one for seq in group for one in self._files(seq)]
+        self._connection.executemany("DELETE FROM files WHERE item = ?", [(seq,) for seq in group])
+        self._connection.executemany("DELETE FROM items WHERE seq = ?", [(seq,) for seq in others])
+        self._fill(first, files)
+
+    def _divide(self, seq: int, fits: Fits) -> int:
+        """Make several items of one, so that each fits; how many more there are. The first has the place of the old."""
+        lane, known_s = self._connection.execute("SELECT lane, known_s FROM items WHERE seq = ?", (seq,)).fetchone()
+        parts: list[list[FileSeen]] = []
+        for one in self._files(seq):
+            if parts and fits(len(parts[-1]) + 1, sum(file.size_bytes for file in parts[-1]) + one.size_bytes):
+                parts[-1].append(one)
+            else:
+                parts.append([one])
+        self._connection.execute("DELETE FROM files WHERE item = ?", (seq,))
+        self._fill(seq, parts[0])
+        for part in parts[1:]:
+            self.add(lane, part, known_s)
+        return len(parts) - 1
+
+    def _fill(self, seq: int, files: Sequence[FileSeen]) -> None:
+        """Give an item that has no files these."""
+        (lane,) = self._connection.execute("SELECT lane FROM items WHERE seq = ?", (seq,)).fetchone()
+        self._connection.execute(
+            "UPDATE items SET id = ?, path = ?, files = ?, bytes = ? WHERE seq = ?",
+            (
+                self._free_id(lane, files),
+                files[0].path,
+                len(files),
+                sum(one.size_bytes for one in files),
+                seq,
+            ),
+        )
+        self._add_files(lane, seq, files)
+
+    def measured(self) -> list[Measured]:
+        """The cost of the jobs of each lane that ended last, those of all lanes by their number in the ledger."""
+        rows = self._connection.execute(
+            "SELECT lane, count(*), sum(files), sum(bytes), sum(ended_s - started_s) FROM items "
+            "WHERE state = 'done' AND seq > (SELECT max(seq) FROM items) - ? AND ended_s > started_s GROUP BY lane",
+            (_LAST_MEASURED,),
+        )
+        return [Measured(lane, items, int(files), int(size), float(took)) for lane, items, files, size, took in rows]
+
+    def next_of_any_lane(self, now_s: float, limit: int) -> list[Item]:
+        """Up to `limit` items whose retry time has come, in the order of their ids: mixed, and always alike."""
+        rows = self._connection.execute(
+            f"SELECT {_ITEM_COLUMNS} FROM items WHERE state = 'waiting' AND retry_s <= ? ORDER BY id LIMIT ?",
+            (now_s, limit),
+        ).fetchall()
+        return [self._item(row) for row in rows]
+
+    def next_retry_s(self, lane: str | None, after_s: float) -> float | None:
+        """When the next item (of the lane) that waits for a later try may be submitted; None when none does."""
+        (retry_s,) = self._connection.execute(
+            "SELECT min(retry_s) FROM items WHERE state = 'waiting' AND lane = coalesce(?, lane) AND retry_s > ?",
+            (lane, after_s),
+        ).fetchone()
+        return None if retry_s is None else float(retry_s)
+
+    def seconds_at_work(self) -> float:
+        """How long runs of this pipeline have worked so far, all together, as last recorded."""
+        row = self._connection.execute("SELECT value FROM meta WHERE name = 'worked_s'").fetchone()
+        return 0.0 if row is None else float(row[0])
+
+    def standing(self, lane: str, part: str | None = None) -> Standing:
+        """Whether items of the lane (for a step: of this part of it) still wait or run, or were set aside."""
+        is_open = any(self._has(lane, state, part) for state in (ItemState.WAITING, ItemState.SUBMITTED))
+        return Standing(is_open, self._has(lane, ItemState.FAILED, part))
+
+    def _has(self, lane: str, state: ItemState, part: str | None) -> bool:
+        query = f"SELECT 1 FROM items WHERE state = '{state}' AND lane = ? AND path = coalesce(?, path) LIMIT 1"
+        return self._connection.execute(query, (lane, part and STEP + part)).fetchone() is not None
+
+    def knows(self, lane: str, seen: FileSeen) -> bool:
+        """Whether an item of the lane has this file as it is."""
+        row = self._known(lane, [seen.path]).get(seen.path)
+        return row is not None and row[:2] == (seen.size_bytes, seen.mtime_ns)
+
+    def done_of(self, lane: str, part: str | None = None) -> Iterator[tuple[str, int]]:
+        """The id and the attempt of each item of the lane (for a step: of this part of it) that is done."""
+        yield from self._connection.execute(
+            "SELECT id, attempt FROM items WHERE state = 'done' AND lane = ? AND path = coalesce(?, path) ORDER BY seq",
+            (lane, part and STEP + part),
+        )
+
+    # What a scan finds
+
+    def record_scan(
+        self, lane: str, seen: Sequence[FileSeen], batch: int, now_s: float, batch_bytes: int | None = None
+    ) -> Scanned:
+        """Make items of the files that are new, and reopen items whose files have changed.
+
+        Files that do not fill a batch come back in `rest`: pass them again with the next ones, and at the end
+        of the lane to `record_rest`.
+        """
+        paths = [one.path for one in seen]
+        known, leaving = self._known(lane, paths), self.leaving.versions(lane, paths)
+        new: list[FileSeen] = []
+        changed: dict[int, FileSeen] = {}
+        same = 0
+        for one in seen:
+            row = known.get(one.path)
+            if row is None and (one.size_bytes, one.mtime_ns) in leaving.get(one.path, ()):
+                same += 1
+            elif row is None:
+                new.append(one)
+            elif row[:2] != (one.size_bytes, one.mtime_ns):
+                changed[row[2]] = one
+            else:
+                same += 1
+        full, rest = cut(new, batch, batch_bytes)
+        for files in full:
+            self.add(lane, files, now_s)
+        reopened = Counter(state for seq in sorted(changed) if (state := self._reopen(seq, now_s)))
+        for seq, one in changed.items():
+            if not one.is_file:
+                self._renew(seq, one)
+        return Scanned(len(full), reopened, same, rest)
+
+    def record_rest(self, lane: str, rest: Sequence[FileSeen], now_s: float) -> None:
+        """Make one last, smaller item of the files that did not fill a batch."""
+        if rest:
+            self.add(lane, rest, now_s)
+
+    def _known(self, lane: str, paths: Sequence[str]) -> dict[str, tuple[int, int, int]]:
+        marks = ",".join("?" * len(paths))
+        rows = self._connection.execute(
+            f"SELECT path, size, mtime_ns, item FROM files WHERE lane = ? AND path IN ({marks})",
+            (lane, *paths),
+        )
+        return {path: (size, mtime_ns, item) for path, size, mtime_ns, item in rows}
+
+    def add(self, lane: str, files: Sequence[FileSeen], now_s: float, tries: int = 0, attempt: int = 0) -> None:
+        """Make an item of these files, which no item has yet."""
+        identity = self._free_id(lane, files)
+        size_bytes = sum(one.size_bytes for one in files)
+        number = self._connection.insert(
+            "INSERT INTO items (id, lane, path, files, bytes, known_s, tries, attempt) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (identity, lane, files[0].path, len(files), size_bytes, now_s, tries, attempt),
+        )
+        self._add_files(lane, number, files)
+
+    def _free_id(self, lane: str, files: Sequence[FileSeen]) -> str:
+        """The id of an item of these files: another one where files of their names were read before and taken away."""
+        paths = [one.path for one in files]
+        identity, times = item_id(lane, paths), 1
+        while self._connection.execute("SELECT 1 FROM items WHERE id = ?", (identity,)).fetchone():
+            times += 1
+            identity = item_id(lane, [*paths, str(times)])
+        return identity
+
+    def _add_files(self, lane: str, seq: int, files: Sequence[FileSeen]) -> None:
+        self._connection.executemany(
+            "INSERT INTO files (lane, path, size, mtime_ns, item, place) VALUES (?, ?, ?, ?, ?, ?)",
+            [(lane, one.path, one.size_bytes, one.mtime_ns, seq, place) for place, one in enumerate(files)],
+        )
+
+    def _reopen(self, seq: int, now_s: float) -> ItemState | None:
+        """The state the item was finished in; None for one that still waits or runs: it reads the new content."""
+        (value,) = self._connection.execute("SELECT state FROM items WHERE seq = ?", (seq,)).fetchone()
+        old = state_named(value)
+        if old not in before(ItemEvent.CHANGE):
+            return None
+        self._connection.execute(
+            f"UPDATE items SET state = ?, {_AS_FOUND}, redone = 0 WHERE seq = ?",
+            (after(old, ItemEvent.CHANGE), now_s, seq),
+        )
+        return old
+
+    def _renew(self, seq: int, seen: FileSeen) -> None:
+        """What is no file cannot be looked at again when the item begins: keep what a waiting one is about to read."""
+        self._connection.execute(
+            "UPDATE files SET size = ?, mtime_ns = ? WHERE item = ? AND path = ? "
+            "AND (SELECT state FROM items WHERE seq = files.item) = 'waiting'",
+            (seen.size_bytes, seen.mtime_ns, seq, seen.path),
+        )
+
+    # What becomes of an item
+
+    def submit(self, item: Item) -> Item:
+        """The item with its new attempt number. Submit it only once the transaction has ended."""
+        job = self._jobs.get("" if item.part is None else item.lane)
+        self._move(item, ItemEvent.SUBMIT, "attempt = attempt + 1, number = NULL, job = ?", (job,))
+        return replace(item, attempt=item.attempt + 1)
+
+    def number_commit(self, seqs: Iterable[int], number: str) -> None:
+        """A commit of this number is about to be made for these items, which are submitted."""
+        self._connection.executemany(
+            "UPDATE items SET number = ? WHERE seq = ? AND state = 'submitted'", [(number, seq) for seq in seqs]
+        )
+
+    def succeed(self, item: Item, files: Iterable[FileSeen], started_s: float, ended_s: float) -> None:
+        """The item is done; `files` are its files as the job met them, for the next scan to compare with."""
+        self._move(
+            item,
+            ItemEvent.SUCCEED,
+            "started_s = ?, ended_s = ?, ended_at = ?, error = NULL, tries = 0, redone = 0",
+            (started_s, ended_s, self._wall()),
+        )
+        self._note_files(item, files)
+        self.messages.forget(item.lane, item.files if item.messages else ())
+
+    def postpone(self, item: Item, error: str, retry_s: float) -> None:
+        """The item failed and waits for its next try."""
+        self._move(item, ItemEvent.POSTPONE, "error = ?, tries = tries + 1, retry_s = ?", (error, retry_s))
+
+    def give_up(self, item: Item, error: str, started_s: float, ended_s: float) -> None:
+        """The item is set aside."""
+        self._move(
+            item,
+            ItemEvent.GIVE_UP,
+            "error = ?, tries = tries + 1, started_s = ?, ended_s = ?",
+            (error, started_s, ended_s),
+        )
+
+    def split(self, item: Item, tries: int, now_s: float) -> int:
+        """Two items of half its files each stand where the item stood; how many there are.
+
+        A half that is still several files counts `tries` failures already, a single file none. The item is gone with
+        its number, so take its output away before.
+        """
+        self._move(item, ItemEvent.SPLIT, "error = NULL", ())
+        self._connection.execute("DELETE FROM files WHERE item = ?", (item.seq,))
+        self._connection.execute("DELETE FROM items WHERE seq = ?", (item.seq,))
+        parts = halves(item.files)
+        for files in parts:
+            # As after an attempt, so that nothing joins them with others again.
+            self.add(item.lane, files, now_s, tries if len(files) > 1 else 0, attempt=1)
+        return len(parts)
+
+    def hand_back(self, item: Item) -> None:
+        """The attempt was cancelled: the item waits again, as if this attempt had not been."""
+        self._move(item, ItemEvent.HAND_BACK, "retry_s = 0", ())
+
+    def put_back_failed(
+        self, lanes: Iterable[str] | None = None, forgotten: Callable[[Item], None] = lambda item: None
+    ) -> int:
+        """Let every failed item (of these lanes) wait again; how many there were.
+
+        Files that are gone are forgotten, and items that have no file left: `forgotten` is told of those.
+        """
+        chosen = None if lanes is None else set(lanes)
+        rows = self._connection.execute(f"SELECT {_ITEM_COLUMNS} FROM items WHERE state = 'failed'").fetchall()
+        count = 0
+        for row in rows:
+            if chosen is None or row[2] in chosen:
+                item = self._item(row)
+                if self.put_back(item.seq):
+                    count += 1
+                else:
+                    forgotten(item)
+        return count
+
+    def put_back(self, seq: int) -> bool:
+        """Let a failed item wait again, without its files that are gone; False when there is none left."""
+        files = self._files(seq)
+        gone = [(seq, one.path) for one in files if one.is_file and self._is_gone(one.path)]
+        self._connection.executemany("DELETE FROM files WHERE item = ? AND path = ?", gone)
+        if len(gone) == len(files):
+            self._connection.execute("DELETE FROM items WHERE seq = ?", (seq,))
+            return False
+        self._connection.execute(
+            "UPDATE items SET state = ?, tries = 0, retry_s = 0, files = files - ?, known_s = ?, "
+            "path = (SELECT path FROM files WHERE item = seq ORDER BY place LIMIT 1) WHERE seq = ?",
+            (after(ItemState.FAILED, ItemEvent.PUT_BACK), len(gone), self.seconds_at_work(), seq),
+        )
+        return True
+
+    def redo(self, lanes: Collection[str], since_s: float | None, *, changed: bool) -> Redone:
+        """Let the items of these lanes and steps that are done be done anew; their rows stay until then.
+
+        Only those that were done since a moment of the clock on the wall, and with `changed` those that another job
+        than the one that runs now has made. A step's run once what they read is done. What is put out from now on may
+        have other types.
+        """
+        self._connection.execute("DELETE FROM meta WHERE name LIKE ?", (f"{_SCHEMA_OF}{PUT_OUT}%",))
+        query = "SELECT seq, lane, path, job, ended_at FROM items WHERE state = 'done'"
+        rows = self._connection.execute(query).fetchall()
+        count = left = 0
+        for seq, lane, path, job, ended_at in rows:
+            is_step = path.startswith(STEP)
+            is_other = job is not None and job != self._jobs.get(lane if is_step else "")
+            if lane not in lanes or (changed and not is_other) or (since_s is not None and (ended_at or 0.0) < since_s):
+                continue
+            if is_step:  # as if what it reads were other items
+                self._connection.execute("UPDATE files SET mtime_ns = -1 WHERE item = ?", (seq,))
+            elif self._can_be_read(seq):
+                self._connection.execute(
+                    f"UPDATE items SET state = ?, {_AS_FOUND}, redone = 1 WHERE seq = ?",
+                    (after(ItemState.DONE, ItemEvent.REDO), self.seconds_at_work(), seq),
+                )
+            else:
+                left += 1
+                continue
+            count += 1
+        return Redone(count, left)
+
+    def made_by_others(self) -> int:
+        """How many items that are done another job has made than the one that runs now."""
+        return made_by_others(self._connection, self._jobs)
+
+    def _can_be_read(self, seq: int) -> bool:
+        """Whether the item has files, and all of them are there."""
+        files = self._files(seq)
+        return bool(files) and all(one.is_file and not self._is_gone(one.path) for one in files)
+
+    def _is_gone(self, path: str) -> bool:
+        try:
+            self._storage.status(place_seen(path, self._base))
+        except OSError as error:
+            return isinstance(error, FileNotFoundError | NotADirectoryError)
+        return False
+
+    def recover(self, is_published: Callable[[Item], bool]) -> tuple[int, int]:
+        """Settle what a run that died had submitted: how many turned out done, and how many wait again."""
+        done = waiting = 0
+        while rows := self._connection.execute(
+            f"SELECT {_ITEM_COLUMNS} FROM items WHERE state = 'submitted' LIMIT 500"
+        ).fetchall():
+            with self.transaction():
+                for item in map(self._item, rows):
+                    if is_published(item):
+                        done_now = "ended_at = ?, error = NULL, tries = 0, redone = 0"
+                        self._move(item, ItemEvent.SUCCEED, done_now, (self._wall(),))
+                        self.messages.forget(item.lane, item.files if item.messages else ())
+                        done += 1
+                    else:
+                        self.hand_back(item)
+                        waiting += 1
+        with self.transaction():
+            self._connection.execute("UPDATE items SET retry_s = 0 WHERE state = 'waiting' AND retry_s > 0")
+        return done, waiting
+
+    def record_seconds_at_work(self, seconds: float) -> None:
+        self._set("worked_s", seconds)
+
+    def record_process(self) -> None:
+        """Leave the number of this process for the error that a second one gives."""
+        self._set("process", os.getpid())
+
+    def _move(self, item: Item, event: ItemEvent, assignments: str, values: tuple[object, ...]) -> None:
+        (old,) = before(event)
+        cursor = self._connection.execute(
+            f"UPDATE items SET state = ?, {assignments} WHERE seq = ? AND state = ?",
+            (after(old, event), *values, item.seq, old),
+        )
+        if cursor.rowcount != 1:
+            raise IllegalTransition(f"item {item.id} of lane {item.lane!r} cannot {event}: it is not {old}")
+
+    def _note_files(self, item: Item, files: Iterable[FileSeen]) -> None:
+        self._connection.executemany(
+            "UPDATE files SET size = ?, mtime_ns = ? WHERE lane = ? AND path = ?",
+            [(one.size_bytes, one.mtime_ns, item.lane, one.path) for one in files],
+        )
+
+    def _item(self, row: tuple[int, str, str, int, int, str | None, int]) -> Item:
+        seq, identity, lane, attempt, tries, number, redone = row
+        files = tuple(self._files(seq))
+        if not files:
+            raise sqlite3.DatabaseError(f"item {identity} has no files")
+        messages = self.messages.payloads(lane, files) if files[0].path.startswith(MESSAGE) else ()
+        return Item(identity, lane, files, self._base, attempt, tries, seq, messages, number, bool(redone))
+
+    def _files(self, seq: int) -> list[FileSeen]:
+        rows = self._connection.execute("SELECT path, size, mtime_ns FROM files WHERE item = ? ORDER BY place", (seq,))
+        return [FileSeen(*row) for row in rows]
+
+    def _set(self, name: str, value: object) -> None:
+        self._connection.execute(
+            "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            (name, value),
+        )
+
+
+@contextlib.contextmanager
+def open_ledger(
+    path: State, base: Path, storage: Storage | None = None, jobs: Mapping[str, str] | None = None
+) -> Iterator[Ledger]:
+    """The state of one pipeline, open for writing; closed at the end. SQLite's errors inside become sentences.
+
+    Raises:
+        PipelineError: as `in_sentences`.
+    """
+    with in_sentences(path), contextlib.closing(Ledger(path, base, storage, jobs=jobs)) as ledger:
+        yield ledger

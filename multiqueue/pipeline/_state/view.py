@@ -1,0 +1,168 @@
+"""A ledger's view of a pipeline, for `status` and for the report: read-only, beside a run if need be."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from .file import (
+    TAKEN_AWAY,
+    AnyConnection,
+    LaneCount,
+    State,
+    connect_read_only,
+    in_sentences,
+    lane_counts,
+    made_by_others,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An item that was set aside."""
+
+    lane: str
+    item: str
+    path: str
+    files: int
+    attempt: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How long a lane's finished items had waited, from when they were found until they began, in seconds."""
+
+    lane: str
+    items: int
+    median_s: float
+    p95_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The latest attempt at an item that has ended. Times are seconds at work."""
+
+    lane: str
+    path: str
+    known_s: float
+    started_s: float
+    ended_s: float
+    attempt: int
+    is_failed: int  # 1 or 0, as SQLite has it
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The events per slice of the time at work: `starts[i]` and `ends[i]` items between i and i + 1 steps."""
+
+    step_s: float
+    starts: list[int]
+    ends: list[int]
+
+    def running(self) -> list[int]:
+        """Items that were running at the end of each slice."""
+        level, levels = 0, []
+        for starts, ends in zip(self.starts, self.ends, strict=True):
+            level += starts - ends
+            levels.append(level)
+        return levels
+
+
+class LedgerView:
+    """A read-only look at the state of a pipeline."""
+
+    def __init__(self, connection: AnyConnection) -> None:
+        self._connection = connection
+
+    def counts(self) -> list[LaneCount]:
+        return lane_counts(self._connection)
+
+    def made_by_others(self, jobs: Mapping[str, str]) -> int:
+        """How many items that are done were made by other jobs than these."""
+        return made_by_others(self._connection, jobs)
+
+    def taken_away(self) -> dict[str, int]:
+        """How many files of each lane were moved or deleted when they were done."""
+        rows = self._connection.execute("SELECT name, value FROM meta WHERE name LIKE ?", (f"{TAKEN_AWAY}%",))
+        return {name.removeprefix(TAKEN_AWAY): int(count) for name, count in rows}
+
+    def failures(self, limit: int, lanes: Collection[str] | None = None) -> list[Failure]:
+        """So many of the items that are set aside, of these lanes or of all."""
+        chosen = "" if lanes is None else f"AND lane IN ({', '.join('?' * len(lanes))})"
+        rows = self._connection.execute(
+            "SELECT lane, id, path, files, attempt, error FROM items "
+            f"WHERE state = 'failed' {chosen} ORDER BY lane, seq LIMIT ?",
+            (*(lanes or ()), limit),
+        )
+        return [Failure(*row) for row in rows]
+
+    def seconds_at_work(self) -> float:
+        row = self._connection.execute("SELECT value FROM meta WHERE name = 'worked_s'").fetchone()
+        return 0.0 if row is None else float(row[0])
+
+    def waits(self) -> list[Waits]:
+        """Per lane, the lanes in the order of their names."""
+        rows = self._connection.execute(
+            """
+            WITH waits AS (
+                SELECT lane, started_s - known_s AS wait,
+                       row_number() OVER (PARTITION BY lane ORDER BY started_s - known_s) AS place,
+                       count(*) OVER (PARTITION BY lane) AS items
+                FROM items WHERE started_s IS NOT NULL
+            )
+            SELECT lane, items,
+                   max(CASE WHEN place = (items + 1) / 2 THEN wait END),
+                   max(CASE WHEN place = (items * 95 + 99) / 100 THEN wait END)
+            FROM waits GROUP BY lane, items ORDER BY lane
+            """
+        )
+        return [Waits(*row) for row in rows]
+
+    def waits_of(self, lanes: set[str]) -> list[float]:
+        """The waiting times of all items of these lanes, ascending: for lanes that are known to be few and small."""
+        rows = self._connection.execute("SELECT lane, started_s - known_s FROM items WHERE started_s IS NOT NULL")
+        return sorted(wait for lane, wait in rows if lane in lanes)
+
+    def jobs(self, limit: int) -> list[Job]:
+        """The latest `limit` of those that have ended, in the order of their lanes and starts."""
+        rows = self._connection.execute(
+            """
+            SELECT * FROM (
+                SELECT lane, path, known_s, started_s, ended_s, attempt, state = 'failed'
+                FROM items WHERE ended_s IS NOT NULL ORDER BY ended_s DESC LIMIT ?
+            ) AS latest ORDER BY lane, started_s
+            """,
+            (limit,),
+        )
+        return [Job(*row) for row in rows]
+
+    def series(self, slices: int) -> Series:
+        """The time at work cut into equal slices, with the starts and ends in each."""
+        last = self._connection.execute("SELECT max(ended_s) FROM items").fetchone()[0] or 0.0
+        step_s = max(last / slices, 1e-3)
+        return Series(step_s, self._histogram("started_s", step_s, slices), self._histogram("ended_s", step_s, slices))
+
+    def _histogram(self, column: str, step_s: float, slices: int) -> list[int]:
+        counts = [0] * slices
+        rows = self._connection.execute(
+            f"SELECT {self._connection.SLICE.format(column=column)}, count(*) FROM items "
+            f"WHERE {column} IS NOT NULL GROUP BY 1",
+            (step_s, slices - 1),
+        )
+        for place, count in rows:
+            counts[place] = count
+        return counts
+
+
+@contextlib.contextmanager
+def ledger_view(path: State) -> Iterator[LedgerView]:
+    """A look at the state file.
+
+    Raises:
+        Unprepared: there is no state yet.
+        PipelineError: as `in_sentences`.
+    """
+    with in_sentences(path), contextlib.closing(connect_read_only(path)) as connection:
+        yield LedgerView(connection)

@@ -1,0 +1,1 @@
+"""What people and machines see of a run: terminal, JSON, metrics, report."""

@@ -1,0 +1,1 @@
+"""What a user asks of a pipeline: run, plan, vacuum, optimize."""

@@ -1,0 +1,1 @@
+"""All that is asked of Spark, classic or Connect, and the causes of its failures. Knows no other folder."""

@@ -1,0 +1,1 @@
+"""The dispatcher: lanes, jobs, their futures, and checks of the machine."""

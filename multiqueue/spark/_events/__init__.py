@@ -1,0 +1,1 @@
+"""Values and progress that running tasks push to the driver."""

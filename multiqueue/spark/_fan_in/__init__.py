@@ -1,0 +1,1 @@
+"""Many DataFrames read at once."""

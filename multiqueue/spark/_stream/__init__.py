@@ -1,0 +1,1 @@
+"""`format("multiqueue")`: broker queues as a source and a sink of Spark."""
