@@ -52,9 +52,9 @@ _BOOSTS = {
     "guides": 16,
     "guides/troubleshooting.md": 2,
     "tutorial.md": 8,
-    "reference": 1,
-    "api": 0.5,
-    "design": 0.25,
+    "reference": 0.2,
+    "api": 0.01,
+    "design": 0.05,
     "project": 0.25,
 }
 _NOT_SEARCHED = {"decisions", "measurements"}
