@@ -5,7 +5,7 @@
 #
 # Start with one thread that blocks on many queues, and end with Spark jobs in lanes. Each cell builds on the last; from
 # step 5 you need Java and `pip install 'blocking-multiqueue[spark,amqp]'`. Open
-# [examples/walk_through.py](../../examples/walk_through.py) as a notebook in VS Code or PyCharm, or run it. It draws
+# [examples/walk_through.py](../examples/walk_through.py) as a notebook in VS Code or PyCharm, or run it. It draws
 # each picture from the results of the cell above.
 
 # %%
@@ -189,5 +189,6 @@ show("walk-through-6.svg", turns("What the tasks of each partition sent", sent))
 # %% [markdown]
 # ## Where to next
 #
-# [The tutorial](../tutorial.md) teaches you the core. Guides: [many Spark jobs from one driver](spark-dispatcher.md),
-# [fan-in](spark-fan-in.md), [task events](spark-task-events.md), [a broker in your process](in-process-broker.md).
+# [The tutorial](tutorial.md) teaches you the core. Guides: [many Spark jobs](guides/spark-dispatcher.md),
+# [fan-in](guides/spark-fan-in.md), [task events](guides/spark-task-events.md),
+# [a broker in your process](guides/in-process-broker.md).

@@ -1,6 +1,6 @@
 """The pictures and the page of the walk-through: SVG by hand, and cells run one after the other.
 
-python examples/walk_through_pictures.py docs/guides   writes walk-through.md and its pictures anew.
+python examples/walk_through_pictures.py docs   writes walk-through.md and its pictures anew.
 """
 
 from __future__ import annotations

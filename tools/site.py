@@ -52,6 +52,7 @@ _BOOSTS = {
     "guides": 16,
     "guides/troubleshooting.md": 2,
     "tutorial.md": 8,
+    "walk-through.md": 8,
     "reference": 0.2,
     "api": 0.01,
     "design": 0.05,
