@@ -49,7 +49,6 @@ from multiqueue.broker._paging.target_list import Share as Share
 from multiqueue.broker._paging.target_list import Slot as Slot
 from multiqueue.broker._paging.target_list import TargetList as TargetList
 from multiqueue.broker._queue import queue as queue
-from multiqueue.broker._queue import state as state
 from multiqueue.broker._queue.consumer import ConsumerState as ConsumerState
 from multiqueue.broker._queue.consumer import Reader as Reader
 from multiqueue.broker._queue.consumer import ReturnLog as ReturnLog
@@ -66,7 +65,7 @@ from multiqueue.broker._queue.entry import Step as Step
 from multiqueue.broker._queue.entry_list import amqp_level as amqp_level
 from multiqueue.broker._queue.entry_list import plain_key as plain_key
 from multiqueue.broker._queue.entry_source import ResidentEntries as ResidentEntries
-from multiqueue.broker._queue.state import FEW as FEW
+from multiqueue.broker._queue.life import FEW as FEW
 from multiqueue.broker._routing.arguments import alternate_exchange as alternate_exchange
 from multiqueue.broker._routing.arguments import arguments_of as arguments_of
 from multiqueue.broker._routing.arguments import assert_same as assert_same

@@ -41,7 +41,6 @@ from ._host.verbs import ConsumerOptions
 from ._host.virtual_host import VirtualHost, VirtualHostStatistics
 from ._paging.memory import MemoryStatistics, TargetStatistics
 from ._queue.consumer import QueueConsumer
-from ._queue.counters import QueueStatistics
 from ._queue.entry import Entry, EntryQueue, EntryState, IllegalStep
 from ._queue.entry_list import (
     EntryList,
@@ -54,6 +53,7 @@ from ._queue.entry_list import (
     register_queue_kind,
     unregister_queue_kind,
 )
+from ._queue.figures import QueueStatistics
 from ._queue.queue import BrokerQueue
 from ._queue.watch import QueueWatch
 from ._routing.arguments import QUEUE_TYPES, ConsumerArguments, consumer_arguments

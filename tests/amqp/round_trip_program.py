@@ -183,7 +183,7 @@ def delete_with_letters(broker: Broker, count: int) -> object:
 
 @control
 def page_out(broker: Broker, count: int) -> object:
-    return broker.queue("q").state.limit.page_out()
+    return broker.queue("q").life.limit.page_out()
 
 
 @control

@@ -257,7 +257,7 @@ def test_a_run_that_is_not_accepted_closes_the_connection(peer: Desk, broker: St
     peer.say(publish(b"1"))
     (close,) = said(peer)
     assert close.reply_code == 541
-    assert (len(queue), queue.joining._admitted) == (0, 0)
+    assert (len(queue), queue.life._admitted) == (0, 0)
 
 
 def test_a_queue_that_asks_for_room_holds_its_publisher(peer: Desk, broker: StoredBroker) -> None:

@@ -26,7 +26,7 @@ def small_host(store: str, clock: FakeClock | None = None) -> Iterator[VirtualHo
 
 def pages(queue: BrokerQueue) -> bool:
     """Whether what is on the queue has been paged out."""
-    return isinstance(queue.state.source, PagedEntries)
+    return isinstance(queue.life.source, PagedEntries)
 
 
 def fill(host: VirtualHost, numbers: range, queue: str = "q", *, size: int = 100, colour: str = "blue") -> None:

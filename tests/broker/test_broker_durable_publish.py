@@ -150,7 +150,7 @@ def test_a_transient_message_that_waits_for_its_turn_goes_with_the_store(host: V
     store.release()
     with pytest.raises(StoreFailed):
         host.wait_for_commits()
-    wait_until_blocked(lambda: host._topology.queues()[0].queue.joining._admitted == 0)
+    wait_until_blocked(lambda: host._topology.queues()[0].queue.life._admitted == 0)
     assert len(host._topology.queues()[0].queue) == 0
 
 

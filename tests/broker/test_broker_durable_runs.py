@@ -266,7 +266,7 @@ def test_a_store_that_fails_in_a_run_tells_of_all_of_it(
     publisher.hand_in()
     wait_until_blocked(lambda: told)
     assert told == [(0, True), (1, True), (2, True)]
-    assert (len(queue), queue.joining._admitted) == (0, 0)
+    assert (len(queue), queue.life._admitted) == (0, 0)
     with pytest.raises(StoreFailed):
         publisher.publish(persistent(), tag=3)
 
@@ -282,7 +282,7 @@ def test_a_store_at_its_end_takes_nothing(
     with pytest.raises(StoreClosed):
         publisher.hand_in()
     assert told == []
-    assert (len(queue), queue.joining._admitted, queue.joining._admitted_bytes) == (0, 0, 0)
+    assert (len(queue), queue.life._admitted, queue.life._admitted_bytes) == (0, 0, 0)
     assert host.memory_statistics().writing == 0
     assert host._journal is not None
     assert host._journal.is_at_end

@@ -84,7 +84,7 @@ def test_deleting_a_throttled_queue_lets_its_producers_go() -> None:
     bench = Bench(overflow=Overflow.FLOW_CONTROL, max_length=0)
     assert bench.queue.put(Message("a")) is PutOutcome.THROTTLED
     assert bench.queue.wait_for_room(0.0) is False
-    assert bench.queue.state.limit.room_waiters == [], "who gave up is forgotten"
+    assert bench.queue.life.limit.room_waiters == [], "who gave up is forgotten"
     waiter = threading.Thread(target=bench.queue.wait_for_room)
     waiter.start()
     bench.queue.delete()
@@ -145,7 +145,7 @@ def test_the_timers_of_messages_that_are_gone_are_swept() -> None:
     for number in range(5000):
         bench.put(number)
         bench.pull(consumer)
-    assert len(bench.queue.state.source._deadlines._heap) < 2000
+    assert len(bench.queue.life.source._deadlines._heap) < 2000
 
 
 def test_a_held_message_that_was_claimed_and_came_back_has_one_timer() -> None:
@@ -154,7 +154,7 @@ def test_a_held_message_that_was_claimed_and_came_back_has_one_timer() -> None:
     bench.put(*range(100), delay=1000)
     for _ in range(50):
         assert bench.queue.move_messages(full.queue) == 0
-    assert len(bench.queue.state.source._deadlines._heap) < 2000
+    assert len(bench.queue.life.source._deadlines._heap) < 2000
 
 
 def test_a_delayed_message_is_overtaken_and_then_takes_its_place() -> None:
@@ -389,7 +389,7 @@ def test_a_consumer_that_goes_costs_the_same_however_many_stay(monkeypatch: pyte
     def look(manager: object) -> Iterator[object]:
         raise AssertionError("all consumers were looked at")
 
-    monkeypatch.setattr(type(bench.queue.state.consumers), "__iter__", look)
+    monkeypatch.setattr(type(bench.queue.life.consumers), "__iter__", look)
     for consumer in consumers:
         bench.queue.remove_consumer(consumer)
 

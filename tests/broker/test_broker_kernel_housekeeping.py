@@ -151,13 +151,13 @@ def test_an_outgrown_queue_is_visited_when_it_becomes_empty() -> None:
     desk.pass_time(0)
     desk.host.publish(Message(b"", routing_key="q"))
     queue = desk.host.queue("q")
-    assert queue.state.limit.page_out()
+    assert queue.life.limit.page_out()
     subscription = desk.host.subscribe("q")
     received = subscription.get(timeout=60)
     assert desk.pass_time(1000) == []
     received.accept()
     assert desk.pass_time(0.25) == ["q"]
-    assert queue.state.source.asks_selectors
+    assert queue.life.source.asks_selectors
     assert desk.pass_time(1000) == []
     desk.host.close()
 
@@ -169,7 +169,7 @@ def test_what_expires_in_a_temporary_store_is_dropped() -> None:
     for _ in range(100):
         desk.host.publish(Message(b"x" * 1000, routing_key="q", expiration=30))
     queue = desk.host.queue("q")
-    assert queue.state.limit.page_out()
+    assert queue.life.limit.page_out()
     desk.pass_time(31)
     assert len(queue) == 0
     desk.host.close()
@@ -191,7 +191,7 @@ def test_what_is_in_a_store_alone_expires_when_its_time_has_come(
 
     queue = desk.host.queue("q")
     publish(30, 30.001, 7200)
-    assert queue.state.limit.page_out()
+    assert queue.life.limit.page_out()
     desk.keeper.run_once()  # everything is new
     publish(0.5)
     journal = desk.host._journal or desk.host._scratch

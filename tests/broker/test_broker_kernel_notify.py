@@ -682,7 +682,7 @@ def test_the_logs_of_returns_stay_short() -> None:
         entry = bench.queue.get(owner)
         assert entry is not None
         bench.queue.release(entry, owner, counted=False)
-    assert len(bench.queue.state.source.returns._positions) <= 1025
+    assert len(bench.queue.life.source.returns._positions) <= 1025
     assert bench.pull_bodies(sleeper) == ["a"]
 
 

@@ -67,7 +67,7 @@ def _desk(path: Path, where: str, arguments: dict[str, object]) -> Iterator[Desk
     made = Desk(host, clock, where == "stored")
     if where == "outgrown":
         made.publish(-1)
-        assert made.queue.state.limit.page_out()
+        assert made.queue.life.limit.page_out()
         assert made.host.get("q", auto_accept=True) is not None
     yield made
     host.check_invariants()
@@ -175,13 +175,13 @@ def test_deleting_a_long_queue_takes_no_longer_than_a_short_one() -> None:
     assert held is not None
     assert host.delete_queue("q") == long - 1
     assert len(queue) == 1
-    left = len(queue.state.source.entries)
+    left = len(queue.life.source.entries)
     assert left > long - 1000, "more than a slice of it was gone through at once"
     assert queue.get(host) is None
     assert queue.delete_messages() == queue.purge() == 0
     held.accept()
     visits = 0
-    while len(queue.state.source.entries):
+    while len(queue.life.source.entries):
         keeper.run_once()
         visits += 1
         assert visits < 10
@@ -218,11 +218,11 @@ def test_deleting_a_paged_queue_takes_no_longer_than_a_short_one(taker: str) -> 
             host.publish_nowait(Message(bytes(1 << 19), routing_key="other", persistent=True))
         host.wait_for_commits()
         assert other.get(host) is not None
-        assert len(queue.state.source.area.slots) < 4998  # type: ignore[attr-defined]
+        assert len(queue.life.source.area.slots) < 4998  # type: ignore[attr-defined]
         host.check_invariants()
         keeper.run_once()  # what the other queue had no need of
     host.check_invariants()
-    assert not queue.state.source.area.slots  # type: ignore[attr-defined]
+    assert not queue.life.source.area.slots  # type: ignore[attr-defined]
     assert queue.statistics().depth == queue.statistics().depth_bytes == 0
     host.close()
 
@@ -234,5 +234,5 @@ def test_a_queue_without_housekeeping_is_cleared_by_whoever_deletes_it() -> None
     for number in range(50_000):
         host.publish(Message(b"%d" % number, routing_key="q"))
     assert host.delete_queue("q") == 50_000
-    assert len(queue.state.source.entries) == 0
+    assert len(queue.life.source.entries) == 0
     host.close()

@@ -207,7 +207,7 @@ def test_deliveries_remember_what_they_were() -> None:
 def test_a_browser_has_seen_a_message_when_it_was_given_it() -> None:
     """While its selector is asked it has not: a queue that begins to page in that time offers it the message again."""
     queue = filled("q", "a")
-    entries = queue.state.source
+    entries = queue.life.source
     assert isinstance(entries, ResidentEntries)
     seen: list[bool] = []
 

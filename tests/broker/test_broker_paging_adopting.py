@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import test_broker_paging_host
-from broker_parts_support import Spill, here, reader, spill, state
+from broker_parts_support import FEW, Spill, here, reader, spill
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 from paging_outgrown_support import LIMIT, drain, fill, number_in
@@ -134,7 +134,7 @@ def between(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
 
 
 def adopted(queue: BrokerQueue) -> int:
-    return len(queue) - len(queue.state.source._coming or ())  # type: ignore[attr-defined]
+    return len(queue) - len(queue.life.source._coming or ())  # type: ignore[attr-defined]
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_one_hold_adopts_a_slice(host: VirtualHost, between: list[Callable[[], o
     fill(host, range(COUNT))
     seen: list[int] = []
     between += [lambda: seen.append(adopted(queue))] * COUNT
-    assert queue.state.limit.page_out()
+    assert queue.life.limit.page_out()
     assert seen == list(range(SLICE, COUNT, SLICE))
     assert drain(host, COUNT) == list(range(COUNT))
 
@@ -173,7 +173,7 @@ def test_a_queue_is_at_work_while_it_is_adopted(host: VirtualHost, between: list
         lambda: released.release(),  # type: ignore[union-attr]
         lambda: got.append(number_in(host.get("q", auto_accept=True).message)),  # type: ignore[union-attr]
     ]
-    assert queue.state.limit.page_out()
+    assert queue.life.limit.page_out()
     assert got == [COUNT - 4]
     for each in early[:-2]:
         each.accept()  # type: ignore[union-attr]
@@ -193,7 +193,7 @@ def test_the_highest_priority_is_first_while_a_queue_is_adopted(
         lambda: host.publish(Message(b"000901", routing_key="q", priority=0)),
         lambda: got.append(number_in(host.get("q", auto_accept=True).message)),  # type: ignore[union-attr]
     ]
-    assert queue.state.limit.page_out()
+    assert queue.life.limit.page_out()
     assert got == [900]
     assert drain(host, COUNT + 1) == [*range(COUNT), 901]
 
@@ -212,7 +212,7 @@ def test_a_browser_sees_everything_once_while_a_queue_is_adopted(
             lambda: fill(host, range(COUNT, COUNT + 2)),
             lambda: (clock.advance(6.0), queue.housekeeping()),
         ]
-        assert queue.state.limit.page_out()
+        assert queue.life.limit.page_out()
         seen += [number_in(browser.get(timeout=5).message) for _ in range(COUNT + 2 - 20)]
     assert sorted(seen) == list(range(COUNT + 2))
 
@@ -225,7 +225,7 @@ def test_a_queue_that_is_deleted_while_it_is_adopted_leaves_nothing(
     fill(host, range(COUNT))
     received = [host.get("q") for _ in range(COUNT - 4)]
     between.append(lambda: host.delete_queue("q"))
-    assert queue.state.limit.page_out()
+    assert queue.life.limit.page_out()
     for each in received:
         each.accept()  # type: ignore[union-attr]
     assert host.memory_statistics().used == 0
@@ -243,7 +243,7 @@ def test_what_expires_while_a_queue_is_adopted_is_dropped(
         queue.housekeeping()
 
     between.append(let_time_pass)
-    assert queue.state.limit.page_out()
+    assert queue.life.limit.page_out()
     assert len(queue) == 0
     assert host.get("q") is None
 
@@ -261,7 +261,7 @@ def test_what_was_settled_before_it_was_adopted_does_not_come_back() -> None:
     spill_of: Spill = queue._pager  # type: ignore[assignment]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Spill, "catch_up", adopt_some)
-        assert queue.state.limit.page_out()
+        assert queue.life.limit.page_out()
         store.hold()
         received[-2].accept()  # type: ignore[union-attr]
         received[-1].release()  # type: ignore[union-attr]
@@ -287,7 +287,7 @@ def test_a_thread_that_others_need_adopts_one_slice(host: VirtualHost, needed: C
         pieces: list[Callable[[], bool]] = []
         patch.setattr(memory, "do_later", pieces.append)
         needed(True)
-        assert queue.state.limit.page_out()
+        assert queue.life.limit.page_out()
         assert adopted(queue) == SLICE
         published = host.publish(Message(b"%06d" % COUNT, routing_key="q"))
         assert published.throttled == (queue,)
@@ -306,7 +306,7 @@ def test_a_publisher_that_others_need_hands_in_a_piece_and_does_not_wait(needed:
     store = MemoryStore()
     host = VirtualHost(store=store, memory_limit=LIMIT)
     queue = host.declare_queue("q")
-    assert queue.state.limit.page_out()
+    assert queue.life.limit.page_out()
     store.hold()
     needed(True)
     throttled = 0
@@ -326,18 +326,18 @@ def test_a_ring_that_pages_evicts_a_few_on_a_thread_that_others_need(
     host: VirtualHost, needed: Callable[[bool], None]
 ) -> None:
     """A loader evicts the rest; the last message stays."""
-    limit = COUNT * state.FEW
+    limit = COUNT * FEW
     queue = host.declare_queue("q", arguments={"x-max-length-bytes": limit})
     for number in range(limit // 6 - 1):
         host.publish(Message(b"%06d" % number, routing_key="q"))
-    assert queue.state.limit.page_out()
+    assert queue.life.limit.page_out()
     pieces: list[Callable[[], bool]] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(host._memory, "do_later", pieces.append)
         needed(True)
         depth = len(queue)
         host.publish(Message(bytes(limit), routing_key="q"))
-        assert len(queue) >= depth - 4 * state.FEW
+        assert len(queue) >= depth - 4 * FEW
         needed(False)
     for piece in pieces:
         host._memory.do_later(piece)

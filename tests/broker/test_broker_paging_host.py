@@ -146,7 +146,7 @@ class PagingHostMachine(DurableMachine):
     @rule(name=names)
     def page_out(self, name: str) -> None:
         """As when other queues need the memory; on those that page already this does nothing."""
-        self.keeper.host.queue(name).state.limit.page_out()
+        self.keeper.host.queue(name).life.limit.page_out()
 
     @rule(name=names)
     def keep_house(self, name: str) -> None:
@@ -325,7 +325,7 @@ def test_a_message_beyond_a_quarter_of_the_memory_is_refused_whatever_it_is_for(
 
 def test_a_consumer_for_whom_there_is_no_memory_is_not_admitted(host: VirtualHost) -> None:
     """A prefetch that the budget could not carry is refused while the queue pages; a smaller one is admitted."""
-    host.queue("q").state.limit.page_out()
+    host.queue("q").life.limit.page_out()
     with pytest.raises(ConsumerNotAdmitted, match="raise the memory limit"):
         host.subscribe("q", prefetch=100_000)
     host.subscribe("q", prefetch=10).close()
@@ -335,7 +335,7 @@ def test_a_consumer_for_whom_there_is_no_memory_is_not_admitted(host: VirtualHos
 def test_a_thousand_consumers_of_one_queue_share_a_list(host: VirtualHost) -> None:
     """Consumers that want the same cost the same as one, and everything is delivered once."""
     host.memory_limit = 1 << 20
-    host.queue("q").state.limit.page_out()
+    host.queue("q").life.limit.page_out()
     subscriptions = [host.subscribe("q", prefetch=1) for _ in range(1000)]
     assert len(host.memory_statistics().targets) == 1
     _publish(host, 1000)
@@ -495,7 +495,7 @@ def test_what_is_settled_while_it_is_written_out_does_not_come_back(arguments: d
     store = MemoryStore()
     host = VirtualHost(store=store, memory_limit=200_000)
     queue = host.declare_queue("q", durable=True, arguments=arguments)
-    assert queue.state.limit.page_out()
+    assert queue.life.limit.page_out()
     with holding(store):
         host.publish_nowait(Message(b"first", routing_key="q", persistent=True))
         host.publish(Message(b"second", routing_key="q", priority=1))  # behind the first, so it takes its turn
@@ -625,7 +625,7 @@ def test_a_loader_lets_go_of_what_a_long_list_that_has_left_names() -> None:
     for _ in range(1500):
         host.publish_nowait(Message(b"", routing_key="q", persistent=True))
     host.wait_for_commits()
-    assert queue.state.limit.page_out()
+    assert queue.life.limit.page_out()
     consumer = queue.add_consumer(lambda _: None)
     queue.set_notify_work_desired(consumer, True)
     wait_until_blocked(lambda: host.memory_statistics().targets[0].entries == 1500)

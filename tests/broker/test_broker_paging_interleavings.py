@@ -144,7 +144,7 @@ class Office:
 
     @property
     def pages(self) -> bool:
-        return isinstance(self.queue.state.source, PagedEntries)
+        return isinstance(self.queue.life.source, PagedEntries)
 
 
 def _selects(message: Message) -> bool:
@@ -163,7 +163,7 @@ def test_publish_against_coming_back() -> None:
         def scenario(run: Run, *, selects: bool = selects) -> None:
             office = Office()
             office.consumer(selects=selects)
-            assert office.queue.state.limit.page_out()
+            assert office.queue.life.limit.page_out()
             run.spawn(office.put, b"a", b"b")
             run.spawn(office.queue.housekeeping)
             run.join()
@@ -183,7 +183,7 @@ def test_settling_against_coming_back() -> None:
         def scenario(run: Run, *, is_kept: bool = is_kept) -> None:
             office = Office()
             office.put(b"a")
-            assert office.queue.state.limit.page_out()
+            assert office.queue.life.limit.page_out()
             entry = office.queue.get(office)
             assert entry is not None
             settle = office.queue.release if is_kept else office.queue.accept
@@ -207,7 +207,7 @@ def test_beginning_to_page_against_publishing_and_pulling() -> None:
             office = Office()
             office.put(b"a")
             office.consumer(selects=selects)
-            run.spawn(office.queue.state.limit.page_out)
+            run.spawn(office.queue.life.limit.page_out)
             run.spawn(office.put, b"b")
             run.spawn(office.pull)
             run.join()
@@ -224,7 +224,7 @@ def test_a_selector_is_asked_about_what_comes_back_while_it_is_written_out() -> 
 
     def scenario(run: Run) -> None:
         office = Office()
-        office.queue.state.limit.page_out()
+        office.queue.life.limit.page_out()
         office.put(b"a")
         entry = office.queue.get(office)
         assert entry is not None

@@ -57,7 +57,7 @@ def test_a_priority_queue_keeps_its_levels_when_it_begins_to_page(host: VirtualH
     for number in range(60):
         host.publish(Message(b"%06d" % number, routing_key="q", priority=number % 3))
         if number == 40:
-            queue.state.limit.page_out()
+            queue.life.limit.page_out()
     expected = [number for level in (2, 1, 0) for number in range(60) if number % 3 == level]
     assert [number_in(message) for message in queue.browse()] == expected
     assert drain(host, 60) == expected
@@ -67,7 +67,7 @@ def test_a_ring_with_levels_keeps_its_limit_though_messages_come_while_it_evicts
     """What came during the walk over the queue is not on it: another walk follows while the limit is exceeded."""
     settings = QueueSettings(kind=QueueKind.PRIORITY, max_priority=1, overflow=Overflow.RING, max_length=20)
     queue = host.declare_queue("q", settings=settings)
-    queue.state.limit.page_out()
+    queue.life.limit.page_out()
     period = queue._pager._period  # type: ignore[union-attr]
     period._trimming.goes_on = True  # a loader evicts, piece by piece; here this test does
     fill(host, range(100))
@@ -91,7 +91,7 @@ def test_a_consumer_keeps_its_message_when_the_queue_begins_to_page(host: Virtua
         accepted, released, rejected = (subscription.get(timeout=0) for _ in range(3))
         got = host.get("q")
         assert got is not None
-        assert queue.state.limit.page_out()
+        assert queue.life.limit.page_out()
         queue._pager.catch_up()
         accepted.accept()
         released.release()
@@ -115,7 +115,7 @@ def test_messages_that_are_held_or_expire_do_so_after_the_queue_began_to_page(
     host.publish(Message(b"000000", routing_key="q", delay=20.0))
     host.publish(Message(b"000001", routing_key="q", expiration=10.0))
     host.publish(Message(b"000002", routing_key="q"))
-    queue.state.limit.page_out()
+    queue.life.limit.page_out()
     assert [number_in(message) for message in queue.browse()] == [0, 1, 2]
     clock.advance(15)
     queue.housekeeping()
@@ -130,7 +130,7 @@ def test_what_memory_keeps_expires_after_the_queue_began_to_page(host: VirtualHo
     queue = host.declare_queue("q")
     host.publish(Message(b"000000", routing_key="q"))
     host.publish(Message([1, 2], routing_key="q", expiration=10.0))
-    assert queue.state.limit.page_out()
+    assert queue.life.limit.page_out()
     clock.advance(15)
     queue.housekeeping()
     assert (len(queue), queue.statistics().expired) == (1, 1)
@@ -142,7 +142,7 @@ def test_a_browser_sees_nothing_twice_when_the_queue_begins_to_page(host: Virtua
     fill(host, range(10))
     with host.subscribe("q", browse=True) as browser:
         seen = [number_in(browser.get(timeout=0).message) for _ in range(4)]
-        queue.state.limit.page_out()
+        queue.life.limit.page_out()
         fill(host, range(10, 12))
         seen += [number_in(browser.get(timeout=PATIENCE).message) for _ in range(8)]
     assert seen == list(range(12))
@@ -155,7 +155,7 @@ def test_a_consumer_that_waits_is_told_of_what_comes_after_the_queue_began_to_pa
     with host.subscribe("q", selector="colour = 'red'", prefetch=1) as reds:
         with pytest.raises(Empty):
             reds.get(timeout=0)
-        queue.state.limit.page_out()
+        queue.life.limit.page_out()
         fill(host, range(3, 4), colour="red")
         assert number_in(reds.get(timeout=PATIENCE).message) == 3
 
@@ -165,11 +165,11 @@ def test_a_put_on_a_queue_that_pages_looks_at_no_list_of_a_selector(
 ) -> None:
     """A load tells the consumers of such a list; hundreds of them would cost a put as much as their selectors do."""
     queue = host.declare_queue("q")
-    queue.state.limit.page_out()
+    queue.life.limit.page_out()
     with host.subscribe("q", selector="colour = 'red'") as reds:
         looked: list[object] = []
         with monkeypatch.context() as patch:
-            patch.setattr(queue.state.source, "next_for", lambda reader, after: looked.append(reader))
+            patch.setattr(queue.life.source, "next_for", lambda reader, after: looked.append(reader))
             queue.put(Message(b"", headers={"colour": "red"}))
         assert looked == []
         assert reds.get(timeout=PATIENCE)
@@ -184,7 +184,7 @@ def test_a_consumer_whose_predicate_is_false_as_an_object_stays(host: VirtualHos
 
     queue = host.declare_queue("q")
     fill(host, range(3))
-    queue.state.limit.page_out()
+    queue.life.limit.page_out()
     target = ConsumerTarget()
     consumer = target.consume(queue, selector=Wanted())
     with pytest.raises(Empty):
@@ -205,7 +205,7 @@ def test_a_selector_that_is_asked_while_the_queue_begins_to_page_starts_over(
     def page_out_and_settle() -> None:
         with monkeypatch.context() as patch:
             patch.setattr(MemoryManager, "_start", lambda memory: None)  # no loader brings anything to this consumer
-            assert queue.state.limit.page_out()
+            assert queue.life.limit.page_out()
             host.memory_limit = 800  # less than one message takes: all of them are let go of
             host.memory_limit = LIMIT
             got = host.get("q")
@@ -237,13 +237,13 @@ def test_a_queue_does_not_begin_to_page_under_a_look_of_management(host: Virtual
     asked = []
 
     def selector(message: Message) -> bool:
-        asked.append(queue.state.limit.page_out())
+        asked.append(queue.life.limit.page_out())
         return True
 
     assert queue.copy_messages(other, selector) == 5
     assert asked == [False] * 5
     assert not pages(queue)
-    assert queue.state.limit.page_out()
+    assert queue.life.limit.page_out()
     assert drain(host, 5, "other") == list(range(5))
 
 
@@ -270,7 +270,7 @@ def test_what_was_written_out_can_be_moved_to_a_durable_queue() -> None:
     durable = host.declare_queue("durable", durable=True)
     for number in range(100):
         host.publish(Message(b"%06d" % number, routing_key="q", persistent=True))
-    assert queue.state.limit.page_out()
+    assert queue.life.limit.page_out()
     assert queue.move_messages(durable, limit=60) == 60
     host.wait_for_commits()
     assert queue.purge() == 40

@@ -58,7 +58,7 @@ def test_a_priority_queue_that_comes_back_serves_its_consumers(host: VirtualHost
     queue = host.declare_queue("q", arguments={"x-max-priority": 1})
     with host.subscribe("q", prefetch=1) as subscription:
         for priority in (0, 1, 0):
-            assert queue.state.limit.page_out()
+            assert queue.life.limit.page_out()
             host.publish(Message(b"000000", routing_key="q", priority=priority))
             subscription.get(timeout=PATIENCE).accept()
             queue.housekeeping()
@@ -88,7 +88,7 @@ def test_a_queue_does_not_come_back_under_a_look_of_management(host: VirtualHost
     """What a look has read, and others have settled since, is not taken for something of the queue's next life."""
     queue = host.declare_queue("q")
     fill(host, range(3))
-    assert queue.state.limit.page_out()
+    assert queue.life.limit.page_out()
 
     def settle_everything(message: Message) -> bool:
         while (received := host.get("q", auto_accept=True)) is not None:
@@ -111,7 +111,7 @@ def test_what_is_found_expired_when_its_queue_has_come_back_is_left_alone() -> N
     host = VirtualHost(store=store, memory_limit=LIMIT)
     queue = host.declare_queue("q")
     fill(host, range(1))
-    assert queue.state.limit.page_out()
+    assert queue.life.limit.page_out()
     reading, received = queue._pager._period, host.get("q")
     assert reading is not None
     assert received is not None

@@ -68,7 +68,7 @@ def test_a_queue_begins_to_page_while_everybody_is_at_work(has_store: bool) -> N
             queue.move_messages(host.queue("aside"), limit=3)
             host.queue("aside").move_messages(queue)
             if len(queue) > 20:
-                queue.state.limit.page_out()
+                queue.life.limit.page_out()
             queue.housekeeping()
 
     workers = [threading.Thread(target=safely, args=(publish, each * count)) for each in range(threads)]

@@ -58,7 +58,7 @@ def test_credit_that_fits_is_set_aside_when_a_queue_begins_to_page(host: Virtual
     other = host.declare_queue("other")
     with host.subscribe("q", prefetch=250):
         for each in (queue, other):
-            assert each.state.limit.page_out()
+            assert each.life.limit.page_out()
         with pytest.raises(ConsumerNotAdmitted):
             host.subscribe("other", prefetch=250)
     host.subscribe("other", prefetch=250).close()
@@ -210,7 +210,7 @@ def test_objects_of_this_process_stay_in_memory(host: VirtualHost) -> None:
     queue = host.declare_queue("q")
     body = [1, 2]
     host.publish(Message(body, routing_key="q"))
-    assert not queue.state.limit.page_out()
+    assert not queue.life.limit.page_out()
     received = host.get("q")
     assert received is not None
     assert received.body is body
@@ -220,7 +220,7 @@ def test_what_no_store_can_keep_stays_in_memory_on_a_queue_that_pages(host: Virt
     """Among messages that are written out, an object and a message too large to be loaded keep their places."""
     queue = host.declare_queue("q")
     fill(host, range(2))
-    assert queue.state.limit.page_out()
+    assert queue.life.limit.page_out()
     body, large = [1, 2], b"x" * (LIMIT // 3)
     host.publish(Message(body, routing_key="q"))
     host.memory_limit = 20 * LIMIT  # where it may come; a message that is there stays when the limit is lowered

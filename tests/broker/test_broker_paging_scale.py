@@ -31,7 +31,7 @@ MIB = 1 << 20
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
     with Broker(data=tmp_path, durability="relaxed", memory_limit=MIB, housekeeping_interval=3600) as opened:
-        opened.declare_queue("q", durable=True).state.limit.page_out()
+        opened.declare_queue("q", durable=True).life.limit.page_out()
         yield opened
 
 

@@ -75,7 +75,7 @@ def test_what_was_settled_does_not_come_back_when_the_queue_pages(
     queue = host.declare_queue("q", durable=True, arguments=arguments)
     _fill(host, range(2))
     if paged_before:
-        assert queue.state.limit.page_out()
+        assert queue.life.limit.page_out()
     with holding(store):
         for _ in range(2):
             assert host.get("q", auto_accept=True)
@@ -83,7 +83,7 @@ def test_what_was_settled_does_not_come_back_when_the_queue_pages(
             queue.housekeeping()
             assert not pages(queue)
         host.publish(Message(b"000002", routing_key="q"))  # behind them, so that their rows are looked at
-        writer = threading.Thread(target=queue.state.limit.page_out)
+        writer = threading.Thread(target=queue.life.limit.page_out)
         writer.start()
         wait_until_blocked(writer)  # for the third one's row
         assert pages(queue)
@@ -117,7 +117,7 @@ def test_what_consumers_have_stays_theirs_when_the_queue_pages(
     accepted, released = host.get("q"), host.get("q")
     assert accepted
     assert released
-    assert queue.state.limit.page_out()
+    assert queue.life.limit.page_out()
     assert queue.statistics().unacked == 2
     assert queue.statistics().held == 1
     accepted.accept()
@@ -139,7 +139,7 @@ def test_transient_messages_of_a_durable_queue_are_written_out_when_it_pages(hos
     queue = host.declare_queue("q", durable=True)
     for number in range(3):
         _fill(host, range(number, number + 1), persistent=number != 1)
-    assert queue.state.limit.page_out()
+    assert queue.life.limit.page_out()
     assert _numbers(queue) == [0, 1, 2]
     assert drain(host, 3) == [0, 1, 2]
 
@@ -148,7 +148,7 @@ def test_a_look_puts_paging_off_and_holds_no_publisher_back(host: VirtualHost) -
     """While management goes through a queue its messages stay in memory, beyond the quarter; then it pages."""
     queue = host.declare_queue("q", durable=True)
     _fill(host, range(2))
-    with queue.state.pinned():
+    with queue.life.pinned():
         _fill(host, range(2, 20))
         assert not pages(queue)
         assert not queue.is_throttled
@@ -170,7 +170,7 @@ def test_what_was_not_encoded_when_it_was_interrupted_is_written_out_later(
     with monkeypatch.context() as patch:
         patch.setattr(spill, "encode_message", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            queue.state.limit.page_out()
+            queue.life.limit.page_out()
     assert pages(queue)
     queue._pager.catch_up()  # type: ignore[union-attr]
     host.wait_for_commits()

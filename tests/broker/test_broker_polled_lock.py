@@ -45,7 +45,7 @@ def test_a_running_thread_is_not_overtaken_by_one_that_waits() -> None:
         queue.put(Message("of the one that waited"))
 
     other = threading.Thread(target=put)
-    with queue.state.lock:
+    with queue.life.lock:
         other.start()
         begun.wait()  # which gives up the interpreter until the other thread waits for the lock
     _busy()

@@ -165,7 +165,7 @@ def when_room_of_a_host_that_is_deleted(scene: Scene) -> None:
 
 def when_caught_up(scene: Scene) -> None:
     """The limit of what is on its way to a store is gone at once here, as a purge ends it."""
-    scene.queue.state.limit.fall_behind()
+    scene.queue.life.limit.fall_behind()
     assert scene.queue.when_caught_up(scene.code)
     scene.queue.delete()
 

@@ -202,7 +202,7 @@ def _release(queue: BrokerQueue) -> None:
 
 
 def _throttle(queue: BrokerQueue) -> None:
-    queue.state.limit.throttled = True  # by want of memory, which nothing else of the queue shows
+    queue.life.limit.throttled = True  # by want of memory, which nothing else of the queue shows
 
 
 def _interested(queue: BrokerQueue) -> QueueConsumer:

@@ -20,8 +20,8 @@ from multiqueue.store import Commit, Delete, DropQueue, Operation, Put, StoreClo
 
 from .._base.message import DeadLetterReason, Message, PutOutcome
 from .._base.message_codec import encode_message
-from .._queue.enqueue import Enqueuer
 from .._queue.entry import Entry
+from .._queue.life import Life
 from .._queue.queue import BrokerQueue
 from .journal import Journal, guarded
 
@@ -35,15 +35,15 @@ Outcomes = list[tuple[BrokerQueue, PutOutcome]]
 class _Arrival:
     """A message that joins its queue."""
 
-    joining: Enqueuer
+    life: Life
     entry: Entry
     put: Put
 
     def go_on(self) -> None:
-        self.joining.hand_over((self.entry,), (self.put,))
+        self.life.join((self.entry,), (self.put,))
 
     def give_up(self) -> None:
-        self.joining.withdraw(self.entry)
+        self.life.withdraw(self.entry)
 
 
 @dataclass(slots=True, eq=False)
@@ -75,14 +75,12 @@ class Submission:
         that entry, with its deliveries and times, also beyond the limits. Raises TypeError as `BrokerQueue.put`.
         """
         properties, body = self._prepare(message, like) if message.persistent else _NOTHING
-        joining = queue.joining
-        outcome, entry = joining.admit(message, immediate=immediate, unlimited=like is not None)
+        life = queue.life
+        outcome, entry = life.admit(message, immediate=immediate, like=like)
         if entry is None:
             return outcome
-        if like is not None:
-            entry.take_after(like)
         if not message.persistent:
-            self.take_turn(partial(joining.join_in_turn, entry), lambda _: joining.withdraw(entry))
+            self.take_turn(partial(life.join_in_turn, entry), lambda _: life.withdraw(entry))
             return outcome
         put = Put(
             queue.store_number,
@@ -93,7 +91,7 @@ class Submission:
             deliveries=entry.delivery_count,
         )
         self.operations.append(put)
-        self._steps.append(_Arrival(joining, entry, put))
+        self._steps.append(_Arrival(life, entry, put))
         return outcome
 
     def take_turn(self, join: Callable[[Put], object], otherwise: Callable[[Put], object]) -> None:
@@ -187,10 +185,10 @@ class Arrivals:
     Their bodies are bytes. Raises as `encode_message`.
     """
 
-    __slots__ = ("_entries", "_joining", "_puts")
+    __slots__ = ("_entries", "_life", "_puts")
 
     def __init__(self, queue: BrokerQueue, messages: Sequence[Message]) -> None:
-        self._joining = queue.joining
+        self._life = queue.life
         self._puts = [
             Put(queue.store_number, encode_message(message), message.body)  # type: ignore[arg-type] # they are bytes
             for message in messages
@@ -199,7 +197,7 @@ class Arrivals:
 
     def admit(self, messages: Sequence[Message]) -> bool:
         """Have the queue keep room for the messages; False, and nothing was done: it decides about each."""
-        self._entries = self._joining.admit_all(messages) or ()
+        self._entries = self._life.admit_all(messages) or ()
         return bool(self._entries)
 
     @property
@@ -209,18 +207,18 @@ class Arrivals:
 
     def withdraw(self) -> None:
         for entry in self._entries:
-            guarded(partial(self._joining.withdraw, entry))
+            guarded(partial(self._life.withdraw, entry))
 
     def conclude(self, refused: Mapping[int, StoreError]) -> None:
         """The store has committed the parts, or refused those of these indexes."""
         if not refused:
-            guarded(partial(self._joining.hand_over, self._entries, self._puts))
+            guarded(partial(self._life.join, self._entries, self._puts))
             return
         for index, (entry, put) in enumerate(zip(self._entries, self._puts, strict=True)):
             if index in refused:
-                guarded(partial(self._joining.withdraw, entry))
+                guarded(partial(self._life.withdraw, entry))
             else:
-                guarded(partial(self._joining.hand_over, (entry,), (put,)))
+                guarded(partial(self._life.join, (entry,), (put,)))
 
 
 def _body_of(message: Message) -> bytes:

@@ -85,7 +85,7 @@ class StoredTopology(Topology):
         if orphans := [DropQueue(number) for number in levels if number not in queues]:
             store.submit(orphans)
         for number, queue in queues.items():
-            queue.joining.recover(sorted(levels[number], key=lambda level: level.level))
+            queue.life.recover(sorted(levels[number], key=lambda level: level.level))
 
     def _recover_binding(
         self, source: str, destination: str, to_queue: bool, routing_key: str, arguments: Mapping[str, object]

@@ -13,7 +13,7 @@ from typing import Final
 
 from .._base.errors import BrokerClosed
 from .._durable.journal import Journal
-from .._queue.counters import QueueStatistics
+from .._queue.figures import QueueStatistics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ from .._durable.journal import Journal
 from .._durable.stored_topology import StoredTopology
 from .._paging.memory import MemoryManager, MemoryStatistics
 from .._paging.spill import Spill
-from .._queue.counters import QueueStatistics
+from .._queue.figures import QueueStatistics
 from .._queue.queue import BrokerQueue
 from .._routing.exchange import Binding, Exchange, ExchangeStatistics
 from .._routing.topology import DeclaredQueue, Topology

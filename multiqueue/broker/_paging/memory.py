@@ -28,9 +28,8 @@ from typing import Final, Protocol
 
 from .._base.errors import ConsumerNotAdmitted, MessageTooLarge
 from .._base.message import MESSAGE_BYTES
-from .._base.waits import InPieces
-from .._queue.counters import DepthLimit
-from .._queue.state import nap
+from .._base.waits import InPieces, nap
+from .._queue.limits import DepthLimit
 from .budget import UNPAGED_SHARE
 from .lists import Paging
 from .loads import Found, Load, LoadKind, Loads

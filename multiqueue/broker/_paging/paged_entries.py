@@ -23,8 +23,8 @@ from .._queue.consumer import ConsumerState, QueueConsumer, Reader
 from .._queue.entry import Entry, EntryState, Key, Position
 from .._queue.entry_list import levels_of, make_entry_list
 from .._queue.entry_source import Deadlines, ResidentEntries
+from .._queue.life import Life
 from .._queue.ports import Doubt, EntrySource, Rows
-from .._queue.state import QueueState
 from .assignments import Assignments
 from .coming import Coming
 from .memory import MemoryManager
@@ -60,11 +60,9 @@ class PagedEntries(EntrySource):
     asks_selectors = False
     start: Position = -1
 
-    def __init__(
-        self, queue: QueueState, name: str, memory: MemoryManager, paged: PagedQueue, own_rows: Rows | None
-    ) -> None:
-        settings = queue.settings
-        self._queue = queue
+    def __init__(self, life: Life, name: str, memory: MemoryManager, paged: PagedQueue, own_rows: Rows | None) -> None:
+        settings = life.settings
+        self._life = life
         self._memory = memory
         self._paged = paged
         self._own_rows = own_rows
@@ -102,8 +100,8 @@ class PagedEntries(EntrySource):
         if len(old.entries):
             browsers = [consumer for consumer in consumers if not consumer.acquires]
             seen = [(target, old.has_seen(each)) for each in browsers if (target := self.assignments.target_of(each))]
-            counters = self._queue.counters
-            cost = counters.depth_bytes + MESSAGE_BYTES * counters.depth
+            figures = self._life.figures
+            cost = figures.depth_bytes + MESSAGE_BYTES * figures.depth
             self._coming = Coming(old, seen, self._memory, self.area, cost)
 
     def adopt_some(self, most: int) -> int:
@@ -133,7 +131,7 @@ class PagedEntries(EntrySource):
         if entry.state is EntryState.HELD and entry.held_until is not None:
             self._deadlines.add(entry.held_until, entry)
         if entry.expires_at is not None and self.note_expiry(entry, entry.expires_at):
-            self._queue.visit_by(entry.expires_at)
+            self._life.visit_by(entry.expires_at)
 
     def _arrive(self, entry: Entry, seen_by: Collection[TargetList] = ()) -> None:
         position, cost = self._place(entry), cost_of(entry.message, entry.size)
@@ -238,7 +236,7 @@ class PagedEntries(EntrySource):
 
     @property
     def is_to_be_watched(self) -> bool:
-        return not self._queue.counters.depth  # to keep everything in memory again
+        return not self._life.figures.depth  # to keep everything in memory again
 
     def next_time(self) -> float:
         when = self._deadlines.first
@@ -249,7 +247,7 @@ class PagedEntries(EntrySource):
     def keep_time(self, now: float, after: After) -> None:
         if self._last_get + _GETTER_STAYS <= now:  # as `next_time` has it
             self.assignments.leave(self._getter)
-        if not self._queue.counters.depth:
+        if not self._life.figures.depth:
             after.append(self._paged.keep_in_memory)
 
     def least_significant(self, after: After) -> Entry | None:
@@ -303,8 +301,8 @@ class PagedEntries(EntrySource):
             entry.delivery_count, entry.refused_by, entry.maybe_delivered = past
 
     def _visit_if_empty(self) -> None:
-        if not self._queue.counters.depth:
-            self._queue.visit_by(AT_ONCE)
+        if not self._life.figures.depth:
+            self._life.visit_by(AT_ONCE)
 
     # -- readers
 
@@ -331,9 +329,9 @@ class PagedEntries(EntrySource):
                 return None
             position = entry.position
             self._remember(entry)
-            if entry.held_until is not None and entry.held_until > self._queue.clock():
-                self._queue.hold(entry, entry.held_until)  # it was held when the process that had it ended
-            elif self._queue.can_have(entry, reader, after):
+            if entry.held_until is not None and entry.held_until > self._life.clock():
+                self._life.hold(entry, entry.held_until)  # it was held when the process that had it ended
+            elif self._life.can_have(entry, reader, after):
                 return entry
             elif entry.state is EntryState.AVAILABLE:
                 if target.key is None:
@@ -377,8 +375,8 @@ class PagedEntries(EntrySource):
         None stands for the reader of gets. Each ready message stands in a list that has looked at all of its area, or
         is gone from the store.
         """
-        reader, counters = reader or self._getter, self._queue.counters
-        if counters.ready <= counters.held or self.area.is_closed or self.area.unreadable or reader.no_local:
+        reader, figures = reader or self._getter, self._life.figures
+        if figures.ready <= figures.held or self.area.is_closed or self.area.unreadable or reader.no_local:
             return False
         target = self.assignments.target_of(reader)
         if self._coming is not None or target is None or target.selector is not None or target.browses:
@@ -390,8 +388,8 @@ class PagedEntries(EntrySource):
 
     def begin_get(self, owner: object) -> Reader:
         self.assignments.enter_once(self._getter)
-        self._last_get = self._queue.clock()
-        self._queue.visit_by(self._last_get + _GETTER_STAYS)
+        self._last_get = self._life.clock()
+        self._life.visit_by(self._last_get + _GETTER_STAYS)
         self.demand_changed(self._getter, willing=True)
         return self._getter
 
@@ -442,13 +440,13 @@ class PagedEntries(EntrySource):
             assert position not in self._returned
             slot = self.area.slots.get(position)
             assert self.area.is_closed or (slot is not None and slot.in_flight), f"{entry!r} has no record"
-        counters = self._queue.counters
+        figures = self._life.figures
         coming = [] if self._coming is None else list(self._coming.old.entries)
         taken = [entry for entry in [*self.taken.values(), *coming] if not entry.is_ready]
-        assert counters.depth - counters.ready == len(taken), f"{len(taken)} are taken, not as many as are counted"
-        assert counters.depth_bytes - counters.ready_bytes == sum(entry.size for entry in taken)
+        assert figures.depth - figures.ready == len(taken), f"{len(taken)} are taken, not as many as are counted"
+        assert figures.depth_bytes - figures.ready_bytes == sum(entry.size for entry in taken)
         held = sum(entry.state is EntryState.HELD for entry in [*self.taken.values(), *coming])
-        assert counters.held == held
+        assert figures.held == held
 
     def check_liveness(self, consumers: Sequence[QueueConsumer]) -> list[Doubt]:
         if any(consumer.pulling or consumer.state is ConsumerState.NOTIFIED for consumer in consumers):

@@ -26,12 +26,12 @@ from .._base.message import MESSAGE_BYTES, DeadLetterReason
 from .._base.message_codec import decode_message
 from .._base.ports import After
 from .._base.settings import QueueKind
-from .._base.waits import InPieces
+from .._base.waits import InPieces, nap
 from .._queue.consumer import Predicate, QueueConsumer
 from .._queue.entry import Entry
+from .._queue.life import FEW
 from .._queue.ports import Rows
 from .._queue.queue import BrokerQueue
-from .._queue.state import FEW, nap
 from .._selector.selector import Selector
 from .loads import Found, Load, LoadKind
 from .memory import MemoryManager
@@ -67,9 +67,9 @@ class PagedReader:
 
     def feed(self, target: TargetList) -> None:
         """A load has brought something, or all that there is: notify as many as it may be enough for."""
-        state = self._queue.state
+        life = self._queue.life
         after: After = []
-        with state.lock:  # as `deciding`, without its calls: each load ends here
+        with life.lock:  # as `deciding`, without its calls: each load ends here
             with self._memory as paging:
                 if target not in paging.served:
                     return  # another loader has told them
@@ -77,12 +77,12 @@ class PagedReader:
             if not self._is_current():
                 return
             if target.browses:
-                state.tell_browsers(after)
+                life.notifier.tell_browsers(after)
             else:
                 count = target.direct
-                waiting = self._consumers_of(target, state.consumers.interested())
+                waiting = self._consumers_of(target, life.consumers.interested())
                 for consumer in waiting[:count]:
-                    state.notify(consumer, after)
+                    life.notifier.notify(consumer, after)
                 for consumer in waiting[count : count + 1]:
                     self.source.look_for_loss(consumer, after)
         self._queue.callbacks.act(after)
@@ -94,9 +94,9 @@ class PagedReader:
                 self._cancel_locked(target, after)
 
     def _cancel_locked(self, target: TargetList | None, after: After) -> None:
-        state = self._queue.state
-        for consumer in self._consumers_of(target, state.consumers):
-            state.remove_consumer(consumer, after)
+        life = self._queue.life
+        for consumer in self._consumers_of(target, life.consumers):
+            life.remove_consumer(consumer, after)
             after.append(consumer.cancelled)
 
     def _consumers_of(self, target: TargetList | None, consumers: Iterable[QueueConsumer]) -> list[QueueConsumer]:
@@ -105,18 +105,18 @@ class PagedReader:
 
     def _is_current(self) -> bool:
         """True while the queue pages by this source. The lock is held."""
-        state = self._queue.state
-        source: object = state.source
-        return source is self.source and not state.deleted
+        life = self._queue.life
+        source: object = life.source
+        return source is self.source and not life.deleted
 
     def adopt_some(self) -> bool:
         """Adopt a slice, and tell who may have it; True when there is more."""
-        state = self._queue.state
+        life = self._queue.life
         with self._queue.callbacks.deciding() as after:
             count = self.source.adopt_some(_SLICE) if self._is_current() else 0
             if count:
-                state.tell_browsers(after)
-                state.pass_baton(after, count)
+                life.notifier.tell_browsers(after)
+                life.notifier.pass_baton(after, count)
         return count > 0 and not self.source.is_whole
 
     # -- what is lost
@@ -126,7 +126,7 @@ class PagedReader:
         with self._queue.callbacks.deciding() as after:
             if not self._is_current() or not self.source.has_lost(consumer):
                 return None
-            lost = self._queue.state.counters.available
+            lost = self._queue.life.figures.available
             if consumer is not None:
                 self._cancel_locked(self.source.assignments.target_of(consumer), after)
         return StoreDamaged(
@@ -248,7 +248,7 @@ class PagedReader:
         while self.adopt_some():
             nap()
             yield []
-        with self._queue.state.pinned():
+        with self._queue.life.pinned():
             with self._memory:
                 levels = list(enumerate(self._area.last))
             for level, end in reversed(levels) if lowest_first else levels:
@@ -284,13 +284,13 @@ class PagedReader:
 
     def purge(self, stop: Callable[[], bool]) -> int:
         """As `Walk.purge`. First what the store does not show: what is written out meanwhile, it shows afterwards."""
-        state, area, count = self._queue.state, self._area, 0
+        life, area, count = self._queue.life, self._area, 0
         while self.adopt_some():
             if stop():
                 return count
             nap()
-        now = state.clock()
-        with state.lock:
+        now = life.clock()
+        with life.lock:
             taken = list(self.source.taken.items())
             with self._memory:
                 ends, alone = list(area.last), list(area.unbacked)
@@ -301,26 +301,25 @@ class PagedReader:
             with self._queue.callbacks.deciding() as after:
                 found = [self.source.get(position) for position in known[begin : begin + _SLICE]]
                 entries = [each for each in found if each and (each.expires_at is None or each.expires_at > now)]
-                gone = state.purge(entries, after)
-            count += len(gone)
+                count += life.purge(entries, after)
         for end in ends:
             count += self._purge_level(end, stop)
         return count
 
     def _purge_level(self, end: int, stop: Callable[[], bool]) -> int:
         """As `purge`, of what the store has of one level up to its end."""
-        rows, state = self.rows, self._queue.state
+        rows, life = self.rows, self._queue.life
         level, wall_now = end >> LEVEL_SHIFT, rows.host.wall_clock()
         count, position = 0, level << LEVEL_SHIFT
         commits: deque[Commit] = deque()  # what other publishers' commits wait for is bounded
-        while position < end and not (stop() or state.deleted):
+        while position < end and not (stop() or life.deleted):
             with self._memory.looking(self._area):
                 page = rows.store.outlines(rows.number, number_of(position), _SLICE, wall_now, level=level)
                 found = [(level << LEVEL_SHIFT | each.id, each.size) for each in page]
                 with self._queue.callbacks.deciding() as after:
                     gone, size = self.source.consume_all([each for each in found if each[0] <= end])
                     if gone:
-                        state.have_gone(len(gone), size, after)
+                        life.have_gone(len(gone), size, after)
             count += len(gone)
             commit = rows.delete([number_of(each) for each in gone]) if gone else None
             if commit is not None and rows.host.may_wait:
@@ -355,7 +354,7 @@ class PagedReader:
             for batch in self.pages(bodies=True, lowest_first=True):
                 for begin in range(0, len(batch) or 1, FEW):
                     for entry in batch[begin : begin + FEW]:
-                        if not self._queue.state.limit.is_exceeded():
+                        if not self._queue.life.limit.is_exceeded():
                             return
                         is_more = self._drop(entry, DeadLetterReason.MAXLEN) or is_more
                     yield
@@ -363,15 +362,15 @@ class PagedReader:
 
     def _trim_head(self) -> Iterator[None]:
         """Evict from the head; yields after some that were in memory, and after a load."""
-        state = self._queue.state
+        life = self._queue.life
         while True:
             with self._queue.callbacks.deciding() as after:
                 victim, may_come = None, True
                 for _ in range(FEW):
-                    if not state.limit.is_exceeded() or state.deleted:
+                    if not life.limit.is_exceeded() or life.deleted:
                         may_come = False
                         break
-                    victim, may_come = state.evict_head(after)
+                    victim, may_come = life.evict_head(after)
                     if victim is None:
                         break
             if victim is None and not (may_come and self.load_for_get()):
@@ -381,7 +380,7 @@ class PagedReader:
 
     def expire(self, position: int) -> bool:
         """Drop a message that is past its time; False when somebody has it, or it is gone."""
-        with self._queue.state.pinned(), self._memory.looking(self._area):
+        with self._queue.life.pinned(), self._memory.looking(self._area):
             try:
                 headers = self._headers([position])
                 bodies = self._bodies(headers)
@@ -398,12 +397,12 @@ class PagedReader:
     def _drop(self, entry: Entry, reason: DeadLetterReason) -> bool:
         """Drop an entry that was read; False when somebody has it, or it is gone."""
         with self._queue.callbacks.deciding() as after:
-            return self._queue.state.drop(entry, reason, after)
+            return self._queue.life.drop(entry, reason, after)
 
     # -- details
 
     def _entry(self, position: int, header: Header, body: bytes) -> Entry | None:
-        entry = self._read(position, partial(self._queue.joining.recovered, self.rows, header, body))
+        entry = self._read(position, partial(self._queue.life.recovered, self.rows, header, body))
         if entry is not None:
             entry.position = position
             entry.level = position >> LEVEL_SHIFT

@@ -3,7 +3,7 @@
 "From memory to the store, and back" in docs/design/bounded-memory.md has the steps.
 
 State       `_period` and the queue's `source` and `walk` change together, in one hold of the queue's lock. A pin of the
-            state puts that off. Its `rows` stay when the queue is back in memory: what was settled before is
+            queue puts that off. Its `rows` stay when the queue is back in memory: what was settled before is
             deleted there still.
 Waiting     No consumer is told that its queue begins to page. One that was NOTIFIED still pulls, and passes the baton
             if it finds nothing; each slice that is adopted passes the baton; a load tells of what a selector wants.
@@ -27,13 +27,12 @@ from .._base.message import DeadLetterReason
 from .._base.message_codec import encode_message
 from .._base.ports import AT_ONCE
 from .._base.settings import QueueKind
-from .._base.waits import may_take_long
+from .._base.waits import may_take_long, nap
 from .._queue.consumer import QueueConsumer
 from .._queue.entry import Entry
 from .._queue.entry_source import ResidentEntries
 from .._queue.ports import Rows
 from .._queue.queue import BrokerQueue
-from .._queue.state import nap
 from .memory import MemoryManager
 from .paged_entries import PagedEntries
 from .reader import PagedReader
@@ -63,10 +62,10 @@ class Spill:
 
     def _keep_in_memory_locked(self) -> None:
         """Keep everything in memory from now on, nothing being on the queue, or the queue being new."""
-        state, is_stored = self._queue.state, self._queue.journal is not None and self._may_page
+        life, is_stored = self._queue.life, self._queue.journal is not None and self._may_page
         self._queue.keep_in_memory(self._memory.paging.departed if is_stored else None)
         page_out = self.page_out if self._may_page else None
-        state.limit.keep_within(self._memory, page_out, lambda: is_stored and not state.pins)
+        life.limit.keep_within(self._memory, page_out, lambda: is_stored and not life.pins)
 
     # -- opening
 
@@ -74,8 +73,7 @@ class Spill:
         journal = self._queue.journal
         if journal is None or not self._may_page:
             return False
-        source, counters = self._begin(journal), self._queue.state.counters
-        last = source.area.last
+        last = self._begin(journal).area.last
         for level in levels:
             if not 0 <= level.level < len(last):
                 raise StoreDamaged(
@@ -83,7 +81,6 @@ class Spill:
                     f" {len(last)}; `multiqueue store check` says more"
                 )
             last[level.level] = level.level << LEVEL_SHIFT | level.last
-            counters.arrived(level.messages, level.bytes)
         self._memory.relieve()  # with a queue that pages there is less for others
         return True
 
@@ -94,24 +91,24 @@ class Spill:
     # -- from memory to rows, and back
 
     def relieve(self) -> None:
-        state = self._queue.state
-        limit = state.limit
+        life = self._queue.life
+        limit = life.limit
         self._memory.relieve(limit if limit.is_reserving else None)
-        with self._queue.state.lock:
+        with self._queue.life.lock:
             # Others have all that they may have, and the share has room: it is what pages that takes the rest.
             must_page = limit.can_page and not limit.reserve()
         if must_page and self.page_out():
             self._memory.relieve()  # with a queue that pages there is less for others
         with self._queue.callbacks.deciding() as after:
             if limit.seek_room(after):
-                state.visit_by(AT_ONCE)
+                life.visit_by(AT_ONCE)
 
     def page_out(self) -> bool:
         """Let the store have what is on the queue; False when it cannot have it now. Under no lock."""
         rows = self._rows()
         if rows is None:
             return False
-        limit = self._queue.state.limit
+        limit = self._queue.life.limit
         with self._queue.callbacks.deciding() as after:
             if self._period is not None:
                 return True
@@ -125,7 +122,7 @@ class Spill:
 
     def catch_up(self) -> None:
         """Adopt and write out: all of it, or a piece where this thread must not take long; a loader goes on."""
-        period, state = self._period, self._queue.state
+        period, life = self._period, self._queue.life
         if period is None:
             return
         if may_take_long():
@@ -136,10 +133,10 @@ class Spill:
                     commit.wait()  # so this publisher does not outrun the store
             self._let_publishers_go_on()
             return
-        with state.lock:
+        with life.lock:
             is_first, self._is_catching_up = not self._is_catching_up, True
-            if (self._memory.writes_too_much or not period.source.is_whole) and not state.deleted:
-                state.limit.fall_behind()
+            if (self._memory.writes_too_much or not period.source.is_whole) and not life.deleted:
+                life.limit.fall_behind()
         if is_first and self._go_on():
             self._memory.do_later(self._go_on)
 
@@ -171,26 +168,26 @@ class Spill:
     def _let_publishers_go_on(self, *, is_done: bool = False) -> None:
         with self._queue.callbacks.deciding() as after:
             self._is_catching_up = self._is_catching_up and not is_done
-            self._queue.state.limit.catch_up(after)
+            self._queue.life.limit.catch_up(after)
 
     def keep_in_memory(self) -> None:
         """Page no longer if nothing is on the queue and nothing reads it. Under no lock."""
-        state = self._queue.state
-        with self._queue.state.lock:
+        life = self._queue.life
+        with self._queue.life.lock:
             period = self._period
-            if period is None or state.counters.depth or state.deleted or state.pins:
+            if period is None or life.figures.depth or life.deleted or life.pins:
                 return
             if period.source.area.writing:
                 return  # a row is on its way of what was settled; paging is to know of it
             self._memory.end_area(period.source.area)
             self._period = None
-            state.limit.end_paging()
+            life.limit.end_paging()
             self._keep_in_memory_locked()
 
     def _rows(self) -> Rows | None:
         if self._queue.journal is not None:
             return self._queue.journal
-        if self._period is not None or self._queue.state.deleted:
+        if self._period is not None or self._queue.life.deleted:
             return None
         try:
             return self._new_rows()
@@ -200,29 +197,28 @@ class Spill:
             return None
 
     def _may_page_out_locked(self) -> bool:
-        state = self._queue.state
-        if state.deleted or state.pins or not isinstance(state.source, ResidentEntries):
+        life = self._queue.life
+        if life.deleted or life.pins or not isinstance(life.source, ResidentEntries):
             return False
         if self._queue.journal is not None:
             return True
-        first = state.source.entries.after(state.source.start)
+        first = life.source.entries.after(life.source.start)
         # Objects of this process: memory alone can keep them.
         return first is None or isinstance(first.message.body, bytes | bytearray | memoryview)
 
     def _begin(self, rows: Rows) -> PagedEntries:
         """Page from now on. The lock is held, or the queue is new."""
-        queue, memory, state = self._queue, self._memory, self._queue.state
-        source = PagedEntries(state, queue.name, memory, self, rows if queue.journal is None else None)
+        queue, memory, life = self._queue, self._memory, self._queue.life
+        source = PagedEntries(life, queue.name, memory, self, rows if queue.journal is None else None)
         reader = PagedReader(queue, source, memory, rows)
         memory.open_area(source.area, reader)
         rows.host.begin_paging()
-        state.limit.begin_paging(lambda: source.is_overfull)
-        old = state.source
-        state.source = source  # first: what comes to be held or to expire is its own
+        life.limit.begin_paging(lambda: source.is_overfull)
+        old = life.source
         assert isinstance(old, ResidentEntries)
-        source.adopt(old, list(state.consumers))
-        state.rows = rows
-        state.walk = self._period = reader
+        life.read_from(source, reader)  # first: what comes to be held or to expire is its own
+        source.adopt(old, list(life.consumers))
+        life.rows, self._period = rows, reader
         return source
 
     # -- writing out
@@ -280,7 +276,7 @@ class Spill:
         """On the store's thread: what was settled meanwhile must go there as well."""
         settled: list[int] = []
         for begin in range(0, len(entries), _SLICE):
-            with self._queue.state.lock, self._memory as paging:
+            with self._queue.life.lock, self._memory as paging:
                 for entry in entries[begin : begin + _SLICE]:
                     entry.is_stored = paging.backed(period.source.area, entry.position)
                     if not entry.is_stored:
@@ -319,7 +315,7 @@ class Spill:
 
     def drop_each(self, reason: DeadLetterReason) -> int:
         period = self._period
-        return 0 if period is None or self._queue.state.deleted else period.drop_each(reason)
+        return 0 if period is None or self._queue.life.deleted else period.drop_each(reason)
 
     def expire(self) -> None:
         if period := self._period:

@@ -21,8 +21,8 @@ from .callbacks import Callbacks
 from .consumer import Predicate
 from .entry import Entry, Position
 from .entry_list import EntryList, newcomers
+from .life import Life
 from .ports import WholeQueue
-from .state import QueueState
 
 _BATCH: Final = 256  # entries per hold of the lock: some tens of microseconds
 
@@ -31,18 +31,18 @@ _BATCH: Final = 256  # entries per hold of the lock: some tens of microseconds
 class ResidentWalk:
     """A way through a queue that keeps everything in memory."""
 
-    _state: QueueState
+    _life: Life
     _entries: EntryList
     _callbacks: Callbacks
 
     def pages(self, *, bodies: bool) -> Iterator[list[Entry]]:
         """As `Walk.pages`. The lock is held for 256 entries."""
         position: Position | None = self._entries.start
-        with self._state.lock:
+        with self._life.lock:
             is_new = newcomers(self._entries)  # or a copy to a queue that feeds this one might never end
         while position is not None:
             batch: list[Entry] = []
-            with self._state.lock:
+            with self._life.lock:
                 for _ in range(_BATCH):
                     entry = self._entries.after(position)
                     position = None if entry is None else entry.position
@@ -54,16 +54,15 @@ class ResidentWalk:
                 yield batch
 
     def purge(self, stop: Callable[[], bool]) -> int:
-        now, count = self._state.clock(), 0
+        now, count = self._life.clock(), 0
         for batch in self.pages(bodies=False):
             if stop():
                 break
             with self._callbacks.deciding() as after:
-                if self._state.deleted:
+                if self._life.deleted:
                     break
                 unexpired = [entry for entry in batch if entry.expires_at is None or entry.expires_at > now]
-                gone = self._state.purge(unexpired, after)
-            count += len(gone)
+                count += self._life.purge(unexpired, after)
         return count
 
 
@@ -72,11 +71,11 @@ class Administration:
     """An administrator's verbs for one queue. The methods are those of `BrokerQueue`, which says what they do."""
 
     _queue: WholeQueue
-    _state: QueueState
+    _life: Life
     _callbacks: Callbacks
 
     def purge(self, stop: Callable[[], bool]) -> int:
-        with self._state.pinned() as walk:
+        with self._life.pinned() as walk:
             return walk.purge(stop)
 
     def delete_messages(self, selector: Predicate | None, limit: int | None, steal: bool) -> int:
@@ -111,7 +110,7 @@ class Administration:
         return self._each(lambda entry: target.put(entry.message).accepted, selector, limit)
 
     def change_priority(self, priority: int, selector: Predicate | None, limit: int | None) -> int:
-        settings = self._state.settings
+        settings = self._life.settings
         if settings.kind is not QueueKind.PRIORITY:
             raise ValueError(f"{self._queue.label} is a {settings.kind_name} queue; it knows no priorities")
         refused: list[Entry] = []
@@ -120,8 +119,6 @@ class Administration:
             if entry.message.priority == priority:
                 return False
             message = replace(entry.message, priority=priority)
-            if not self._queue.is_stored:
-                return self._replace(entry, message)
             return self._claim(entry) and self._move(entry, self._queue, message, refused, like=entry)
 
         return self._each(change, selector, limit, refused=refused)
@@ -162,19 +159,19 @@ class Administration:
 
     def _claim(self, entry: Entry, steal: bool = False) -> bool:
         with self._callbacks.deciding() as after:
-            return not self._state.deleted and self._state.seize(entry, after, steal=steal)
+            return not self._life.deleted and self._life.seize(entry, after, steal=steal)
 
     def _end(self, claimed: list[Entry]) -> None:
         """Take claimed entries out for good, and off the list."""
         with self._callbacks.deciding() as after:
-            self._state.end(claimed, None, after)
-            self._state.pass_baton(after)
+            self._life.end(claimed, None, after)
+            self._life.notifier.pass_baton(after)
         claimed.clear()
 
     def _give_back(self, entry: Entry) -> None:
         with self._callbacks.deciding() as after:
-            self._state.release(entry, None, after, counted=True)
-            self._state.pass_baton(after)
+            self._life.release(entry, None, after, counted=True)
+            self._life.notifier.pass_baton(after)
 
     def _move(
         self, entry: Entry, target: WholeQueue, message: Message, refused: list[Entry], *, like: Entry | None = None
@@ -188,6 +185,8 @@ class Administration:
         try:
             if batch is not None and target.is_stored and message.persistent:
                 accepted = batch.put(target, message, like=like).accepted
+            elif like is not None:
+                accepted = self._put_like(like, message)
             else:
                 accepted = target.put(message).accepted
         finally:
@@ -202,6 +201,12 @@ class Administration:
             batch.submit()
         return accepted
 
+    def _put_like(self, like: Entry, message: Message) -> bool:
+        _, entry = self._life.admit(message, like=like)
+        if entry is not None:
+            self._life.join((entry,))
+        return entry is not None
+
     def _moved(self, entry: Entry) -> None:
         if entry.is_stored and self._queue.is_stored:
             entry.is_settled_elsewhere = True
@@ -211,29 +216,14 @@ class Administration:
         self._give_back(entry)
         refused.append(entry)
 
-    def _replace(self, entry: Entry, message: Message) -> bool:
-        successor = Entry(entry.queue, message, entry.size)
-        state = self._state
-        successor.key = state.source.key_of(message)
-        with self._callbacks.deciding() as after:
-            if not entry.is_ready or state.deleted:
-                return False
-            successor.take_after(entry)
-            if not state.drop(entry, None, after):
-                return False  # of a queue that pages: somebody was faster
-            state.append(successor, after)
-            state.tell_browsers(after)
-            state.pass_baton(after)
-            return True
-
     # -- looking
 
     def _matching(self, selector: Predicate | None, *, steal: bool, bodies: bool = True) -> Iterator[Entry]:
         """The entries that match; without `bodies`, those that had to be read may have none."""
         matches = self._callbacks.matches
-        with self._state.pinned() as walk:
+        with self._life.pinned() as walk:
             for batch in walk.pages(bodies=bodies or not isinstance(selector, Selector | None)):
-                now = self._state.clock()
+                now = self._life.clock()
                 for entry in batch:
                     if entry.expires_at is not None and entry.expires_at <= now:
                         continue  # housekeeping's, or its owner's

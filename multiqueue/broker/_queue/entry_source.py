@@ -3,7 +3,7 @@
 Promise     As `EntrySource`. Strict order: an entry keeps its place for its whole life, and a reader is given the first
             entry, in service order, that it may have. Nothing is overlooked that comes back behind a reader: see
             `consumer`.
-State       As in `state`: guarded by the queue's lock, without user code and I/O.
+State       As in `life`: guarded by the queue's lock, without user code and I/O.
 Source      Broker-J, AbstractQueue and its entry lists; readers and their return log are ours.
 """
 
@@ -20,8 +20,8 @@ from .._base.settings import QueueKind
 from .consumer import ConsumerState, QueueConsumer, Reader, ReturnLog
 from .entry import SEIZE, SETTLE, Entry, EntryState, Position
 from .entry_list import EntryList, StandardEntryList
+from .life import Life
 from .ports import Doubt, EntrySource
-from .state import QueueState
 
 _AVAILABLE: Final = EntryState.AVAILABLE
 _LEAST_SWEEP: Final = 1024  # deadlines; fewer are not worth sweeping
@@ -69,12 +69,12 @@ class ResidentEntries(EntrySource):
 
     asks_selectors = True
 
-    def __init__(self, queue: QueueState, entries: EntryList, departed: dict[int, None] | None = None) -> None:
-        self._queue = queue
+    def __init__(self, life: Life, entries: EntryList, departed: dict[int, None] | None = None) -> None:
+        self._life = life
         # Numbers of stored messages that have left, and that the store shows still; None where no one asks for them.
         # Added under the queue's lock; taken out, on the store's thread, when their deletion is committed.
         self._departed = departed
-        self._is_plain = not queue.settings.has_groups
+        self._is_plain = not life.settings.has_groups
         self.entries = entries
         # Where the list is a log and nothing more, runs go past it in one call.
         self._log = entries if type(entries) is StandardEntryList else None
@@ -87,7 +87,7 @@ class ResidentEntries(EntrySource):
         # Invariant: no reader's cursor is behind this position.
         self._furthest = entries.start
         self._walked: Position = entries.start  # of a deleted queue: how far it was sent on, or let go of
-        for consumer in queue.consumers:  # they read another source before; nothing is on the queue
+        for consumer in life.consumers:  # they read another source before; nothing is on the queue
             consumer.cursor = entries.start
             consumer.revisits.clear()
             self.reader_joined(consumer)
@@ -95,6 +95,9 @@ class ResidentEntries(EntrySource):
     # -- entries
 
     def add(self, entry: Entry, after: After) -> Entry | None:
+        if self._log is not None:  # as the list's `add`: behind everything, so behind each reader
+            self._log.append_all((entry,))
+            return None
         superseded = self.entries.add(entry)
         if entry.position <= self._furthest and entry.held_until is None:
             self.give_back(entry, is_new=True)
@@ -119,7 +122,7 @@ class ResidentEntries(EntrySource):
                 self.entries.remove(entry)
 
     def give_back(self, entry: Entry, *, is_new: bool) -> None:
-        depth = self._queue.counters.depth
+        depth = self._life.figures.depth
         self.returns.add(entry.position, depth)
         for browser in self._browsers if is_new else ():
             browser.revisit(entry)
@@ -142,7 +145,7 @@ class ResidentEntries(EntrySource):
 
     def least_significant(self, after: After) -> Entry | None:
         # The reader saves a walk over what consumers have at the head.
-        settings = self._queue.settings
+        settings = self._life.settings
         if not settings.has_groups and settings.kind in _HEAD_IS_LEAST:
             first = self.next_for(self._getter, after)
             if first is not None:
@@ -151,7 +154,7 @@ class ResidentEntries(EntrySource):
 
     def head(self, after: After) -> Entry | None:
         # With groups there is no reader that has passed over what consumers have: a walk from the beginning.
-        return None if self._queue.settings.has_groups else self.next_for(self._getter, after)
+        return None if self._life.settings.has_groups else self.next_for(self._getter, after)
 
     def oldest_age(self, now: float) -> float:
         if self._log is not None:
@@ -168,7 +171,7 @@ class ResidentEntries(EntrySource):
         # The reader passes over what it cannot have: what comes back is in the log.
         if reader.acquires and reader.returns_seen != self.returns.end:
             reader.merge(self.returns, self.start)
-        can_have, entries = self._queue.can_have, self.entries
+        can_have, entries = self._life.can_have, self.entries
         while reader.revisits:
             entry = entries.get(reader.revisits[0])
             if entry is not None and can_have(entry, reader, after):
@@ -223,7 +226,7 @@ class ResidentEntries(EntrySource):
 
     def begin_get(self, owner: object) -> Reader:
         # With groups, what one owner passes over another may have: no shared place in the queue.
-        return Reader(self.start, owner) if self._queue.settings.has_groups else self._getter
+        return Reader(self.start, owner) if self._life.settings.has_groups else self._getter
 
     def has_seen(self, browser: QueueConsumer) -> Callable[[Position], bool]:
         """Whether a browser was given what stands at a position."""
@@ -257,16 +260,16 @@ class ResidentEntries(EntrySource):
 
     def check_structure(self) -> None:
         self.entries.check_invariants()
-        counters, entries = self._queue.counters, list(self.entries)
+        figures, entries = self._life.figures, list(self.entries)
         for entry in entries:
             entry.check_invariants()
             assert entry.state < EntryState.DEQUEUED, f"{entry!r} is gone but still listed"
         ready = [entry for entry in entries if entry.is_ready]
-        assert counters.depth == len(entries)
-        assert counters.depth_bytes == sum(entry.size for entry in entries)
-        assert counters.ready == len(ready)
-        assert counters.ready_bytes == sum(entry.size for entry in ready)
-        assert counters.held == sum(entry.state is EntryState.HELD for entry in entries)
+        assert figures.depth == len(entries)
+        assert figures.depth_bytes == sum(entry.size for entry in entries)
+        assert figures.ready == len(ready)
+        assert figures.ready_bytes == sum(entry.size for entry in ready)
+        assert figures.held == sum(entry.state is EntryState.HELD for entry in entries)
 
     def check_liveness(self, consumers: Sequence[QueueConsumer]) -> list[Doubt]:
         available = [entry for entry in self.entries if entry.state is EntryState.AVAILABLE]
@@ -282,7 +285,7 @@ class ResidentEntries(EntrySource):
                 for consumer in acquiring
                 if consumer.state is ConsumerState.INTERESTED
                 for entry in available
-                if self._queue.suits(entry, consumer)
+                if self._life.notifier.suits(entry, consumer)
             ]
         return doubts
 
@@ -294,5 +297,7 @@ class ResidentEntries(EntrySource):
         return [
             entry
             for entry in available
-            if entry.position <= reader.cursor and entry.position not in known and self._queue.suits(entry, reader)
+            if entry.position <= reader.cursor
+            and entry.position not in known
+            and self._life.notifier.suits(entry, reader)
         ]

@@ -2,7 +2,7 @@
 
 Promise     A message put is given to one acquiring consumer at a time, in order, until one settles it; what is
             given back returns to its place. A call that refuses what it was asked has changed nothing.
-State       `_lock` guards `state` and everything in it. It is not reentrant, and nothing of the user's runs under it,
+State       `_lock` guards `life` and everything in it. It is not reentrant, and nothing of the user's runs under it,
             so a selector or a callback may call the queue that calls it.
 Selectors   are asked between two holds of the lock: see `FilteredPull`.
 Lock order  queue lock -> credit lock. Never two queue locks.
@@ -34,18 +34,17 @@ from .._base.errors import AccessRefused, NotFound, PreconditionFailed
 from .._base.message import DeadLetterReason, Message, PutOutcome, plain_name
 from .._base.ports import AT_ONCE, After
 from .._base.settings import QueueSettings
-from .._base.waits import polled
+from .._base.waits import nap, polled
 from .administration import Administration, ResidentWalk
-from .callbacks import Callbacks, FilteredPull
+from .callbacks import Callbacks
 from .consumer import Predicate, QueueConsumer
-from .counters import QueueStatistics
-from .dead_letters import DeadLetters
-from .enqueue import Enqueuer
-from .entry import LOCK, SETTLE, UNLOCK, Entries, Entry, EntryState
+from .entry import LOCK, SETTLE, UNLOCK, Entries, Entry
 from .entry_list import make_entry_list
 from .entry_source import ResidentEntries
+from .figures import QueueStatistics
+from .filtered import FilteredPull
+from .life import Life
 from .ports import Pager, Rows
-from .state import QueueState, nap
 
 Item = TypeVar("Item")
 DeadLetterCallback = Callable[["BrokerQueue", Message, DeadLetterReason], object]
@@ -106,14 +105,11 @@ class BrokerQueue:
             self._alerts = AlertMonitor(
                 name, settings.alerts, clock, lambda alert: guard("alert callback", partial(on_alert, alert))
             )
-        state = QueueState(self, clock, self._lock)
-        self.state: QueueState = state
         send = None if dead_letter is None else partial(dead_letter, self)
-        self.send_on: Callable[[Entry, DeadLetterReason | None], None] = DeadLetters(self, send, self.callbacks).send_on
-        self.joining: Enqueuer = Enqueuer(self, state, self.callbacks, self._alerts)
-        self._filtered = FilteredPull(state, self.callbacks)
-        self._administration = Administration(self, state, self.callbacks)
-        self._pager = self.joining.pager = None if pager_of is None else pager_of(self)
+        self.life: Life = Life(self, clock, self._lock, self.callbacks, self._alerts, send)
+        self._filtered = FilteredPull(self.life, self.callbacks)
+        self._administration = Administration(self, self.life, self.callbacks)
+        self._pager = self.life.pager = None if pager_of is None else pager_of(self)
         if self._pager is None:
             self.keep_in_memory()
 
@@ -131,34 +127,14 @@ class BrokerQueue:
             TypeError: a persistent message that the store of this queue cannot keep.
             StoreFailed, StoreClosed: the store of this queue is at its end.
         """
-        joining = self.joining
-        if self.journal is not None:
-            return joining.put_in_order(self.journal, message, immediate=immediate)
-        entry = Entry(self, message, message.size)
-        if joining.needs_more or message.expiration is not None or message.delay is not None:
-            joining.complete(entry)
-        willing = joining.willing(entry) if immediate else None
-        after: After = []
-        candidates: Sequence[QueueConsumer] = ()
-        with self._lock:
-            state = self.state
-            if state.deleted:
-                return PutOutcome.DELETED
-            if willing is not None and not any(each.is_willing for each in willing):
-                return PutOutcome.NO_CONSUMER
-            if state.limit.may_refuse and state.limit.refuses(entry.size):
-                outcome = state.refuse(entry, after)
-            else:
-                outcome = state.append(entry, after)
-                if state.consumers.idle and entry.state is EntryState.AVAILABLE:
-                    candidates = state.choose(entry, after)
-        if candidates:  # as `Enqueuer.have_arrived`, written out: a tenth of a put
-            after.append(partial(joining.offer, entry, candidates))
-        if after:
-            self._act(after)
-        if self._alerts is not None:
-            joining.watch(self._alerts, entry)
-        return outcome
+        if self.journal is not None and message.persistent:
+            batch = self.journal.batch()
+            outcome = batch.put(self, message, immediate=immediate)
+            batch.submit()
+            return outcome
+        put = self.life.put((self.life.entry_of(message),), immediate=immediate)
+        assert put is not None, "one message is always decided about"
+        return put
 
     def put_many(self, messages: Iterable[Message]) -> list[PutOutcome]:
         """`put` each of the messages, in order, in as few holds of the lock as may be; what became of each.
@@ -175,19 +151,8 @@ class BrokerQueue:
 
     def put_all(self, messages: Sequence[Message]) -> PutOutcome | None:
         """`put` of messages without times of their own, in one hold; None, and nothing was done: put each."""
-        joining = self.joining
-        if self.journal is not None or not joining.takes_runs:
-            return None
-        entries = [Entry(self, message, message.size) for message in messages]
-        after: After = []
-        with self._lock:
-            state = self.state
-            if state.deleted or state.limit.may_refuse:
-                return None
-            outcome = state.append_all(entries, after)
-            offers = state.choose_for(entries, after)
-        joining.have_arrived(entries, offers, after)
-        return outcome
+        entries = None if self.journal is not None else self.life.entries_of(messages)
+        return None if entries is None else self.life.put(entries)
 
     # -- delivering
 
@@ -216,19 +181,19 @@ class BrokerQueue:
         with self._lock:
             if not consumer.is_willing:
                 return entries
-            state = self.state
-            if consumer.selector is not None or len(state.consumers.levels) > 1:
-                higher = state.higher_priority(consumer)
-                asks = consumer.selector is not None and state.source.asks_selectors
+            life = self.life
+            if consumer.selector is not None or len(life.consumers.levels) > 1:
+                higher = life.notifier.higher_priority(consumer)
+                asks = consumer.selector is not None and life.source.asks_selectors
                 asks = asks or any(other.selector is not None for other in higher)
             if asks:
                 if consumer.pulling:
                     raise RuntimeError(f"{consumer!r} is being pulled already; one thread at a time may do that")
                 consumer.pulling = True
             else:
-                entries = state.pull(consumer, 1 if higher else most, most_bytes, higher, after)
+                entries = life.pull(consumer, 1 if higher else most, most_bytes, higher, after)
                 if may_end and entries:
-                    state.end_if_empty(consumer)
+                    life.notifier.end_if_empty(consumer)
         if after:
             self._act(after)
         if asks:
@@ -250,7 +215,7 @@ class BrokerQueue:
         while True:
             after: After = []
             with self._lock:
-                entry, may_come = self.state.get(owner, after, auto_accept=auto_accept)
+                entry, may_come = self.life.get(owner, after, auto_accept=auto_accept)
             self._act(after)
             if entry is not None or self._pager is None or not self._pager.load_for_get(may_come=may_come):
                 return entry
@@ -273,12 +238,12 @@ class BrokerQueue:
                 return self._settle_slices(entries, consumer, self.accept)
         after: After = []
         with self._lock:
-            state = self.state
+            life = self.life
             owned = self._owned_locked(entries, consumer)
-            state.end(owned, consumer, after)
-            state.counters.acked += len(owned)
-            if state.groups is not None and owned:
-                state.pass_baton(after)
+            life.end(owned, consumer, after)
+            life.figures.acked += len(owned)
+            if life.groups is not None and owned:
+                life.notifier.pass_baton(after)
         if after:
             self._act(after)
         return len(owned)
@@ -294,13 +259,13 @@ class BrokerQueue:
         def give_back(entry: Entry, after: After) -> None:
             if refused and isinstance(consumer, QueueConsumer):
                 entry.refused_by = {consumer.number, *(entry.refused_by or ())}
-            self.state.release(entry, consumer, after, counted=counted)
+            self.life.release(entry, consumer, after, counted=counted)
 
         return self._settle(entries, consumer, give_back, is_end=True)
 
     def reject(self, entries: Entries, consumer: object) -> int:
         """Dead-letter entries the consumer has; returns how many were still its own. Raises as `accept`."""
-        reject, reason = self.state.reject, DeadLetterReason.REJECTED
+        reject, reason = self.life.reject, DeadLetterReason.REJECTED
         return self._settle(entries, consumer, lambda entry, after: reject(entry, consumer, reason, after), is_end=True)
 
     def lock(self, entries: Entries, consumer: object) -> int:
@@ -325,7 +290,7 @@ class BrokerQueue:
             for entry in owned:
                 settle(entry, after)
             if is_end:  # somebody else may have them, or others of their groups
-                self.state.pass_baton(after, len(owned))
+                self.life.notifier.pass_baton(after, len(owned))
         return len(owned)
 
     def _settle_slices(
@@ -366,9 +331,9 @@ class BrokerQueue:
     def when_room(self, callback: Callable[[], object]) -> bool:
         """While the queue is throttled, have `callback` called once it no longer is; False when there is room."""
         with self._lock:
-            is_full = self.state.limit.throttled and not self.state.deleted
+            is_full = self.life.limit.throttled and not self.life.deleted
             if is_full:
-                self.state.limit.room_waiters.append(callback)
+                self.life.limit.room_waiters.append(callback)
             return is_full
 
     def when_caught_up(self, callback: Callable[[], object]) -> bool:
@@ -377,9 +342,9 @@ class BrokerQueue:
         False when they do not wait now. The store's commits end this wait; no consumer has to take anything for it.
         """
         with self._lock:
-            is_behind = self.state.limit.is_behind and not self.state.deleted
+            is_behind = self.life.limit.is_behind and not self.life.deleted
             if is_behind:
-                self.state.limit.catch_up_waiters.append(callback)
+                self.life.limit.catch_up_waiters.append(callback)
             return is_behind
 
     def wait_for_room(self, timeout: float | None = None) -> bool:
@@ -394,8 +359,8 @@ class BrokerQueue:
             return room.wait(timeout)
         finally:
             with self._lock:
-                if room.set in self.state.limit.room_waiters:
-                    self.state.limit.room_waiters.remove(room.set)
+                if room.set in self.life.limit.room_waiters:
+                    self.life.limit.room_waiters.remove(room.set)
 
     # -- consumers
 
@@ -427,17 +392,17 @@ class BrokerQueue:
                 single active consumer, which is the other way to have one at a time.
         """
         with self._lock:
-            state = self.state
-            if state.deleted:
+            life = self.life
+            if life.deleted:
                 raise NotFound(f"no {self.label}: it was deleted")
             if exclusive and self.settings.single_active_consumer:
                 raise AccessRefused(f"{self.label} has a single active consumer, so none of them is exclusive")
-            if len(state.consumers) and (exclusive or any(each.exclusive for each in state.consumers)):
+            if len(life.consumers) and (exclusive or any(each.exclusive for each in life.consumers)):
                 raise AccessRefused(f"{self.label} in exclusive use")
             consumer = QueueConsumer(
                 queue=self,
-                number=next(state.consumer_numbers),
-                cursor=state.source.start,
+                number=next(life.consumer_numbers),
+                cursor=life.source.start,
                 tag=tag,
                 on_work=on_work,
                 on_cancelled=on_cancelled,
@@ -451,20 +416,20 @@ class BrokerQueue:
                 connection=connection,
                 lock_deliveries=lock_deliveries,
             )
-            state.add_consumer(consumer)
+            life.notifier.add(consumer)
         return consumer
 
     def set_notify_work_desired(self, consumer: QueueConsumer, desired: bool) -> None:
         """The consumer does, or does not, want to be notified of work: suspension, back-pressure, start."""
         with self.callbacks.deciding() as after:
             consumer.desired = desired
-            self.state.update_interest(consumer, after)
+            self.life.notifier.update_interest(consumer, after)
 
     def credit_changed(self, consumer: QueueConsumer) -> None:
         """Look again whether the consumer's credit lets it work."""
         after: After = []
         with self._lock:
-            self.state.update_interest(consumer, after)
+            self.life.notifier.update_interest(consumer, after)
         self._act(after)
 
     def remove_consumer(self, consumer: QueueConsumer) -> None:
@@ -474,8 +439,8 @@ class BrokerQueue:
         queue along.
         """
         with self.callbacks.deciding() as after:
-            removed = self.state.remove_consumer(consumer, after)
-            if removed and self.settings.auto_delete and not len(self.state.consumers):
+            removed = self.life.remove_consumer(consumer, after)
+            if removed and self.settings.auto_delete and not len(self.life.consumers):
                 self._delete_locked(after)
 
     # -- management
@@ -537,7 +502,7 @@ class BrokerQueue:
     def deliveries(self) -> list[tuple[int, int]]:
         """Of what the store has and consumers had: number, and how often. For a clean close."""
         with self._lock:
-            return self.state.source.deliveries()
+            return self.life.source.deliveries()
 
     def wait_for_commits(self, timeout: float | None = None) -> bool:
         """As `VirtualHost.wait_for_commits`; with no store it has nothing to wait for."""
@@ -559,7 +524,7 @@ class BrokerQueue:
         # A paged queue's messages are read for that, which must not be done under the lock.
         sent_on = self._pager.drop_each(DeadLetterReason.QUEUE_DELETED) if dead_letter and self._pager else 0
         with self.callbacks.deciding() as after:
-            if self.state.deleted:
+            if self.life.deleted:
                 return sent_on
             self._check_deletable_locked(if_unused, if_empty)
             return sent_on + self._delete_locked(after, dead_letter=dead_letter)
@@ -567,8 +532,8 @@ class BrokerQueue:
     def close(self) -> None:
         """End the queue without deleting what a store has of it: the virtual host is closed. Consumers are told."""
         with self.callbacks.deciding() as after:
-            if not self.state.deleted:
-                self.state.delete(None, after)
+            if not self.life.deleted:
+                self.life.delete(None, after)
 
     def housekeeping(self) -> float | None:
         """Do what time asks for: expire messages, end holds, delete a queue that is not used, alert.
@@ -576,68 +541,68 @@ class BrokerQueue:
         Returns when time asks for something next, on the queue's clock; None: not before something happens to the
         queue. Called by `Housekeeping`, then and at first, or by a test with its own clock.
         """
-        if self.state.deleted:
-            is_more = self.state.is_let_go and self.in_slices(self.state.clear_some, _SLICES_A_VISIT)
+        if self.life.deleted:
+            is_more = self.life.is_let_go and self.in_slices(self.life.clear_some, _SLICES_A_VISIT)
             return AT_ONCE if is_more else None
         now = self._clock()
         if self._pager is not None:
             self._pager.expire()
-        if self.state.limit.short_of_memory:
+        if self.life.limit.short_of_memory:
             self.relieve()  # what kept it from paging may have ended
         self.in_slices(partial(self._keep_time_locked, now))
         if self._alerts is not None:
             with self._lock:
-                figures = self._figures_locked()
+                figures = self._alert_figures_locked()
             self._alerts.look_at(**figures)
         with self._lock:  # what happened in the middle of the visit is seen here, so nothing is missed
-            state = self.state
-            if state.deleted:
+            life = self.life
+            if life.deleted:
                 return None
-            self._next_visit = state.next_time()
-            if self._alerts is not None and state.counters.depth:
-                self._next_visit = min(self._next_visit, self._alerts.next_look(**self._figures_locked()))
-            if state.is_to_be_watched:
+            self._next_visit = life.next_time()
+            if self._alerts is not None and life.figures.depth:
+                self._next_visit = min(self._next_visit, self._alerts.next_look(**self._alert_figures_locked()))
+            if life.is_to_be_watched:
                 self.visit_by(AT_ONCE)
             return None if self._next_visit == math.inf else self._next_visit
 
-    def _figures_locked(self) -> dict[str, float]:
+    def _alert_figures_locked(self) -> dict[str, float]:
         """What alerts are about."""
-        counters, oldest = self.state.counters, self.state.source.oldest_age(self._clock())
-        return {"depth": counters.depth, "depth_bytes": counters.depth_bytes, "age": oldest}
+        figures, oldest = self.life.figures, self.life.source.oldest_age(self._clock())
+        return {"depth": figures.depth, "depth_bytes": figures.depth_bytes, "age": oldest}
 
     def _keep_time_locked(self, now: float, after: After) -> bool:
         """Some of what is due; True when there may be more."""
-        state = self.state
-        there_is_more = state.keep_time(now, after)
+        life = self.life
+        there_is_more = life.keep_time(now, after)
         expires = self.settings.expires
-        is_idle = not state.deleted and not len(state.consumers)
-        if expires is not None and is_idle and state.last_used + expires <= now:  # as `next_time` has it
+        is_idle = not life.deleted and not len(life.consumers)
+        if expires is not None and is_idle and life.last_used + expires <= now:  # as `next_time` has it
             self._delete_locked(after)
         return there_is_more
 
     def touch(self) -> None:
         """The queue is in use: its `expires` counts from now."""
         with self._lock:
-            self.state.last_used = self._clock()
+            self.life.last_used = self._clock()
 
     @property
     def is_throttled(self) -> bool:
         """True while producers should wait for room."""
-        return self.state.limit.throttled
+        return self.life.limit.throttled
 
     @property
     def is_short_of_memory(self) -> bool:
         """True while the virtual host's memory has no more for it, and it cannot page."""
-        return self.state.limit.short_of_memory
+        return self.life.limit.short_of_memory
 
     def __len__(self) -> int:
-        return self.state.counters.depth
+        return self.life.figures.depth
 
     def statistics(self) -> QueueStatistics:
         """The queue in figures, at one moment."""
         with self._lock:
-            consumers, limit = self.state.consumers, self.state.limit
-            return self.state.counters.statistics(
+            consumers, limit = self.life.consumers, self.life.limit
+            return self.life.figures.statistics(
                 consumers=len(consumers),
                 consumers_willing=len(consumers) - len(consumers.not_interested),
                 is_throttled=limit.throttled,
@@ -646,7 +611,7 @@ class BrokerQueue:
     def reset_statistics(self) -> None:
         """Start new high-water marks from what is now."""
         with self._lock:
-            self.state.counters.reset_high_water_marks()
+            self.life.figures.reset_high_water_marks()
 
     def head(self) -> Message | None:
         """The message that a get would have next; None where there is none, or a store alone has it, or groups decide.
@@ -654,13 +619,13 @@ class BrokerQueue:
         It stays, and costs no walk over what consumers have.
         """
         with self.callbacks.deciding() as after:
-            entry = None if self.state.deleted else self.state.source.head(after)
+            entry = None if self.life.deleted else self.life.source.head(after)
         return None if entry is None else entry.message
 
     def consumers(self) -> list[QueueConsumer]:
         """The consumers, highest priority first."""
         with self._lock:
-            return list(self.state.consumers)
+            return list(self.life.consumers)
 
     def check_invariants(self) -> None:
         """Raise AssertionError when the queue contradicts itself, or somebody waits who should not.
@@ -668,22 +633,22 @@ class BrokerQueue:
         Walks the whole queue under its lock; for tests. Calls selectors, without the lock.
         """
         with self._lock:
-            doubtful = self.state.check_invariants()
+            doubtful = self.life.check_invariants()
         for entry, consumer, claim in doubtful:
             assert not self.callbacks.matches(consumer.selector, entry.message), claim
 
     # -- details
 
     def _check_deletable_locked(self, if_unused: bool, if_empty: bool) -> None:
-        if self.state.deleted:
+        if self.life.deleted:
             return
-        if if_unused and len(self.state.consumers):
+        if if_unused and len(self.life.consumers):
             raise PreconditionFailed(f"{self.label} in use")
-        if if_empty and self.state.counters.ready:
+        if if_empty and self.life.figures.ready:
             raise PreconditionFailed(f"{self.label} not empty")
 
     def _delete_locked(self, after: After, *, dead_letter: bool = False) -> int:
-        count = self.state.delete(DeadLetterReason.QUEUE_DELETED if dead_letter else None, after)
+        count = self.life.delete(DeadLetterReason.QUEUE_DELETED if dead_letter else None, after)
         if self._on_deleted is not None:
             after.append(partial(self._on_deleted, self))
         return count
@@ -697,14 +662,13 @@ class BrokerQueue:
         """Keep everything in memory from now on; `departed` is told of stored messages that leave. Nothing is on the
         queue, and the lock is held.
         """
-        state = self.state
-        state.source = source = ResidentEntries(state, make_entry_list(self.settings, self.label), departed)
-        state.walk = ResidentWalk(state, source.entries, self.callbacks)
+        source = ResidentEntries(self.life, make_entry_list(self.settings, self.label), departed)
+        self.life.read_from(source, ResidentWalk(self.life, source.entries, self.callbacks))
 
     @property
     def is_deleted(self) -> bool:
         """True once it was deleted."""
-        return self.state.deleted
+        return self.life.deleted
 
     def in_slices(self, do_some_locked: Callable[[After], bool], most: float = math.inf) -> bool:
         """Have some of it done in each of up to `most` holds of the lock; True when there is more after those."""
@@ -728,7 +692,7 @@ class BrokerQueue:
         """For `Housekeeping`: from now on, `ask(queue, when)` has this queue's `housekeeping` called."""
         with self._lock:
             self._request, self._next_visit = ask, math.inf
-            self.visit_by(self.state.next_time())
+            self.visit_by(self.life.next_time())
 
     def visit_by(self, when: float) -> None:
         """Have housekeeping come at this time, or AT_ONCE. The lock is held."""

@@ -15,14 +15,14 @@ from itertools import compress, count
 from operator import attrgetter, ne
 from typing import Any, Final
 
-from .counters import QueueStatistics
+from .figures import QueueStatistics
 from .queue import BrokerQueue
 
 # One of these changes with whatever else is counted: what is acked or dead-lettered leaves the depth, what is
 # redelivered is delivered.
-_COUNTERS: Final = ("depth", "ready", "held", "enqueued", "delivered", "got_empty", "rejected")
+_FIGURES: Final = ("depth", "ready", "held", "enqueued", "delivered", "got_empty", "rejected")
 _COLUMNS: Final[tuple[tuple[str, Callable[[Any], object]], ...]] = (
-    *(("counters", attrgetter(name)) for name in _COUNTERS),
+    *(("figures", attrgetter(name)) for name in _FIGURES),
     ("limit", attrgetter("throttled")),
     ("consumers", attrgetter("count")),
     ("consumers.not_interested", len),
@@ -34,8 +34,8 @@ class QueueWatch:
 
     def __init__(self, queues: Sequence[BrokerQueue], before: QueueWatch | None = None) -> None:
         self._queues = queues
-        states = [queue.state for queue in queues]
-        parts = {path: list(map(attrgetter(path), states)) for path, _ in _COLUMNS}
+        lives = [queue.life for queue in queues]
+        parts = {path: list(map(attrgetter(path), lives)) for path, _ in _COLUMNS}
         self._parts = [parts[path] for path, _ in _COLUMNS]
         known: dict[BrokerQueue, tuple[object, ...]] = {}
         if before is not None:

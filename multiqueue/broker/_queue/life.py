@@ -1,0 +1,803 @@
+"""A message's life on one broker queue: how it arrives, is delivered, is settled, and ends.
+
+Promise     No consumer sees a message that a store keeps before its commit, and joins its queue in the order of the
+            commits. Another message for a durable queue does not overtake one that is on its way there. A queue without
+            a store never waits. An entry that leaves for good is deleted where it is stored; the dead letter of a
+            stored message and the end of its row are one commit, and one that cannot be dead-lettered stays stored.
+State       Guarded by the queue's lock, which the caller holds unless a method says otherwise. No user code and no I/O
+            under it: a method appends to `after` what its caller does once the lock is free. That list also keeps an
+            entry alive that was dropped, so that no message's body ends under the lock.
+Order       "A message on a durable queue" in docs/design/broker-durability.md has the steps, a transient one's too.
+Lock order  queue lock -> the store's (`allocate`).
+Source      Broker-J, AbstractQueue.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import count
+from typing import Final
+
+from multiqueue.store import Header, Level, Put, StoreDamaged
+
+from .._base.alerts import AlertMonitor
+from .._base.message import MESSAGE_BYTES, DeadLetterReason, Message, PutOutcome
+from .._base.message_codec import decode_stored
+from .._base.ports import After
+from .._base.settings import Overflow, QueueKind, QueueSettings
+from .._base.waits import HeldLock
+from .callbacks import Callbacks
+from .consumer import ConsumerState, Interest, QueueConsumer, QueueConsumerManager, Reader, SharedGroups
+from .entry import ACQUIRE, DELIVER, HOLD, RELEASE, SEIZE, SETTLE, STEAL, UNHOLD, Entry, EntryState, Move
+from .entry_list import plain_key
+from .figures import Figures
+from .limits import DepthLimit
+from .notifier import Notifier
+from .ports import Batch, Doubt, EntrySource, Pager, Rows, Walk, WholeQueue
+
+_CLEARED: Final = 256  # entries of a deleted queue that go in one hold: some hundred microseconds
+FEW: Final = 64  # entries that may go to dead letters, in one hold: 70 us each, the lock being free
+_PAGE: Final = 1000  # headers read at once when a queue is opened
+# Seconds. A time to live of zero means now or never: the consumer that waits is told, and pulls a little later.
+_TIME_TO_PULL: Final = 1.0
+_AVAILABLE: Final = EntryState.AVAILABLE
+_ENQUEUED, _THROTTLED = PutOutcome.ENQUEUED, PutOutcome.THROTTLED
+
+
+class Life:
+    """The entries of one broker queue, under its lock. `send(message, reason)` is its dead-letter callback."""
+
+    source: EntrySource  # set before anybody knows the queue, and when it begins or ceases to page
+    walk: Walk  # through the entries of the source; set with it
+
+    def __init__(
+        self,
+        queue: WholeQueue,
+        clock: Callable[[], float],
+        lock: HeldLock,
+        callbacks: Callbacks,
+        alerts: AlertMonitor | None,
+        send: Callable[[Message, DeadLetterReason], object] | None,
+    ) -> None:
+        self._queue = queue
+        self.lock = lock
+        self.settings: QueueSettings = queue.settings
+        self.clock = clock
+        self._callbacks = callbacks
+        self._alerts = alerts
+        self._send = send
+        self.visit_by: Callable[[float], None] = queue.visit_by
+        # Of a durable queue its journal, of another one where it had its rows when it last began to page.
+        self.rows: Rows | None = queue.journal
+        self.pager: Pager | None = None  # set once, before anybody knows the queue
+        self.figures: Figures = Figures()
+        self.limit: DepthLimit = DepthLimit(self.settings, self.figures)
+        self.notifier: Notifier = Notifier(self.settings, self.figures, callbacks, lock)
+        self.groups: SharedGroups | None = self.notifier.groups
+        self.consumers: QueueConsumerManager = self.notifier.consumers
+        self.last_used: float = clock()
+        self.deleted: bool = False
+        self.is_let_go: bool = False  # it is deleted, and what is left on it goes piece by piece
+        self.reason_of_deletion: DeadLetterReason | None = None  # None: what was on the queue is simply gone
+        self.consumer_numbers: Iterator[int] = count(1)  # each is one consumer's
+        self._is_to_evict = False  # a ring may have more above its limit than was dropped at once
+        self.pins: set[object] = set()  # one for each block that looks at everything on the queue, by position
+        # Invariant: the number, and the bodies' bytes, of the entries that `admit` gave out and that did not come back.
+        self._admitted = self._admitted_bytes = 0
+        self._has_keys = self.settings.kind is not QueueKind.STANDARD
+        # An entry of this queue is more than a message and its size.
+        self._needs_more = (
+            self._has_keys or self.settings.has_groups or self.settings.message_ttl is not None or alerts is not None
+        )
+        # Messages without times of their own may come in runs, unless `limit.may_refuse` one of them.
+        self._takes_runs = not self._needs_more and not self.limit.may_overflow
+
+    def read_from(self, source: EntrySource, walk: Walk) -> None:
+        """Have the entries in this source from now on; what is on the queue is in it."""
+        self.source = self.notifier.source = source
+        self.walk = walk
+
+    @contextmanager
+    def pinned(self) -> Iterator[Walk]:
+        """A block in which the source stays, and the walk: what is read is claimed there. Under no lock."""
+        pin = object()
+        self.pins.add(pin)
+        try:
+            with self.lock:  # or the source might be exchanged by somebody that did not see the pin
+                walk = self.walk
+            yield walk
+        finally:
+            self.pins.discard(pin)  # without the lock: a generator may end anywhere
+
+    # -- arriving: an entry is made, under no lock
+
+    def entry_of(self, message: Message) -> Entry:
+        """An entry for a message that is to be put. Raises MessageTooLarge."""
+        body = message.body
+        entry = Entry(self._queue, message, len(body) if type(body) is bytes else message.size)
+        if self._queue.is_stored and self.pager is not None:
+            self.pager.check_size(entry.size)
+        if self._needs_more or message.expiration is not None or message.delay is not None:
+            self._complete(entry)
+        return entry
+
+    def entries_of(self, messages: Sequence[Message]) -> list[Entry] | None:
+        """Entries for messages without times of their own, which can be put together; None: put each."""
+        if not self._takes_runs:
+            return None
+        entries = [Entry(self._queue, message, message.size) for message in messages]
+        if self._queue.is_stored and self.pager is not None:
+            self.pager.check_size(max([entry.size for entry in entries]))
+        return entries
+
+    def _complete(self, entry: Entry) -> None:
+        """Set what follows from the message's headers. They are the user's objects."""
+        message = entry.message
+        self._key(entry)
+        expiration, settings = message.expiration, self.settings
+        if expiration is not None and settings.minimum_message_ttl is not None:
+            expiration = max(expiration, settings.minimum_message_ttl)
+        if settings.message_ttl is not None:
+            expiration = settings.message_ttl if expiration is None else min(expiration, settings.message_ttl)
+        if expiration is not None:
+            if expiration <= 0:
+                with self.lock:
+                    expiration = _TIME_TO_PULL if self.consumers.willing() else expiration
+            entry.expires_at = self.clock() + expiration
+        if message.delay is not None and message.delay > 0:
+            entry.held_until = self.clock() + message.delay
+
+    def _key(self, entry: Entry) -> None:
+        message, settings = entry.message, self.settings
+        if self._has_keys:
+            entry.key = self.source.key_of(message)
+        if self._queue.is_stored and settings.kind is QueueKind.PRIORITY:
+            assert isinstance(entry.key, int)
+            entry.level = entry.key
+        if settings.has_groups:
+            entry.group = plain_key(message.headers.get(settings.group_key or ""))
+        if self._alerts is not None:
+            entry.arrived_at = self.clock()
+
+    # -- arriving: now, after a commit, or at the opening
+
+    def put(self, entries: Sequence[Entry], *, immediate: bool = False) -> PutOutcome | None:
+        """Have an entry that no store is to keep join now, or in its turn. Under no lock.
+
+        Or several, that `entries_of` made; None, and nothing was done: put each.
+        """
+        willing = self.notifier.willing(entries[0]) if immediate else None
+        after: After = []
+        takes_turn, is_refused = False, False
+        with self.lock:
+            if self.deleted or self.limit.may_refuse or self._admitted or willing is not None:
+                if len(entries) > 1:
+                    return None
+                outcome = self._admit(entries[0], willing, after)
+                is_refused = not outcome.accepted
+                takes_turn = not is_refused and self._admitted > 0
+                if takes_turn:
+                    self._count_admitted(1, entries[0].size)
+            if not (is_refused or takes_turn):
+                if self._queue.journal is not None:
+                    entries[0].number = self._queue.journal.store.allocate()
+                outcome = self.arrive(entries, after)
+        if takes_turn:
+            self._take_turn(entries[0])
+        if after:
+            self._callbacks.act(after)
+        if self._alerts is not None:
+            self._watch(self._alerts, entries)
+        return outcome
+
+    def admit(
+        self, message: Message, *, immediate: bool = False, like: Entry | None = None
+    ) -> tuple[PutOutcome, Entry | None]:
+        """Decide about a message that is to be committed before it joins, and keep its room. Under no lock.
+
+        The entry, if any, must come back: by `join`, `join_in_turn` or `withdraw`. With `like` it takes the place of
+        that one, beyond limits.
+        """
+        entry = self.entry_of(message)
+        willing = self.notifier.willing(entry) if immediate else None
+        after: After = []
+        with self.lock:
+            outcome = self._admit(entry, willing, after, unlimited=like is not None)
+            accepted = outcome is _ENQUEUED or outcome is _THROTTLED
+            if accepted:
+                self._admitted += 1
+                self._admitted_bytes += entry.size
+        if after:
+            self._callbacks.act(after)
+        if like is not None:
+            entry.take_after(like)
+        return outcome, entry if accepted else None
+
+    def admit_all(self, messages: Sequence[Message]) -> list[Entry] | None:
+        """`admit` messages without times of their own, in one hold; None, and nothing was done: admit each."""
+        entries = self.entries_of(messages)
+        if entries is None:
+            return None
+        with self.lock:
+            if self.deleted or self.limit.may_refuse or self.limit.short_of_memory:
+                return None
+            self._count_admitted(len(entries), sum([entry.size for entry in entries]))
+        return entries
+
+    def join(self, entries: Sequence[Entry], puts: Sequence[Put] | None = None) -> None:
+        """Let admitted entries join: the commits of their `puts` are there, or it is their turn. Under no lock.
+
+        On a queue that was deleted meanwhile they are the store's, which drops the queue.
+        """
+        for entry, put in zip(entries, puts or (), strict=puts is not None):
+            entry.number, entry.is_stored = put.id, True
+        after: After = []
+        with self.lock:
+            if len(entries) == 1:
+                self._admitted -= 1
+                self._admitted_bytes -= entries[0].size
+            else:
+                self._count_admitted(-len(entries), -sum([entry.size for entry in entries]))
+            if self.deleted:
+                return
+            self.arrive(entries, after)
+        if after:
+            self._callbacks.act(after)
+        if self._alerts is not None:
+            self._watch(self._alerts, entries)
+
+    def join_in_turn(self, entry: Entry, turn: Put) -> None:
+        """Let an admitted entry join that is not stored: its turn has come. Under no lock."""
+        assert self._queue.journal is not None, "only a message for a durable queue takes its turn"
+        entry.number = turn.id
+        # First: joining may write the entry out, as a row with this very number.
+        self._queue.journal.delete((turn.id,))
+        self.join((entry,))
+
+    def withdraw(self, entry: Entry) -> None:
+        """Give back the room of an admitted entry that will not come. Under no lock."""
+        with self.lock:
+            self._count_admitted(-1, -entry.size)
+
+    def _take_turn(self, entry: Entry) -> None:
+        """Send an empty row after what is on its way, and join when it is there. Under no lock."""
+        journal = self._queue.journal
+        assert journal is not None
+
+        def join_anyway(turn: Put) -> None:
+            # A full store has no room for an empty row. The message needs none, and the turn is as good.
+            if journal.host.is_at_end:
+                self.withdraw(entry)
+            else:
+                self.join_in_turn(entry, turn)
+
+        batch = journal.batch()
+        batch.take_turn(partial(self.join_in_turn, entry), join_anyway)
+        batch.submit()
+
+    def _admit(
+        self, entry: Entry, willing: Sequence[QueueConsumer] | None, after: After, *, unlimited: bool = False
+    ) -> PutOutcome:
+        """Whether an entry may come; what is refused may go to the dead letters."""
+        limit = self.limit
+        if self.deleted:
+            return PutOutcome.DELETED
+        if willing is not None and not any(each.is_willing for each in willing):
+            return PutOutcome.NO_CONSUMER
+        if limit.may_refuse and not unlimited and limit.refuses(entry.size, self._admitted, self._admitted_bytes):
+            self.figures.rejected += 1
+            if self.settings.overflow is Overflow.REJECT_DEAD_LETTER:
+                self._send_on(entry, DeadLetterReason.MAXLEN, after)
+            return PutOutcome.REJECTED
+        if limit.short_of_memory or limit.is_behind:
+            return _THROTTLED
+        if unlimited or self.settings.overflow is not Overflow.FLOW_CONTROL:
+            return _ENQUEUED
+        is_full = limit.throttled or limit.is_exceeded(self._admitted + 1, self._admitted_bytes + entry.size)
+        return _THROTTLED if is_full else _ENQUEUED
+
+    def _count_admitted(self, count: int, size: int) -> None:
+        self._admitted += count
+        self._admitted_bytes += size
+
+    def recover(self, levels: Sequence[Level]) -> None:
+        """Take in what the store has on this queue, which no other thread knows yet. Raises StoreDamaged."""
+        if self.pager is not None and self.pager.recover(levels):
+            for level in levels:
+                self.figures.arrived(level.messages, level.bytes)
+            return
+        rows = self._queue.journal
+        assert rows is not None, "only a durable queue is opened with what a store has"
+        for level in levels:
+            after: After = []
+            last = 0
+            while headers := rows.store.page(level.queue, last, _PAGE, level=level.level):
+                last = headers[-1].id
+                bodies = rows.store.read([header.id for header in headers])
+                for header in headers:
+                    if header.id not in bodies:
+                        raise StoreDamaged(
+                            f"the body of message {header.id} of {self._queue.label} is gone from the store;"
+                            " `multiqueue store check` looks for more"
+                        )
+                    entry = self.recovered(rows, header, bodies[header.id])
+                    with self.lock:
+                        self.arrive((entry,), after)
+            self._callbacks.act(after)
+
+    def recovered(self, rows: Rows, header: Header, body: bytes) -> Entry:
+        """The entry that a row is of; not on the queue yet. Under no lock."""
+        host = rows.host
+        message, held_until, in_doubt = decode_stored(header.properties, body)
+        entry = Entry(self._queue, message, header.size)
+        self._key(entry)
+        entry.number, entry.is_stored = header.id, True
+        entry.delivery_count = header.deliveries
+        entry.maybe_delivered = in_doubt or header.id < rows.store.redeliver_floor
+        if header.expires_at is not None:
+            entry.expires_at = host.queue_time(header.expires_at)
+        if held_until is not None and held_until > host.wall_clock():
+            entry.held_until = host.queue_time(held_until)
+        return entry
+
+    def arrive(self, entries: Sequence[Entry], after: After) -> PutOutcome:
+        """Have entries join, apply the overflow policy, which may drop these very entries, and tell consumers.
+
+        Several are such as `entries_of` makes, and come to a standard queue.
+        """
+        limit, figures, outcome = self.limit, self.figures, _ENQUEUED
+        entry = entries[0]
+        if len(entries) == 1:
+            figures.arrived(1, entry.size)
+            superseded = self.source.add(entry, after)
+            if entry.expires_at is not None and self.source.note_expiry(entry, entry.expires_at):
+                self.visit_by(entry.expires_at)
+            if entry.held_until is not None:
+                self.hold(entry, entry.held_until)
+            if superseded is not None and superseded.is_ready:
+                self.drop(superseded, None, after)
+            if limit.may_overflow:
+                outcome = self._apply_overflow(after)
+        else:
+            figures.arrived(len(entries), sum([each.size for each in entries]))
+            self.source.add_all(entries, after)
+        if figures.depth_bytes + MESSAGE_BYTES * figures.depth > limit.reserved and self._lacks_memory(after):
+            outcome = _THROTTLED
+        for entry in entries if self.consumers.idle else ():
+            if entry.state is _AVAILABLE:
+                self.notifier.choose(entry, after)
+                if not self.consumers.idle:
+                    break
+        return outcome
+
+    def _lacks_memory(self, after: After) -> bool:
+        """True when there is no memory for what has come, and the queue cannot page."""
+        limit = self.limit
+        if limit.reserve():
+            return False
+        after.append(self._queue.relieve)
+        return limit.short_of_memory or not limit.can_page
+
+    def _watch(self, alerts: AlertMonitor, entries: Sequence[Entry]) -> None:
+        """Look whether an alert is due. Under no lock."""
+        figures = self.figures
+        for entry in entries:
+            alerts.look_at(message_bytes=entry.size, depth=figures.depth, depth_bytes=figures.depth_bytes)
+        with self.lock:
+            self.visit_by(alerts.next_look(depth=figures.depth, depth_bytes=figures.depth_bytes, age=0.0))
+
+    def _apply_overflow(self, after: After) -> PutOutcome:
+        limit, overflow = self.limit, self.settings.overflow
+        if overflow is Overflow.FLOW_CONTROL:
+            limit.throttled = limit.throttled or limit.is_exceeded()
+            return _THROTTLED if limit.throttled else _ENQUEUED
+        if overflow is Overflow.RING and limit.is_exceeded():
+            self._is_to_evict = True
+            if self.evict_some(after):
+                after.append(partial(self._queue.in_visits, self.evict_some, 0))
+        return _THROTTLED if limit.is_behind else _ENQUEUED
+
+    def hold(self, entry: Entry, until: float) -> None:
+        """Keep an entry aside until its time."""
+        if self.source.hold(entry, until):
+            entry.apply(HOLD)
+            self.figures.held += 1
+            self.visit_by(until)
+
+    # -- delivering
+
+    def can_have(self, entry: Entry, reader: Reader, after: After) -> bool:
+        """True when the entry is available, within its time, and suits. One that is past its time is dropped."""
+        if entry.state is not _AVAILABLE:
+            return False
+        if entry.expires_at is not None and entry.expires_at <= self.clock():
+            self.drop(entry, DeadLetterReason.EXPIRED, after)
+            return False
+        if entry.refused_by is None and self.groups is None and not reader.no_local:
+            return True  # as `suits`, without a call for each message
+        return self.notifier.suits(entry, reader)
+
+    def pull(
+        self, consumer: QueueConsumer, most: int, most_bytes: int, higher: Iterable[QueueConsumer], after: After
+    ) -> list[Entry]:
+        """As `BrokerQueue.deliver_messages`, of a willing consumer, if no selector is asked; `higher` go before it."""
+        source, notifier = self.source, self.notifier
+        entries: list[Entry] = []
+        while most_bytes > 0:
+            if most > 1:
+                run = _within(source.next_run(consumer, most, after), most_bytes)
+            else:
+                run = [] if (entry := source.next_for(consumer, after)) is None else [entry]
+            if not run:
+                notifier.found_nothing(consumer, after)
+                break
+            for other in higher:
+                if notifier.suits(run[0], other):
+                    notifier.leave_to(other, consumer, run[0], after)
+                    return entries
+            run = self.give(consumer, run, after)
+            entries += run
+            most -= len(run)
+            if most <= 0 or not run or not consumer.is_willing:
+                break
+            most_bytes -= sum([entry.size for entry in run])
+        return entries
+
+    def give(self, consumer: QueueConsumer, run: list[Entry], after: After, *, is_past: bool = False) -> list[Entry]:
+        """Give a willing consumer what its credit covers, from the first; it passes that, unless it `is_past` it."""
+        consumer.at_end = False
+        credit = consumer.credit
+        # Credit bounds what is unsettled; what is settled on delivery never is.
+        if credit is not None and not consumer.auto_accept:
+            sizes = (run[0].size,) if len(run) == 1 else [entry.size for entry in run]
+            count = credit.take_run(sizes)
+            if count < len(run):
+                run = run[:count]
+        self.figures.delivered += len(run)
+        if consumer.auto_accept:
+            self.figures.delivered_no_ack += len(run)
+        if run and not is_past:
+            self.source.pass_over(consumer, run[-1])
+        if run and consumer.acquires:
+            if consumer.auto_accept:
+                self._acquired(run, consumer, after)
+                self.end(run, consumer, after, is_taken=False)
+            else:
+                self.source.take(run, consumer)
+                self._acquired(run, consumer, after, ACQUIRE if consumer.lock_deliveries else DELIVER)
+        if not run or (credit is not None and not credit.is_open):
+            self.notifier.lose_interest(consumer, after)
+        elif consumer.state is ConsumerState.INTERESTED:
+            self.consumers.move(consumer, Interest.NOTIFY)
+        return run
+
+    def get(self, owner: object, after: After, *, auto_accept: bool) -> tuple[Entry | None, bool]:
+        """An entry in memory for an owner that is no consumer, and whether a look into a store may bring more."""
+        if self.deleted:
+            return None, False
+        source, figures = self.source, self.figures
+        self.last_used = self.clock()
+        reader = source.begin_get(owner)
+        entry = source.next_for(reader, after)
+        if entry is not None:
+            source.pass_over(reader, entry)
+            source.take((entry,), owner)
+            self._acquired((entry,), owner, after)
+            figures.delivered += 1
+            if auto_accept:
+                figures.got_no_ack += 1
+                self.end((entry,), owner, after)
+            else:
+                figures.got += 1
+        may_come = source.end_get(found=entry is not None)
+        if entry is None and not may_come:
+            figures.got_empty += 1
+        return entry, may_come
+
+    def _acquired(self, entries: Sequence[Entry], owner: object, after: After, move: Move = DELIVER) -> None:
+        """AVAILABLE to LOCKED, or on to UNLOCKED, by `owner`."""
+        figures, groups, limit, size = self.figures, self.groups, self.limit, 0
+        for entry in entries:
+            entry.apply(move, owner)
+            size += entry.size
+            if entry.delivery_count > 1:
+                figures.redelivered += 1
+            if groups is not None:
+                groups.acquired(entry.group, owner)
+        figures.ready -= len(entries)  # as `_left_ready`, without a call for each message
+        figures.ready_bytes -= size
+        if limit.throttled and limit.has_room():
+            limit.end_throttling(after)
+
+    def _left_ready(self, count: int, size: int, after: After) -> None:
+        """So many entries, with bodies of `size` bytes together, are no longer ready."""
+        self.figures.ready -= count
+        self.figures.ready_bytes -= size
+        if self.limit.throttled and self.limit.has_room():
+            self.limit.end_throttling(after)
+
+    # -- settling
+
+    def release(self, entry: Entry, owner: object, after: After, *, counted: bool) -> None:
+        """Give an entry back to its place, or take it out when it has no place any more."""
+        if not counted:
+            entry.delivery_count -= 1
+        limit, reason = self.settings.max_delivery_attempts, None
+        if limit is not None and owner is not None and entry.delivery_count >= limit:
+            reason = DeadLetterReason.DELIVERY_LIMIT
+        elif entry.expires_at is not None and entry.expires_at <= self.clock():
+            reason = DeadLetterReason.EXPIRED
+        if reason is not None or entry.superseded or self.deleted:
+            self.reject(entry, owner, reason, after)
+            return
+        entry.apply(RELEASE, owner)
+        if self.groups is not None and owner is not None:
+            self._left_group(entry)
+        self.figures.returned(1, entry.size)
+        if entry.held_until is not None and entry.held_until > self.clock():
+            self.hold(entry, entry.held_until)
+        else:
+            self.source.give_back(entry, is_new=False)
+        if self.settings.overflow is Overflow.RING:
+            self._apply_overflow(after)
+
+    def reject(self, entry: Entry, owner: object, reason: DeadLetterReason | None, after: After) -> None:
+        """End an entry of its owner; dead-letter it for a reason, on a deleted queue for that of the deletion."""
+        if self.deleted:
+            reason = self.reason_of_deletion
+        if reason is DeadLetterReason.EXPIRED:
+            self.figures.expired += 1
+            if not self.settings.expired_to_dead_letter:
+                reason = None
+        # The row of a dead letter goes in the commit that sends it on, that of a deleted queue goes, or stays, with it.
+        is_others = self._queue.is_stored and (reason is not None or self.deleted)
+        self.end((entry,), owner, after, keeps_rows=is_others)
+        self._send_on(entry, reason, after)
+
+    def seize(self, entry: Entry, after: After, *, steal: bool = False) -> bool:
+        """Take an entry for no consumer; with `steal`, also from an owner that has it unlocked."""
+        if not self.source.claim(entry):
+            return False
+        if entry.is_ready:
+            self.figures.held -= entry.state is EntryState.HELD
+            entry.apply(SEIZE)
+            self._left_ready(1, entry.size, after)
+            return True
+        if steal and entry.state is EntryState.UNLOCKED:
+            entry.apply(STEAL)
+            entry.was_stolen = True
+            if self.groups is not None:
+                self._left_group(entry)
+            return True
+        return False
+
+    def drop(self, entry: Entry, reason: DeadLetterReason | None, after: After) -> bool:
+        """Seize and end; False when it is somebody's."""
+        if not self.seize(entry, after):
+            return False
+        self.reject(entry, None, reason, after)
+        return True
+
+    def purge(self, entries: Iterable[Entry], after: After) -> int:
+        """Take out those of these entries that are ready; returns how many."""
+        gone = [entry for entry in entries if self.seize(entry, after)]
+        self.end(gone, None, after)
+        return len(gone)
+
+    def _left_group(self, entry: Entry) -> None:
+        assert self.groups is not None
+        if self.groups.left(entry.group):
+            self.source.restart_readers()
+
+    # -- the end of an entry
+
+    def end(
+        self, entries: Sequence[Entry], owner: object, after: After, *, is_taken: bool = True, keeps_rows: bool = False
+    ) -> None:
+        """Take out entries of their owner, None if seized: here at once, in the store by one of the next commits.
+
+        Unless they are `is_taken`, they are taken in this step. `keeps_rows`: something else has the rows deleted.
+        """
+        figures = self.figures
+        for entry in entries:
+            entry.apply(SETTLE, owner)
+            figures.depth -= 1
+            figures.depth_bytes -= entry.size
+        if is_taken:
+            self.source.remove(entries)
+        else:
+            self.source.consume(entries)
+        if self.groups is not None and owner is not None:
+            for entry in entries:
+                self._left_group(entry)
+        if self.limit.short_of_memory and self.limit.has_room():
+            self.limit.end_throttling(after)
+        if self.rows is not None and not keeps_rows:
+            numbers = [entry.number for entry in entries if entry.is_stored and not entry.is_settled_elsewhere]
+            if numbers:
+                after.append(partial(self.rows.delete, numbers))
+
+    def have_gone(self, count: int, size: int, after: After) -> None:
+        """So many ready entries were taken out of a store at once, with bodies of `size` bytes together."""
+        self.figures.depth -= count
+        self.figures.depth_bytes -= size
+        self._left_ready(count, size, after)
+
+    def _send_on(self, entry: Entry, reason: DeadLetterReason | None, after: After) -> None:
+        """Dead-letter the message of an entry that has left, or was turned away, if there is a reason."""
+        self.figures.dead_lettered += reason is not None
+        # Without a reason too: what is in `after` does not end under the lock.
+        after.append(partial(self._send_letter, entry, reason))
+
+    def _send_letter(self, entry: Entry, reason: DeadLetterReason | None) -> None:
+        """The second half of `_send_on`, under no lock."""
+        journal = self._queue.journal
+        if reason is None:
+            return
+        if journal is None or not entry.is_stored:
+            if self._send is not None:
+                send = partial(self._send, entry.message, reason)
+                _chain.run(partial(self._callbacks.guard, "dead letter callback", send))
+        elif not entry.is_settled_elsewhere:
+            batch = journal.batch(is_owed=True)
+            batch.delete(entry.number)
+            _chain.run(partial(self._store_letter, entry.message, reason, batch))
+
+    def _store_letter(self, message: Message, reason: DeadLetterReason, batch: Batch) -> None:
+        assert self._queue.journal is not None
+        store = partial(self._queue.journal.dead_letter, self._queue, message, reason, batch)
+        if self._callbacks.guard("dead letter callback", store):
+            batch.submit_if_open()
+        else:
+            batch.withdraw()  # it stays where it is stored, and comes back when that is opened
+
+    # -- limits and time
+
+    def evict_head(self, after: After) -> tuple[Entry | None, bool]:
+        """Drop the first ready entry that is in memory; and whether a look into a store may bring one."""
+        source = self.source
+        victim = source.next_for(source.begin_get(None), after)
+        if victim is not None:
+            self.drop(victim, DeadLetterReason.MAXLEN, after)
+        return victim, source.end_get(found=victim is not None)
+
+    def evict_some(self, after: After) -> bool:
+        """Drop some of what a ring has above its limit; True when there is more."""
+        for _ in range(FEW if self._is_to_evict else 0):
+            victim = self.source.least_significant(after) if self.limit.is_exceeded() else None
+            if victim is None:
+                self._is_to_evict = False
+                break
+            self.drop(victim, DeadLetterReason.MAXLEN, after)
+        return self._is_to_evict
+
+    def keep_time(self, now: float, after: After) -> bool:
+        """Expire some of what is past its time, end some holds that are over; True when there may be more."""
+        if self.deleted:
+            return False
+        source = self.source
+        source.keep_time(now, after)
+        due, ended = source.due(now, FEW), 0
+        for entry in due:
+            if entry.expires_at is not None and entry.expires_at <= now:
+                self.drop(entry, DeadLetterReason.EXPIRED, after)
+            elif entry.state is EntryState.HELD:
+                entry.apply(UNHOLD)
+                self.figures.held -= 1
+                source.give_back(entry, is_new=True)
+                ended += 1
+        if ended:
+            self.notifier.tell_browsers(after)
+            self.notifier.pass_baton(after, ended)
+        return self.evict_some(after) or len(due) == FEW
+
+    @property
+    def is_to_be_watched(self) -> bool:
+        """True while there is something to do of which no time is known."""
+        return self.limit.short_of_memory or self._is_to_evict or self.source.is_to_be_watched
+
+    def next_time(self) -> float:
+        """When time asks for something next, infinity for never."""
+        expires = self.settings.expires
+        when = self.source.next_time()
+        return when if expires is None or len(self.consumers) else min(when, self.last_used + expires)
+
+    # -- the end of the queue
+
+    def remove_consumer(self, consumer: QueueConsumer, after: After) -> bool:
+        """A consumer goes; False when it was gone."""
+        if not self.notifier.remove(consumer, after):
+            return False
+        self.last_used = self.clock()
+        if self.settings.expires is not None:
+            self.visit_by(self.last_used + self.settings.expires)
+        return True
+
+    def delete(self, reason: DeadLetterReason | None, after: After) -> int:
+        """Remove the consumers, drop what is ready; returns how much that was. Without a reason that takes no time."""
+        self.deleted, self.reason_of_deletion = True, reason
+        for consumer in list(self.consumers):
+            self.consumers.remove(consumer)
+            after.append(consumer.cancelled)
+        self.limit.release_memory()
+        count = self.figures.ready
+        if reason is None:
+            self._let_go(after)
+        else:
+            after.append(partial(self._queue.in_slices, self._send_on_some))
+        self.limit.end_throttling(after)
+        return count
+
+    def _send_on_some(self, after: After) -> bool:
+        """Send some of what was ready to the dead letters; True when there is more."""
+        ready, is_more = self.source.some_ready(FEW)
+        for entry in ready:
+            self.drop(entry, self.reason_of_deletion, after)
+        if not is_more:
+            self._let_go(after)
+        return is_more
+
+    def _let_go(self, after: After) -> None:
+        """Make what is ready unavailable: it goes when the lock is free."""
+        figures = self.figures
+        figures.depth -= figures.ready
+        figures.depth_bytes -= figures.ready_bytes
+        figures.ready = figures.ready_bytes = figures.held = 0
+        self.source.close(after)
+        self.is_let_go = True
+        after.append(partial(self._queue.in_visits, self.clear_some, 1))
+
+    def clear_some(self, after: After) -> bool:
+        """Let go of some of what is left on a deleted queue; True when there is more."""
+        gone, is_more = self.source.clear_some(_CLEARED)
+        after.append(gone.clear)  # the messages end here, and their memory is free: under no lock
+        return is_more
+
+    def check_invariants(self) -> list[Doubt]:
+        """As `BrokerQueue.check_invariants`; what a selector may excuse is returned. Says nothing about consumers that
+        are being pulled, nor, while any is, about who was notified.
+        """
+        self.source.check_structure()
+        self.notifier.check_invariants()
+        assert self.figures.highest_depth >= self.figures.depth
+        assert self.figures.highest_ready >= self.figures.ready
+        return self.source.check_liveness(list(self.consumers))
+
+
+class _Chain(threading.local):
+    """The entries that a thread still has to dead-letter, in a line: a long chain of queues is a loop, not a stack."""
+
+    def __init__(self) -> None:
+        self.pending: deque[Callable[[], object]] = deque()
+        self.is_running = False
+
+    def run(self, action: Callable[[], object]) -> None:
+        self.pending.append(action)
+        if not self.is_running:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        self.is_running = True
+        try:
+            while self.pending:
+                self.pending.popleft()()
+        finally:
+            self.is_running = False
+            if self.pending:  # one was interrupted; the others must not be lost with it
+                self._go_on()
+
+
+_chain = _Chain()
+
+
+def _within(run: list[Entry], most_bytes: int) -> list[Entry]:
+    """The first of these entries, up to the one with which their sizes reach `most_bytes`."""
+    for length, entry in enumerate(run, start=1):
+        most_bytes -= entry.size
+        if most_bytes <= 0:
+            return run[:length]
+    return run
