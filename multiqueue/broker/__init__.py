@@ -34,7 +34,7 @@ from ._delivery.subscription import PullSubscription, Scheduler, Subscription
 from ._delivery.target import ConsumerTarget
 from ._host.broker import Broker
 from ._host.dead_letters import deaths_of, keys_in
-from ._host.life import VirtualHostPast
+from ._host.host_state import VirtualHostPast
 from ._host.publishing import Published, Publisher, Run, Sent
 from ._host.transaction import Transaction
 from ._host.verbs import ConsumerOptions

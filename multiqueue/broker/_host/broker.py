@@ -288,7 +288,7 @@ class Broker(Verbs):
         """
         if self._closed:
             raise BrokerClosed("the broker is closed")
-        self._life.check()
+        self._host_state.check()
 
     def __repr__(self) -> str:
         hosts = [host.name for host in self.virtual_hosts()]

@@ -24,7 +24,7 @@ from .._durable.batch import Submission
 from .._queue.entry import EntryQueue
 from .._queue.queue import BrokerQueue
 from .._routing.topology import Topology
-from .life import Life
+from .host_state import HostState
 
 DEATHS = "x-death"
 CC = "CC"
@@ -105,15 +105,15 @@ class DeadLetterRouting:
     """Sends the dead letters of one virtual host on."""
 
     _topology: Topology
-    _life: Life
+    _host_state: HostState
     _wall_clock: Callable[[], float]
 
     def send(self, queue: BrokerQueue, message: Message, reason: DeadLetterReason) -> None:
         """Send a dead letter on. Called by the queue it left, on any thread, under no lock."""
-        if self._life.journal is None:
+        if self._host_state.journal is None:
             self.send_on(queue, message, reason, None)
         else:
-            submission = Submission(self._life.journal, is_owed=True)
+            submission = Submission(self._host_state.journal, is_owed=True)
             self.send_on(queue, message, reason, submission)
             submission.submit_if_open()
 
@@ -122,7 +122,7 @@ class DeadLetterRouting:
     ) -> None:
         """Send a dead letter where its queue says: with a submission, when that is committed."""
         settings = queue.settings
-        if settings.dead_letter_exchange is None or (self._life.is_closed and submission is None):
+        if settings.dead_letter_exchange is None or (self._host_state.is_closed and submission is None):
             return
         letter = dead_letter(
             message,
@@ -151,4 +151,4 @@ class DeadLetterRouting:
             else:
                 submission.then(partial(target.put, letter))
                 reached += not target.is_deleted
-        self._life.past.dead_letter(is_lost=not reached)
+        self._host_state.past.dead_letter(is_lost=not reached)

@@ -39,7 +39,7 @@ from .._routing.exchange import (
     identity_of,
 )
 from .._routing.topology import DeclaredQueue, Topology
-from .life import Life
+from .host_state import HostState
 
 RESERVED_PREFIX = "amq."
 GENERATED_PREFIX = "amq.gen-"
@@ -69,11 +69,11 @@ class Declarations:
     is this process's own.
     """
 
-    def __init__(self, topology: Topology, make_queue: MakeQueue, life: Life) -> None:
+    def __init__(self, topology: Topology, make_queue: MakeQueue, host_state: HostState) -> None:
         self._name = topology.virtual_host
         self._topology = topology
         self._make_queue = make_queue
-        self._life = life
+        self._host_state = host_state
 
     # Exchanges
 
@@ -95,7 +95,7 @@ class Declarations:
             AccessRefused: the default exchange, or a new name that is reserved.
             PreconditionFailed: there is one that differs, or the type is unknown.
         """
-        self._life.check()
+        self._host_state.check()
         self._refuse_default(name)
         if passive:
             return self._exchange(name)
@@ -124,7 +124,7 @@ class Declarations:
             AccessRefused: the default exchange, or a reserved name.
             PreconditionFailed: `if_unused`, and it has bindings.
         """
-        self._life.check()
+        self._host_state.check()
         self._refuse_default(name)
         _refuse_reserved("exchange", name)
         exchange = self._topology.find_exchange(name)
@@ -162,7 +162,7 @@ class Declarations:
             PreconditionFailed: there is one that differs, or an argument does not fit.
             ValueError: both settings and flags or arguments.
         """
-        self._life.check()
+        self._host_state.check()
         if passive:
             queue = self.queue(name, owner=owner)
             queue.touch()
@@ -189,22 +189,22 @@ class Declarations:
         while True:
             found = self._topology.find_queue(name)
             if found is None:
-                belongs_to = (owner or self._life) if settings.exclusive else None
+                belongs_to = (owner or self._host_state) if settings.exclusive else None
                 shown = arguments_of(settings) if arguments is None else arguments
                 declared = DeclaredQueue(self._make_queue(name, settings), shown, belongs_to)
                 found = self._topology.add_queue(declared, self._exchange(DEFAULT_EXCHANGE))
                 if found is declared:
-                    self._life.past.declared(is_new=True)
-                    if self._life.is_closed:  # since `check`, and `close` has not seen this queue in its list
+                    self._host_state.past.declared(is_new=True)
+                    if self._host_state.is_closed:  # since `check`, and `close` has not seen this queue in its list
                         found.queue.delete()
-                        self._life.check()
+                        self._host_state.check()
                     return found.queue
                 declared.queue.delete()  # another thread's came first
             if not found.queue.is_deleted:
                 self._assert_alike(found, settings, arguments, owner)
                 found.queue.touch()
                 self._topology.wait_for_commits()
-                self._life.past.declared(is_new=False)
+                self._host_state.past.declared(is_new=False)
                 return found.queue
             self._topology.remove_queue(found.queue)
 
@@ -229,7 +229,7 @@ class Declarations:
             ResourceLocked: it is exclusive, and belongs to another owner.
             PreconditionFailed: `if_unused` and it has consumers, or `if_empty` and it has messages.
         """
-        self._life.check()
+        self._host_state.check()
         found = self._topology.find_queue(name)
         if found is None:
             return 0
@@ -245,7 +245,7 @@ class Declarations:
             NotFound: there is none.
             ResourceLocked: it is exclusive, and belongs to another owner.
         """
-        self._life.check()
+        self._host_state.check()
         found = self._topology.find_queue(name)
         if found is None or found.queue.is_deleted:
             raise NotFound(f"no {self._label('queue', name)}")
@@ -276,7 +276,7 @@ class Declarations:
         self._bind(lambda: self._exchange(destination), source, routing_key, arguments)
 
     def _bind(self, end: Callable[[], Destination], exchange: str, key: str, arguments: Table | None) -> None:
-        self._life.check()
+        self._host_state.check()
         self._refuse_default(exchange)
         _check_text(f"routing key of a binding from exchange '{exchange}'", key)
         arguments = checked_arguments(f"a binding from exchange '{exchange}'", arguments)
@@ -307,7 +307,7 @@ class Declarations:
     def _unbind(
         self, end: DeclaredQueue | Exchange | None, exchange: str, key: str, arguments: Table | None, owner: object
     ) -> bool:
-        self._life.check()
+        self._host_state.check()
         self._refuse_default(exchange)
         source = self._topology.find_exchange(exchange)
         if source is None or end is None:
@@ -339,7 +339,7 @@ class Declarations:
             raise AccessRefused("operation not permitted on the default exchange")
 
     def _check_access(self, declared: DeclaredQueue, owner: object) -> None:
-        if declared.owner is not None and declared.owner is not (owner or self._life):
+        if declared.owner is not None and declared.owner is not (owner or self._host_state):
             self._refuse_locked(declared.name)
 
     def _refuse_locked(self, queue: str) -> NoReturn:

@@ -30,7 +30,7 @@ from .._durable.journal import Journal, follow
 from .._paging.memory import MemoryManager
 from .._queue.queue import BrokerQueue
 from .._routing.topology import Topology
-from .life import Life
+from .host_state import HostState
 
 _LONGEST: Final = 64  # messages of a run: some 500 us for the store's thread, while the next run is filled
 _LARGEST: Final = 128 * 1024  # bytes of a run in memory, its last message apart
@@ -80,28 +80,28 @@ _ON_ONE_QUEUE = Published(1)
 class Publishing:
     """Puts messages on the queues of one virtual host. Any thread may call anything."""
 
-    def __init__(self, topology: Topology, memory: MemoryManager, life: Life) -> None:
+    def __init__(self, topology: Topology, memory: MemoryManager, host_state: HostState) -> None:
         self._name = topology.virtual_host
         self.topology = topology
         self.memory = memory
-        self._life = life
-        self.journal: Journal | None = life.journal
+        self._host_state = host_state
+        self.journal: Journal | None = host_state.journal
 
     def publish(self, message: Message, mandatory: bool, immediate: bool, wait: bool) -> Published:
         """As `Verbs.publish`; without `wait`, as `Verbs.publish_nowait`."""
         if not isinstance(message, Message):
             raise TypeError(f"a Message is published, such as Message(b'...', routing_key='orders'), not {message!r}")
-        if self._life.is_closed or self.journal is not None:
-            self._life.check()
+        if self._host_state.is_closed or self.journal is not None:
+            self._host_state.check()
         return self.put_on(self.topology.route(message), message, mandatory=mandatory, immediate=immediate, wait=wait)
 
     def route(self, message: Message, further_keys: Sequence[str] = ()) -> list[BrokerQueue]:
-        self._life.check()
+        self._host_state.check()
         return self.topology.route(message, further_keys)
 
     def sole_queue(self, messages: Sequence[Message]) -> BrokerQueue | None:
         """The one queue of these messages of one address, None if each must be looked at. The caller counts them."""
-        self._life.check()
+        self._host_state.check()
         largest = self.memory.largest_body
         persistent = messages[0].persistent
         for message in messages:

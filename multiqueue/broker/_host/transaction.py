@@ -24,7 +24,7 @@ from .._durable.batch import Outcomes, Submission
 from .._queue.entry import Entry, IllegalStep
 from .._queue.queue import BrokerQueue
 from .dead_letters import DeadLetterRouting
-from .life import Life
+from .host_state import HostState
 from .publishing import Publishing
 
 
@@ -35,7 +35,7 @@ class Transaction:
     As a context manager it commits at the end of the block, and rolls back when an exception leaves it.
     """
 
-    _life: Life
+    _host_state: HostState
     _publishing: Publishing
     _dead_letters: DeadLetterRouting
     _published: list[tuple[Message, list[BrokerQueue], bool]] = field(default_factory=list)  # and whether mandatory
@@ -96,9 +96,9 @@ class Transaction:
             Unroutable: everything was done, but no queue has a mandatory message. Several of these two come as an
                 ExceptionGroup, in the order of publishing.
         """
-        self._life.check()
+        self._host_state.check()
         outcomes: list[tuple[Message, Outcomes, bool]] = []
-        journal = self._life.journal
+        journal = self._host_state.journal
         with ExitStack() as unlocking:
             self._make_sure_of_deliveries(unlocking)
             if journal is not None:

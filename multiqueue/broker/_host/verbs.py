@@ -32,7 +32,7 @@ from .._routing.topology import Topology
 from .._selector.selector import compile_selector
 from .dead_letters import DeadLetterRouting
 from .declarations import Declarations, MakeQueue
-from .life import Life
+from .host_state import HostState
 from .publishing import Published, Publishing, remaining
 from .transaction import Transaction
 
@@ -88,7 +88,7 @@ class HostParts(NamedTuple):
 
     topology: Topology
     make_queue: MakeQueue
-    life: Life
+    host_state: HostState
     publishing: Publishing
     dead_letters: DeadLetterRouting
     receiving: Receiving
@@ -99,7 +99,7 @@ class Verbs(Declarations):
     """The verbs of one virtual host. Any thread may call any of them."""
 
     def __init__(self, parts: HostParts) -> None:
-        super().__init__(parts.topology, parts.make_queue, parts.life)
+        super().__init__(parts.topology, parts.make_queue, parts.host_state)
         self.parts = parts
         self._publishing = parts.publishing
 
@@ -149,7 +149,7 @@ class Verbs(Declarations):
             StoreFailed, StoreClosed: the store came to its end first.
             RuntimeError: called by something that follows a commit, on the store's own thread.
         """
-        journal = self._life.journal
+        journal = self._host_state.journal
         return journal is None or journal.wait_for_commits(timeout)
 
     def get(self, queue: str, *, auto_accept: bool = False, owner: object = None) -> Received | None:
@@ -185,7 +185,7 @@ class Verbs(Declarations):
             PreconditionFailed, SelectorError: an argument or the selector does not fit.
             RuntimeError: this virtual host was made without a scheduler.
         """
-        self._life.check()
+        self._host_state.check()
         scheduler = self.parts.scheduler
         if scheduler is None:
             raise RuntimeError(f"vhost '{self._name}' has no threads for callbacks; use subscribe, or a Broker")
@@ -208,7 +208,7 @@ class Verbs(Declarations):
         """A subscription to block on: `get` and iteration give messages of all the queues, in turn.
         Raises as `consume`; it needs no scheduler.
         """
-        self._life.check()
+        self._host_state.check()
         credit, forget = Credit(prefetch, prefetch_bytes), self.parts.receiving.forget
         subscription = PullSubscription(credit=credit, name=name, on_closed=forget)
         self._start(subscription, queues, options)
@@ -235,4 +235,4 @@ class Verbs(Declarations):
 
     def transaction(self) -> Transaction:
         """A new transaction over publishes to this virtual host and settlements of its deliveries."""
-        return Transaction(self.parts.life, self._publishing, self.parts.dead_letters)
+        return Transaction(self.parts.host_state, self._publishing, self.parts.dead_letters)

@@ -39,7 +39,7 @@ from .._routing.exchange import Binding, Exchange, ExchangeStatistics
 from .._routing.topology import DeclaredQueue, Topology
 from .dead_letters import DeadLetterRouting
 from .declarations import PREDECLARED, TRACE_EXCHANGE
-from .life import Life, VirtualHostPast
+from .host_state import HostState, VirtualHostPast
 from .publishing import Published, Publisher, Publishing, Tell
 from .verbs import HostParts, Receiving, Verbs
 
@@ -104,10 +104,12 @@ class VirtualHost(Verbs):
         topology = Topology(name) if self._journal is None else StoredTopology(name, self._journal)
         for exchange, type in PREDECLARED.items():
             topology.add_exchange(Exchange(exchange, type, durable=True, internal=exchange == TRACE_EXCHANGE))
-        life = Life(name, self._journal)
-        dead_letters = DeadLetterRouting(topology, life, wall_clock)
-        publishing = Publishing(topology, self._memory, life)
-        super().__init__(HostParts(topology, self._new_queue, life, publishing, dead_letters, Receiving(), scheduler))
+        host_state = HostState(name, self._journal)
+        dead_letters = DeadLetterRouting(topology, host_state, wall_clock)
+        publishing = Publishing(topology, self._memory, host_state)
+        super().__init__(
+            HostParts(topology, self._new_queue, host_state, publishing, dead_letters, Receiving(), scheduler)
+        )
         self._clock = clock
         self._on_alert = on_alert or _log_alert
         self._on_store_failure = on_store_failure
@@ -206,11 +208,11 @@ class VirtualHost(Verbs):
             BrokerClosed: it was closed.
             StoreFailed: its store failed; close it and open it again.
         """
-        self._life.check()
+        self._host_state.check()
 
     def _forget(self, queue: BrokerQueue) -> None:
         if self._topology.remove_queue(queue):
-            self._life.past.deleted(queue.statistics())
+            self._host_state.past.deleted(queue.statistics())
 
     def publisher(self, tell: Tell) -> Publisher:
         """A publisher that hands what it publishes to the store in runs.
@@ -273,17 +275,17 @@ class VirtualHost(Verbs):
         """Every queue and exchange in figures; each queue at a moment of its own."""
         queues = {each.name: each.queue.statistics() for each in self._topology.queues()}
         exchanges = {each.name: each for each in self._topology.exchange_statistics()}
-        return VirtualHostStatistics(queues, exchanges, *self._life.past.dead_letters())
+        return VirtualHostStatistics(queues, exchanges, *self._host_state.past.dead_letters())
 
     def past(self) -> VirtualHostPast:
         """How many queues came and went, and what was counted of those that are gone."""
         received, unroutable = self._topology.gone_through_exchanges()
-        return self._life.past.figures(received=received, unroutable=unroutable)
+        return self._host_state.past.figures(received=received, unroutable=unroutable)
 
     @property
     def is_closed(self) -> bool:
         """True once `close` was called."""
-        return self._life.is_closed
+        return self._host_state.is_closed
 
     def close(self, timeout: float | None = None) -> None:
         """End every subscription, end every queue, refuse everything further; closing twice is harmless.
@@ -298,7 +300,7 @@ class VirtualHost(Verbs):
         self.check_closable()
         atexit.unregister(self._close_at_exit)
         deadline = None if timeout is None else time.monotonic() + timeout
-        self._life.is_closed = True
+        self._host_state.is_closed = True
         self.parts.receiving.end_subscriptions(deadline)
         self.parts.receiving.getter.close()
         for queue in self.queues():

@@ -73,8 +73,8 @@ class Past:
 
 
 @dataclass(slots=True, eq=False)
-class Life:
-    """The life of one virtual host. `journal` is that of its store; None where it lives in memory."""
+class HostState:
+    """Of one virtual host. `journal` is that of its store; None where it lives in memory."""
 
     _name: str
     journal: Journal | None
