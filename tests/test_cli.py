@@ -148,7 +148,6 @@ def test_an_unknown_command() -> None:
         ("pamqp", "bench amqp", "Error: bench amqp needs pamqp: pip install 'blocking-multiqueue[amqp]'\n"),
         ("pyspark", "bench spark", "Error: bench spark needs pyspark: pip install 'blocking-multiqueue[spark]'\n"),
         ("pyarrow", "bench spark", "Error: bench spark needs pyarrow: pip install 'blocking-multiqueue[spark]'\n"),
-        ("pamqp", "bench spark", "Error: bench spark needs pamqp: pip install 'blocking-multiqueue[amqp]'\n"),
     ],
 )
 def test_a_missing_extra(module: str, command: str, sentence: str) -> None:

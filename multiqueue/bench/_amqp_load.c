@@ -1,6 +1,6 @@
 /* Load from C clients (librabbitmq), so that the server and not the client is what a benchmark measures.
  *
- *   load HOST PORT USER PASSWORD VHOST QUEUE WORK CONNECTIONS MESSAGES SIZE PERSISTENT PREFETCH
+ *   load HOST PORT USER PASSWORD VHOST QUEUE WORK CONNECTIONS MESSAGES SIZE PERSISTENT PREFETCH EXCHANGE
  *
  * WORK is one of
  *   publish          publish, then one round trip, so that the server has taken everything
@@ -11,7 +11,7 @@
  *   latency          as publish-consume, RATE messages a second on each connection, persistent ones with confirms
  *
  * Each side has CONNECTIONS connections, a thread each, number N with the queue QUEUE-N. MESSAGES and SIZE (bytes) are
- * those of one connection. Prints the seconds from the moment when all are connected until the last has ended. Of the
+ * those of one connection. EXCHANGE is empty, or the one that a single producer publishes to for all queues. Prints the seconds from the moment when all are connected until the last has ended. Of the
  * work latency also the 50th and the 99th percentile of the seconds from the call that publishes to the one that returns
  * the message, and, with confirms, to the one that returns the confirm.
  * Whatever a server refuses goes to standard error, with status 2.
@@ -35,7 +35,7 @@
 enum { WINDOW = 100, LONGEST_NAME = 200, MOST_THREADS = 512, PATIENCE = 60, FRAME_MAX = 131072 };
 enum { RATE = 1000, FIRST = 100 }; /* of the work latency: messages a second; those that are not counted */
 
-static const char *host, *user, *password, *vhost, *queue;
+static const char *host, *user, *password, *vhost, *queue, *exchange;
 static int port, messages, size, persistent, prefetch;
 static int publishes, consumes, confirms, acknowledges, paced;
 /* Of the work latency, `messages` of each connection: when each was sent, seconds to its delivery and to its confirm. */
@@ -137,6 +137,7 @@ static void *producer(void *number) {
   amqp_connection_state_t connection = connect_to(name);
   amqp_bytes_t body = {(size_t)size, malloc((size_t)size)};
   memset(body.bytes, 'x', body.len);
+  amqp_bytes_t to = amqp_cstring_bytes(exchange);
   amqp_basic_properties_t properties = {._flags = AMQP_BASIC_DELIVERY_MODE_FLAG, .delivery_mode = persistent ? 2 : 1};
   if (confirms) {
     amqp_confirm_select(connection, 1);
@@ -153,7 +154,7 @@ static void *producer(void *number) {
       sleep_until(due);
       sent_at[first + (int)sent - 1] = now();
     }
-    if (amqp_basic_publish(connection, 1, amqp_empty_bytes, amqp_cstring_bytes(name), 0, 0, &properties, body) < 0)
+    if (amqp_basic_publish(connection, 1, to, amqp_cstring_bytes(name), 0, 0, &properties, body) < 0)
       fail("basic.publish");
     if (confirms && !paced)
       confirmed = wait_for_confirms(connection, sent, confirmed, sent < (uint64_t)messages ? WINDOW - 1 : 0);
@@ -208,14 +209,14 @@ static void print_percentiles(double *seconds, int connections) {
 }
 
 int main(int count, char **given) {
-  if (count != 13) {
-    fprintf(stderr, "load HOST PORT USER PASSWORD VHOST QUEUE WORK CONNECTIONS MESSAGES SIZE PERSISTENT PREFETCH\n");
+  if (count != 14) {
+    fprintf(stderr, "load HOST PORT USER PASSWORD VHOST QUEUE WORK CONNECTIONS MESSAGES SIZE PERSISTENT PREFETCH EXCHANGE\n");
     return 2;
   }
   host = given[1], port = atoi(given[2]), user = given[3], password = given[4], vhost = given[5], queue = given[6];
   const char *work = given[7];
   int connections = atoi(given[8]);
-  messages = atoi(given[9]), size = atoi(given[10]), persistent = atoi(given[11]), prefetch = atoi(given[12]);
+  messages = atoi(given[9]), size = atoi(given[10]), persistent = atoi(given[11]), prefetch = atoi(given[12]), exchange = given[13];
   paced = strcmp(work, "latency") == 0;
   confirms = strcmp(work, "confirm") == 0 || (paced && persistent);
   acknowledges = strcmp(work, "publish-ack") == 0;
@@ -223,13 +224,13 @@ int main(int count, char **given) {
   consumes = strstr(work, "consume") != NULL || acknowledges || paced;
   sent_at = calloc((size_t)connections * (size_t)messages, 3 * sizeof *sent_at);
   delivered = sent_at + connections * messages, confirmed_after = delivered + connections * messages;
-  int threads = connections * (publishes + consumes);
+  int producers = !publishes ? 0 : *exchange ? 1 : connections, threads = producers + connections * consumes;
   if (threads < 1 || threads > MOST_THREADS) fail("choosing a work and connections");
   pthread_t running[MOST_THREADS];
   pthread_barrier_init(&start, NULL, (unsigned)threads + 1);
   int begun = 0;
   for (int number = 0; number < connections; number++) {
-    if (publishes) pthread_create(&running[begun++], NULL, producer, (void *)(intptr_t)number);
+    if (number < producers) pthread_create(&running[begun++], NULL, producer, (void *)(intptr_t)number);
     if (consumes) pthread_create(&running[begun++], NULL, consumer, (void *)(intptr_t)number);
   }
   pthread_barrier_wait(&start);

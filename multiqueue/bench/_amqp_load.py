@@ -2,7 +2,7 @@
 
 A client in Python is slower than either server, so the suite `amqp` measures mostly it. This one has librabbitmq
 publish and consume, in a process of its own with a thread to a connection: the server is the limit. The program is
-`_amqp_load.c`, compiled when the suite begins. Bodies of 1 KiB over the loopback interface, a queue to a connection.
+`_amqp_load.c`, compiled when the suite begins. A queue to a connection, over the loopback interface.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,12 +21,13 @@ from time import monotonic, sleep
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from ._amqp import LATENCY_RATE, P50, P99, SERVER_CPU
-from ._amqp_servers import OURS, THEIRS, Server, listening_server, our_server
-from ._model import RATE, BenchError, Figures, Goal, ItemsLost, Metric, Rival, Suite, Workload
+from ._amqp_servers import OURS, THEIRS, Server, servers
+from ._harness import expect
+from ._model import RATE, BenchError, Figures, Goal, Metric, Rival, Suite, Workload
 
-SIZE: Final = 1024  # bytes of a body
+KIB: Final = 1024
 PREFETCH: Final = 100
+LATENCY_RATE: Final = 1_000  # messages per second
 PATIENCE: Final = 120  # seconds that one run may take
 SETTLING: Final = 5  # seconds after which a count that is still wrong is a loss
 SOURCE: Final = Path(__file__).with_name("_amqp_load.c")
@@ -41,6 +42,8 @@ _TITLES: Final = {
     PUBLISH_ACK: f"publish, and consume with prefetch {PREFETCH} and an acknowledgement each",
     LATENCY: f"from publish to delivery (to confirm, where persistent) at {LATENCY_RATE} messages/s",
 }
+SERVER_CPU: Final = Metric("server_cpu", "us/message", "less")
+P50, P99 = Metric("p50", "ms", "less"), Metric("p99", "ms", "less")
 # Of the messages that are confirmed: until the confirm comes.
 CONFIRM_P50, CONFIRM_P99 = Metric("confirm_p50", "ms", "less"), Metric("confirm_p99", "ms", "less")
 _numbers = itertools.count(1)
@@ -48,23 +51,32 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One work of the C program: how many connections on each side, how many messages on each connection."""
+    """One work of the C program: how many connections on each side, how many messages on each connection.
+
+    One that fans out has a single publisher, at an exchange to which the queues of all consumers are bound.
+    """
 
     work: str
     connections: int
     messages: int
     persistent: bool = False
+    size: int = KIB  # bytes of a body
+    fans_out: bool = False
+    label: str = ""
 
     @property
     def name(self) -> str:
-        return f"{self.work}-{self.connections}{'-durable' if self.persistent else ''}"
+        return self.label or f"{self.work}-{self.connections}{'-durable' if self.persistent else ''}"
 
     @property
     def title(self) -> str:
         sides = "1 connection" if self.connections == 1 else f"{self.connections} connections"
-        return f"{_TITLES[self.work]}, {'persistent' if self.persistent else 'transient'}, {sides} on each side"
+        sides += " for as many queues of a fanout exchange" if self.fans_out else " on each side"
+        size = "" if self.size == KIB else f", bodies of {self.size:,} bytes"
+        return f"{_TITLES[self.work]}, {'persistent' if self.persistent else 'transient'}, {sides}{size}"
 
 
+_BODIES: Final = {"16b": 16, **{f"{n}k": n * KIB for n in (1, 4, 16, 64, 256)}, "1m": KIB * KIB}
 LOADS: Final = (
     Load(PUBLISH, 1, 40_000),
     Load(PUBLISH, 4, 10_000),
@@ -82,6 +94,14 @@ LOADS: Final = (
     Load(CONSUME, 1, 30_000, persistent=True),
     Load(LATENCY, 1, 4 * LATENCY_RATE),
     Load(LATENCY, 1, 4 * LATENCY_RATE, persistent=True),
+    *(
+        Load(PUBLISH_ACK, 1, min(20_000, 256 * KIB * KIB // size), size=size, label=f"body-{name}")
+        for name, size in _BODIES.items()
+    ),
+    *(
+        Load(PUBLISH_CONSUME, queues, 40_000 // queues, fans_out=True, label=f"fan-out-{queues}")
+        for queues in (1, 10, 100)
+    ),
 )
 
 
@@ -118,6 +138,11 @@ class _Attempt:
         self._queues = [f"{self._prefix}-{number}" for number in range(load.connections)]
         self._control = connect(server.url, name="bench", recover=False)
         self._channel = self._control.channel()
+        if load.fans_out:
+            self._channel.exchange_declare(self._prefix, "fanout")
+            for queue in self._queues:
+                self._channel.queue_declare(queue, durable=load.persistent)
+                self._channel.queue_bind(queue, self._prefix)
         if load.work == CONSUME:
             self._do(PUBLISH)
 
@@ -136,7 +161,7 @@ class _Attempt:
         Raises:
             BenchError: it says why it could not, or is stuck.
         """
-        url = urlsplit(self._server.url)
+        url, load = urlsplit(self._server.url), self._load
         command = [
             str(self._program),
             url.hostname or "127.0.0.1",
@@ -146,7 +171,8 @@ class _Attempt:
             unquote(url.path[1:]) or "/",
             self._prefix,
             work,
-            *map(str, (self._load.connections, self._messages, SIZE, int(self._load.persistent), PREFETCH)),
+            *map(str, (load.connections, self._messages, load.size, int(load.persistent), PREFETCH)),
+            self._prefix if load.fans_out else "",
         ]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -162,8 +188,7 @@ class _Attempt:
         for queue in self._queues:
             while (left := self._left_on(queue)) != expected and monotonic() < deadline:
                 sleep(0.01)
-            if left != expected:
-                raise ItemsLost(f"{left} messages are on {queue}, not {expected}")
+            expect(left, expected, f"messages are on {queue}")
 
     def _left_on(self, queue: str) -> int:
         return self._channel.queue_declare(queue, passive=True).message_count
@@ -171,6 +196,8 @@ class _Attempt:
     def close(self) -> None:
         for queue in self._queues:
             self._channel.queue_delete(queue)
+        if self._load.fans_out:
+            self._channel.exchange_delete(self._prefix)
         self._control.close()
 
 
@@ -188,9 +215,6 @@ def suite(servers: list[Server], program: Path = SOURCE) -> Suite:
 
 
 def _workload(load: Load, servers: list[Server], program: Path) -> Workload:
-    def make(server: Server, n: int) -> _Attempt:
-        return _Attempt(program, server, load, n)
-
     metrics: tuple[Metric, ...] = (RATE, SERVER_CPU)
     goal, note = RATE, ""
     if load.work == LATENCY:
@@ -206,13 +230,15 @@ def _workload(load: Load, servers: list[Server], program: Path) -> Workload:
         load.title,
         load.connections * load.messages,
         tuple(
-            Rival(server.name, partial(make, server), role="ours" if server.name == OURS else "rival")
+            Rival(
+                server.name, partial(_Attempt, program, server, load), role="ours" if server.name == OURS else "rival"
+            )
             for server in servers
         ),
         baseline=servers[-1].name,
         metrics=metrics,
         n_unit="messages",
-        threads=f"{load.connections} for each side, in a process of their own",
+        threads=f"{1 if load.fans_out else load.connections} and {load.connections}, in a process of their own",
         goals=(Goal(goal.name, 1.0, OURS, THEIRS),) if len(servers) == 2 else (),
         divisor=load.connections,
         note=note,
@@ -230,10 +256,7 @@ def measured_suite(against: str | None) -> Iterator[Suite]:
     Raises:
         BenchError: as `compiled`; or our server did not start.
     """
-    with ExitStack() as stack:
-        program = compiled(stack.enter_context(tempfile.TemporaryDirectory(prefix="multiqueue-bench-")))
-        data = stack.enter_context(tempfile.TemporaryDirectory(prefix="multiqueue-bench-"))
-        servers = [stack.enter_context(our_server(data))]
-        if against is not None:
-            servers.append(listening_server(against))
-        yield suite(servers, program)
+    with tempfile.TemporaryDirectory(prefix="multiqueue-bench-") as directory:
+        program = compiled(directory)
+        with servers(against) as started:
+            yield suite(started, program)

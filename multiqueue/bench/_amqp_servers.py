@@ -1,7 +1,7 @@
-"""The servers that the suite `amqp` measures: ours, in a process of its own, and one that listens already.
+"""The servers that the suites over TCP measure: ours, in a process of its own, and one that listens already.
 
-A server's CPU time and memory are read from the system by its process, which is found by the port it listens on:
-that works for servers on this machine and this user's, and is left out for any other.
+A server's CPU time is read from the system by its process, which is found by the port it listens on: that
+works for servers on this machine and this user's, and is left out for any other.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -33,40 +34,43 @@ threading.Thread(target=end, daemon=True).start()
 from multiqueue.cli import main
 main(["broker", "--port", "0", *sys.argv[1:]])
 """
-_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
-_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server under measurement. `pid` is None where its process cannot be seen."""
+    """A server under measurement. `pid` is None where its process cannot be seen; its CPU time is not a number then."""
 
     name: str
     url: str
     pid: int | None
 
     def cpu_seconds(self) -> float:
-        """CPU time of its process until now; not a number where that cannot be seen."""
+        """CPU time of its process until now."""
         if self.pid is None:
             return float("nan")
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
-
-    def memory_bytes(self) -> float:
-        """Resident memory of its process; not a number where that cannot be seen."""
-        if self.pid is None:
-            return float("nan")
-        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * _PAGE
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
-def our_server(data: str | None = None) -> Iterator[Server]:
-    """`multiqueue broker` in a process of its own; with `data` it keeps what is durable in that directory.
+def servers(against: str | None) -> Iterator[list[Server]]:
+    """Ours, with its durable queues in a temporary directory, and the one at `against`.
 
     Raises:
-        BenchError: it did not start.
+        BenchError: ours did not start.
     """
-    command = [sys.executable, "-u", "-c", _SERVE, *(["--data", data] if data else [])]
+    with ExitStack() as stack:
+        data = stack.enter_context(tempfile.TemporaryDirectory(prefix="multiqueue-bench-"))
+        started = [stack.enter_context(_our_server(data))]
+        if against is not None:
+            started.append(Server(THEIRS, against, _pid_listening_on(urlsplit(against).port or 5672)))
+        yield started
+
+
+@contextmanager
+def _our_server(data: str) -> Iterator[Server]:
+    """`multiqueue broker` in a process of its own."""
+    command = [sys.executable, "-u", "-c", _SERVE, "--data", data]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -78,12 +82,6 @@ def our_server(data: str | None = None) -> Iterator[Server]:
         finally:
             process.stdin.close()
             process.wait(30)
-
-
-def listening_server(url: str) -> Server:
-    """A server that somebody has started."""
-    port = urlsplit(url).port or 5672
-    return Server(THEIRS, url, _pid_listening_on(port))
 
 
 def _pid_listening_on(port: int) -> int | None:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 
 from multiqueue.broker import BrokerQueue, ConsumerTarget, Credit, Message, QueueKind, QueueSettings
 
-from ._crew import Crew
-from ._model import CPU_RATE, Attempt, Figures, Goal, ItemsLost, Rival, Suite, Workload
+from ._harness import Race, expect
+from ._model import CPU_RATE, Attempt, Goal, Rival, Suite, Workload
 
 MESSAGES = 20_000  # a tenth of a second for the broker queue
 DEPTH = 100_000
@@ -34,29 +33,8 @@ _LEVELS = [Message(b"x" * 1024, priority=level) for level in range(10)]
 Body = Callable[[], object]
 
 
-@dataclass
-class _Race:
-    """Bodies that run together, and what must be true afterwards."""
-
-    n: int
-    bodies: list[Body]
-    is_done: Callable[[], bool]
-    on_close: list[Callable[[], object]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._crew = Crew(self.bodies)
-
-    def run(self) -> Figures:
-        return self._crew.race().rates(self.n)
-
-    def check(self) -> None:
-        if not self.is_done():
-            raise ItemsLost(f"not every one of {self.n} messages was delivered and settled")
-
-    def close(self) -> None:
-        self._crew.abandon()
-        for action in self.on_close:
-            action()
+def _race(n: int, bodies: list[Body], left: Callable[[], int], expected: int = 0, *on_close: Body) -> Race:
+    return Race(n, bodies, lambda: expect(left(), expected, "messages are left on the queue"), on_close)
 
 
 def _through_queue_queue(n: int, workers: int = 0) -> Attempt:
@@ -77,7 +55,7 @@ def _through_queue_queue(n: int, workers: int = 0) -> Attempt:
             standard.get()
 
     bodies: list[Body] = [produce, consume] * workers or [alone]
-    return _Race(n, bodies, standard.empty)
+    return _race(n, bodies, standard.qsize)
 
 
 def _one_thread(
@@ -115,7 +93,7 @@ def _one_thread(
                     assert entry is not None
                 accept(entry, consumer)
 
-    return _Race(n, [body], lambda: len(broker_queue) == depth)
+    return _race(n, [body], broker_queue.__len__, depth)
 
 
 def _selective(n: int, *, one_in: int) -> Attempt:
@@ -137,11 +115,11 @@ def _selective(n: int, *, one_in: int) -> Attempt:
             assert entry is not None
             broker_queue.accept(entry, consumer)
 
-    return _Race(n, [body], lambda: len(broker_queue) == 0)
+    return _race(n, [body], broker_queue.__len__)
 
 
-def _targets(n: int, workers: int) -> Attempt:
-    """As many producers and consumer targets, each with a prefetch of 100, blocking."""
+def _targets(n: int, workers: int, in_runs: bool = False) -> Attempt:
+    """As many producers and blocking consumer targets with a prefetch of 100; one by one, or in runs of 50."""
     broker_queue = BrokerQueue("bench")
     targets = [ConsumerTarget(credit=Credit(PREFETCH)) for _ in range(workers)]
     for target in targets:
@@ -156,33 +134,21 @@ def _targets(n: int, workers: int) -> Attempt:
         for _ in remaining:
             target.accept(target.get())
 
-    bodies: list[Body] = [partial(consume, target) for target in targets]
-    bodies += [produce] * workers
-    return _Race(n, bodies, lambda: len(broker_queue) == 0, [target.close for target in targets])
-
-
-def _in_runs(n: int, workers: int) -> Attempt:
-    """As `_targets`, with runs of 50 that are put, taken and accepted together."""
-    broker_queue = BrokerQueue("bench")
-    targets = [ConsumerTarget(credit=Credit(PREFETCH)) for _ in range(workers)]
-    for target in targets:
-        target.consume(broker_queue)
-
-    def produce() -> None:
+    def produce_runs() -> None:
         for begin in range(0, n // workers, RUN):
             broker_queue.put_many([_MESSAGE] * min(RUN, n // workers - begin))
 
-    def consume(target: ConsumerTarget) -> None:
+    def consume_runs(target: ConsumerTarget) -> None:
         left = n // workers
         while left:
             deliveries = target.get_many(min(RUN, left))
             target.accept(*deliveries)
             left -= len(deliveries)
-        target.close()  # the others are told of what it would have had
+        target.close()  # the others are notified of what it would have had
 
-    bodies: list[Body] = [partial(consume, target) for target in targets]
-    bodies += [produce] * workers
-    return _Race(n, bodies, lambda: len(broker_queue) == 0)
+    bodies: list[Body] = [partial(consume_runs if in_runs else consume, target) for target in targets]
+    bodies += [produce_runs if in_runs else produce] * workers
+    return _race(n, bodies, broker_queue.__len__, 0, *(target.close for target in targets))
 
 
 def _one_active_queue(n: int, *, idle_queues: int) -> Attempt:
@@ -198,115 +164,100 @@ def _one_active_queue(n: int, *, idle_queues: int) -> Attempt:
             active.put(_MESSAGE)
             target.accept(target.get())
 
-    return _Race(n, [body], lambda: len(active) == 0, [target.close])
-
-
-def _rival(name: str, open_attempt: Callable[[int], Attempt], *, yardstick: bool = False, share: float = 1.0) -> Rival:
-    return Rival(name, open_attempt, role="yardstick" if yardstick else "ours", share=share)
+    return _race(n, [body], active.__len__, 0, target.close)
 
 
 _QUEUE_QUEUE = "queue.Queue"
 _PLAIN = "broker queue"
 
 
-def _independent(
-    name: str, title: str, rival: str, plain: Callable[[int], Attempt], other: Callable[[int], Attempt]
+def _workload(
+    name: str,
+    title: str,
+    rivals: dict[str, Callable[[int], Attempt]],
+    *,
+    threads: int = 1,
+    goal: float | None = None,
+    independent: bool = False,
 ) -> Workload:
-    """A workload that asks whether something costs anything: within 1.2 times of the queue without it."""
+    """The first rival is the baseline. One that is to be `independent` of something is within 1.2 times without it."""
+    baseline, other = rivals
+    if independent:
+        goal = 1 / 1.2
     return Workload(
         name,
         title,
         MESSAGES,
-        (_rival(_PLAIN, plain), _rival(rival, other)),
-        _PLAIN,
+        tuple(Rival(each, make, role="yardstick" if each == _QUEUE_QUEUE else "ours") for each, make in rivals.items()),
+        baseline,
         n_unit="messages",
-        goals=(Goal(CPU_RATE.name, 1 / 1.2, rival, _PLAIN),),
+        threads=str(threads),
+        goals=() if goal is None else (Goal(CPU_RATE.name, goal, other, baseline),),
         divisor=40,
     )
 
 
-def _compared(
-    name: str, title: str, rivals: tuple[Rival, ...], *, threads: str = "1", goal: float | None = None
-) -> Workload:
-    goals = () if goal is None else (Goal(CPU_RATE.name, goal, _PLAIN, rivals[0].name),)
-    return Workload(
-        name, title, MESSAGES, rivals, rivals[0].name, n_unit="messages", threads=threads, goals=goals, divisor=40
+def _crowd(workers: int, in_runs: bool) -> Workload:
+    """Producers and consumers beside each other."""
+    title = f"{workers} producer(s), {workers} blocking consumer target(s), prefetch {PREFETCH}"
+    runs = f"the same in runs of {RUN}: `put_many`, `get_many`, `accept`; queue.Queue one by one"
+    return _workload(
+        f"{workers}p{workers}c{'-runs' * in_runs}",
+        runs if in_runs else title,
+        {
+            _QUEUE_QUEUE: partial(_through_queue_queue, workers=workers),
+            _PLAIN: partial(_targets, workers=workers, in_runs=in_runs),
+        },
+        threads=2 * workers,
+        goal=0.5 if in_runs else 0.1,  # 0.03 with a convoy
     )
 
 
 SUITE = Suite(
     "broker",
     (
-        _compared(
+        _workload(
             "one-thread",
             "publish, deliver and accept by one thread",
-            (_rival(_QUEUE_QUEUE, _through_queue_queue, yardstick=True), _rival(_PLAIN, _one_thread)),
+            {_QUEUE_QUEUE: _through_queue_queue, _PLAIN: _one_thread},
             goal=0.25,
         ),
-        *(
-            _compared(
-                f"{workers}p{workers}c",
-                f"{workers} producer(s), {workers} blocking consumer target(s), prefetch {PREFETCH}",
-                (
-                    _rival(_QUEUE_QUEUE, partial(_through_queue_queue, workers=workers), yardstick=True),
-                    _rival(_PLAIN, partial(_targets, workers=workers)),
-                ),
-                threads=str(2 * workers),
-                goal=0.1,  # 0.03 with a convoy
-            )
-            for workers in (1, 4)
-        ),
-        *(
-            _compared(
-                f"{workers}p{workers}c-runs",
-                f"the same in runs of {RUN}: `put_many`, `get_many`, `accept`; queue.Queue one by one",
-                (
-                    _rival(_QUEUE_QUEUE, partial(_through_queue_queue, workers=workers), yardstick=True),
-                    _rival(_PLAIN, partial(_in_runs, workers=workers)),
-                ),
-                threads=str(2 * workers),
-                goal=0.5,
-            )
-            for workers in (1, 4)
-        ),
-        _independent(
+        *(_crowd(workers, in_runs) for in_runs in (False, True) for workers in (1, 4)),
+        _workload(
             "depth",
             f"a queue that holds {DEPTH} messages",
-            "deep",
-            _one_thread,
-            partial(_one_thread, depth=DEPTH),
+            {_PLAIN: _one_thread, "deep": partial(_one_thread, depth=DEPTH)},
+            independent=True,
         ),
-        _independent(
+        _workload(
             "idle-consumers",
             f"{IDLE_CONSUMERS + 1} consumers, of which one is interested",
-            "100 consumers",
-            _one_thread,
-            partial(_one_thread, idle_consumers=IDLE_CONSUMERS),
+            {_PLAIN: _one_thread, "100 consumers": partial(_one_thread, idle_consumers=IDLE_CONSUMERS)},
+            independent=True,
         ),
-        _independent(
+        _workload(
             "idle-queues",
             f"a target with {IDLE_QUEUES + 1} queues, of which one is active",
-            "10,000 queues",
-            partial(_one_active_queue, idle_queues=0),
-            partial(_one_active_queue, idle_queues=IDLE_QUEUES),
+            {
+                _PLAIN: partial(_one_active_queue, idle_queues=0),
+                "10,000 queues": partial(_one_active_queue, idle_queues=IDLE_QUEUES),
+            },
+            independent=True,
         ),
-        _compared(
+        _workload(
             "priority",
             "a priority queue of 10 levels",
-            (_rival(_PLAIN, _one_thread), _rival("10 levels", partial(_one_thread, kind=QueueKind.PRIORITY))),
+            {_PLAIN: _one_thread, "10 levels": partial(_one_thread, kind=QueueKind.PRIORITY)},
         ),
-        _compared(
+        _workload(
             "selector",
             f"a consumer whose selector matches 1 in {ONE_IN}, beside one without",
-            (_rival(_PLAIN, _one_thread), _rival("with a selector", partial(_selective, one_in=ONE_IN))),
+            {_PLAIN: _one_thread, "with a selector": partial(_selective, one_in=ONE_IN)},
         ),
-        _compared(
+        _workload(
             "release",
             "5 % of the deliveries are given back once",
-            (
-                _rival(_PLAIN, _one_thread),
-                _rival("5 % released", partial(_one_thread, release_one_in=RELEASED_ONE_IN)),
-            ),
+            {_PLAIN: _one_thread, "5 % released": partial(_one_thread, release_one_in=RELEASED_ONE_IN)},
         ),
     ),
     does_not_show=(

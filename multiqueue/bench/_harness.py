@@ -1,29 +1,47 @@
-"""Runs a suite: rivals interleaved in rounds, set-up and checks outside the clock.
+"""Runs a suite: rivals interleaved in rounds, set-up and checks outside the clock; threads that race against it.
 
-In each round every rival runs once, and each round starts with the next rival: what else the machine does,
-and what the caches hold, hits all of them alike. The cyclic garbage collector is off while an attempt runs,
-as `timeit` has it: what it costs depends on the whole heap and not on the queue.
+In each round every rival runs once, and each round starts with the next rival: what else the machine does, and what the
+caches hold, hits all of them alike. The cyclic garbage collector is off while an attempt runs, as `timeit` has it.
+
+Promise     `Crew.race` times from the moment all bodies are let go to the moment the last one returns. A body that
+            raises ends the race with its error; one that never returns ends it with `Stuck` after the time limit.
+State       `_ends` and `_errors` are appended to by the crew (one atomic append each) and read after `_finished` was
+            acquired once for each of them.
+Waiting     The crew waits at `_gate` until `race` arrives there; `race` waits for one release of `_finished` per body.
+Membership  A race that failed abandons its other threads: what they are blocked in belongs to a rival that may be
+            broken. They are daemons, so that the process can still exit.
+Assumes     Linux counts the CPU of a thread that is running on another CPU only up to its last tick, so each body reads
+            the process's clock itself as the last thing it does: by then the others are parked or done.
 """
 
 from __future__ import annotations
 
 import gc
 import importlib.util
+import os
+import platform
+import subprocess
+import sys
+import sysconfig
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
 
-from ._machine import commit, describe_machine, versions
-from ._model import BenchError, Figures, ItemsLost, Rival, Suite, Workload
+from ._model import CPU_RATE, RATE, BenchError, Figures, ItemsLost, Rival, Stuck, Suite, Workload
 from ._report import Report, RivalResult, Status, WorkloadResult
 
-
-def _tell_nobody(_: str) -> None:
-    pass
+TIME_LIMIT = 120.0  # seconds of one race; the slowest honest rival needs about two
 
 
-def run_suite(suite: Suite, *, rounds: int, command: str, progress: Callable[[str], object] = _tell_nobody) -> Report:
+def run_suite(
+    suite: Suite, *, rounds: int, command: str, progress: Callable[[str], object] = lambda line: None
+) -> Report:
     """Run all workloads and return the report. Takes as long as all rivals' rounds together.
 
     A rival that loses items, raises or gets stuck has no figures in the workload, and the report says why.
@@ -31,7 +49,7 @@ def run_suite(suite: Suite, *, rounds: int, command: str, progress: Callable[[st
     """
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, not {rounds}")
-    machine, source = describe_machine(), commit()  # before the work: what was loaded, and the others' load
+    machine, source = _describe_machine(), _commit()  # before the work: what was loaded, and the others' load
     started, date = time.monotonic(), datetime.now(UTC)
     results = []
     for workload in suite.workloads:
@@ -45,7 +63,7 @@ def run_suite(suite: Suite, *, rounds: int, command: str, progress: Callable[[st
         rounds=rounds,
         seconds=time.monotonic() - started,
         machine=machine,
-        versions=versions([*needed, "multiqueue"]),
+        versions=_versions([*needed, "blocking-multiqueue"]),
         commit=source,
         workloads=tuple(results),
         does_not_show=suite.does_not_show,
@@ -132,3 +150,157 @@ def is_installed(rival: Rival) -> bool:
         return importlib.util.find_spec(rival.requires) is not None
     except ModuleNotFoundError:
         return False  # the parent package is missing
+
+
+class Elapsed(NamedTuple):
+    """Seconds of wall clock, and seconds of CPU of the whole process."""
+
+    wall: float
+    cpu: float
+
+    def rates(self, n: int) -> Figures:
+        """The two figures of a throughput workload. A clock too coarse to have moved counts as one tick."""
+        return {RATE.name: n / max(self.wall, 1e-9), CPU_RATE.name: n / max(self.cpu, 1e-9)}
+
+
+class Crew:
+    """One thread for each body, started at once and held at the gate until `race`."""
+
+    def __init__(self, bodies: Sequence[Callable[[], object]], name: str = "bench") -> None:
+        self._gate = threading.Barrier(len(bodies) + 1, action=self._start_clock)
+        self._finished = threading.Semaphore(0)
+        self._ends: list[tuple[float, float]] = []  # wall, CPU
+        self._errors: list[BaseException] = []
+        self._wall_start = self._cpu_start = 0.0
+        self._threads = [
+            threading.Thread(target=self._work, args=(body,), name=f"{name}-{number}", daemon=True)
+            for number, body in enumerate(bodies)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def race(self, time_limit: float = TIME_LIMIT) -> Elapsed:
+        """Let all bodies go and return what they took together.
+
+        Raises: whatever a body raised; `Stuck` when they did not all return within `time_limit` seconds.
+        """
+        self._gate.wait()
+        deadline = time.monotonic() + time_limit
+        for _ in self._threads:
+            if not self._finished.acquire(timeout=max(0.0, deadline - time.monotonic())):
+                raise Stuck(self._describe(time_limit))
+            if self._errors:
+                raise self._errors[0]
+        for thread in self._threads:
+            thread.join()
+        walls, cpus = zip(*self._ends, strict=True)
+        return Elapsed(max(walls) - self._wall_start, max(cpus) - self._cpu_start)
+
+    def abandon(self) -> None:
+        """Send home a crew that never raced. Does nothing after a race."""
+        self._gate.abort()
+
+    def _start_clock(self) -> None:
+        self._cpu_start = time.process_time()
+        self._wall_start = time.perf_counter()
+
+    def _work(self, body: Callable[[], object]) -> None:
+        try:
+            self._gate.wait()
+        except threading.BrokenBarrierError:
+            return  # abandoned before the race; there is nothing to report
+        try:
+            body()
+        except BaseException as error:  # noqa: BLE001 - race() raises it to the caller
+            self._errors.append(error)
+        finally:
+            self._ends.append((time.perf_counter(), time.process_time()))
+            self._finished.release()
+
+    def _describe(self, time_limit: float) -> str:
+        running = [thread.name for thread in self._threads if thread.is_alive()]
+        return (
+            f"{len(running)} of {len(self._threads)} threads did not finish within {time_limit:.0f} s: "
+            f"{', '.join(running)}; an item or a wake-up was lost, or the machine is far too busy"
+        )
+
+
+@dataclass
+class Race:
+    """Bodies that run together n units of work, what must be true afterwards, and what ends them. An `Attempt`."""
+
+    n: int
+    bodies: Sequence[Callable[[], object]]
+    check: Callable[[], None]  # raises `ItemsLost`
+    on_close: Sequence[Callable[[], object]] = ()
+
+    def __post_init__(self) -> None:
+        self._crew = Crew(self.bodies)
+
+    def run(self) -> Figures:
+        return self._crew.race().rates(self.n)
+
+    def close(self) -> None:
+        self._crew.abandon()
+        for action in self.on_close:
+            action()
+
+
+def expect(found: int, expected: int, what: str = "messages are there") -> None:
+    """Raise `ItemsLost` unless that many were found."""
+    if found != expected:
+        raise ItemsLost(f"{found} {what}, and {expected} should be")
+
+
+def _describe_machine() -> dict[str, str | int | float | None]:
+    """The facts of the machine and interpreter this process runs on.
+
+    `build` is the interpreter in a file name: `3.11`, or `3.14t` for a free-threaded build. A load above the number of
+    CPUs says that others were at work.
+    """
+    free_threaded = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
+    return {
+        "cpu": _cpu_model(),
+        "cpus": os.cpu_count(),
+        "usable_cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "build": f"{sys.version_info.major}.{sys.version_info.minor}{free_threaded}",
+        "switch_interval_ms": sys.getswitchinterval() * 1000,
+        "load_average": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+    }
+
+
+def _cpu_model() -> str:
+    with suppress(OSError):  # not a Linux
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+def _versions(distributions: Iterable[str]) -> dict[str, str]:
+    """The version of each distribution that is installed."""
+    found = {}
+    for name in sorted(set(distributions)):
+        with suppress(metadata.PackageNotFoundError):  # absence is the report's "missing"
+            found[name] = metadata.version(name)
+    return found
+
+
+def _commit() -> str:
+    """The commit this package's source is of, with `+changes` if it differs from it; or `unknown`."""
+    package = Path(__file__).resolve().parent.parent
+    head = _git(package, "rev-parse", "--short=12", "HEAD")
+    if not head or not _git(package, "ls-files", "--", "__init__.py"):
+        return "unknown"
+    return f"{head}+changes" if _git(package, "status", "--porcelain", "--", ".") else head
+
+
+def _git(directory: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(directory), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""  # no git, no commit: the report says "unknown"
+    return done.stdout.strip() if done.returncode == 0 else ""

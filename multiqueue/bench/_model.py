@@ -1,16 +1,17 @@
-"""The parts of a benchmark: a workload, the rivals that run it, and one attempt of one rival.
+"""The parts of a benchmark: a workload, the rivals that run it, one attempt of one rival, and what samples say.
 
-Nothing here knows what is measured. A suite (`core`, `broker`, ...) is a list of `Workload`s; the harness
-runs them and the report describes them by these types alone. docs/guides/benchmarks.md shows how to write
-one.
+Nothing here knows what is measured. docs/guides/benchmarks.md shows how to write a workload. A ratio is taken round by
+round and then its median: within a round all rivals met the same noise, so most of it cancels.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 Figures = Mapping[str, float]
 """The measurements of one attempt: the name of a metric -> its value in the metric's unit."""
@@ -29,20 +30,19 @@ class Stuck(BenchError):
 
 
 class Attempt(Protocol):
-    """One run of one rival: made ready by `Rival.open` untimed, run, checked, closed.
+    """One run of one rival: made ready by `Rival.open`, run, checked, and always closed.
 
-    `run` times itself, with `Crew.race` or with the samples it takes, because only it knows where the work
-    begins. The harness calls the three in this order and `close` always, also after a failure.
+    `run` times itself, because only it knows where the work begins; nothing else is timed.
     """
 
     def run(self) -> Figures:
         """Do the work and return what was measured, one value for each metric of the workload."""
 
     def check(self) -> None:
-        """Raise `ItemsLost` unless all work was really done. Not timed."""
+        """Raise `ItemsLost` unless all work was really done."""
 
     def close(self) -> None:
-        """End what `open` started. Not timed."""
+        """End what `open` started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,9 @@ CPU_RATE = Metric("cpu_rate", "items/CPU s")
 class Rival:
     """One contestant: how to make it ready for `n` units of work, and where it stands in the report.
 
-    `open(n)` builds everything, threads included, so that only work is left to `Attempt.run`. `requires`
-    names the module a rival needs; where it is not installed the report says so. `share` shrinks the work of
-    a rival so slow that it would take the machine for itself; the report tells its own n.
-
-    A "yardstick" is shown for scale and is never "the best rival": it does not do the same job.
+    `open(n)` builds everything, threads included. `requires` names the module a rival needs. `share` shrinks the work
+    of a rival so slow that it would take the machine for itself; the report tells its own n. A "yardstick" is shown
+    for scale and is never "the best rival": it does not do the same job.
     """
 
     name: str
@@ -83,11 +81,7 @@ BEST_RIVAL = "best rival"
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A goal: `rival` at least `at_least` times as good as `against`.
-
-    `against` names a rival of the workload, or is `BEST_RIVAL`: whichever does the same job best and is not
-    ours.
-    """
+    """A goal: `rival` at least `at_least` times as good as `against`, a rival or the best of them."""
 
     metric: str
     at_least: float
@@ -144,7 +138,8 @@ class Suite:
     def only(self, names: Sequence[str]) -> Suite:
         """The suite with just the workloads of these names, in the suite's order.
 
-        Raises: `ValueError` for a name that no workload has.
+        Raises:
+            ValueError: no workload has that name.
         """
         known = [workload.name for workload in self.workloads]
         if unknown := [name for name in names if name not in known]:
@@ -154,3 +149,49 @@ class Suite:
     def scaled(self, factor: float) -> Suite:
         """The same suite with `factor` times the work."""
         return dataclasses.replace(self, workloads=tuple(w.scaled(factor) for w in self.workloads))
+
+
+class Summary(NamedTuple):
+    """The median of some samples, and the quartiles around it."""
+
+    median: float
+    low: float
+    high: float
+
+    @property
+    def spread(self) -> float:
+        """The distance between the quartiles as a share of the median; 0 when the median is 0."""
+        return (self.high - self.low) / self.median if self.median else 0.0
+
+
+def summarize(samples: Sequence[float]) -> Summary:
+    """The median and quartiles of at least one sample."""
+    if not samples:
+        raise ValueError("no samples to summarize")
+    if len(samples) == 1:
+        return Summary(samples[0], samples[0], samples[0])
+    low, median, high = statistics.quantiles(samples, n=4, method="inclusive")
+    return Summary(median, low, high)
+
+
+def percentile(samples: Sequence[float], share: float) -> float:
+    """The smallest sample that at least `share` of the samples do not exceed; 0.5 is a median."""
+    if not samples:
+        raise ValueError("no samples to take a percentile of")
+    ordered = sorted(samples)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+def paired_ratio(
+    samples: Sequence[float], baseline: Sequence[float], better: Literal["more", "less"] = "more"
+) -> Summary | None:
+    """How many times as good as the baseline, round by round: above 1 is better, whatever the metric.
+
+    `None` where some round has a zero to divide by, or the two were not measured in the same rounds.
+    """
+    if len(samples) != len(baseline) or not samples:
+        return None
+    above, below = (samples, baseline) if better == "more" else (baseline, samples)
+    if not all(below):
+        return None
+    return summarize([one / other for one, other in zip(above, below, strict=True)])

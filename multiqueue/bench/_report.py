@@ -1,16 +1,17 @@
-"""The findings of a run of a suite: every sample, and what follows from the samples.
+"""The findings of a run of a suite: every sample, what follows from the samples, and how they are shown and kept.
 
-`Report.as_json()` is the record; the table and the Markdown page are drawn from the same objects.
+`Report.as_json()` is the record; the text and the Markdown page are drawn from the same tables.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
-from ._model import BEST_RIVAL, Goal, Metric, Rival, Workload
-from ._statistics import Summary, paired_ratio, summarize
+from ._model import BEST_RIVAL, Goal, Metric, Rival, Summary, Workload, paired_ratio, summarize
 
 SCHEMA = 1
 
@@ -109,12 +110,10 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """The whole report as plain dictionaries and lists; docs/guides/benchmarks.md has the shape."""
+        names = "suite", "date", "command", "rounds"
         return {
             "schema": SCHEMA,
-            "suite": self.suite,
-            "date": self.date,
-            "command": self.command,
-            "rounds": self.rounds,
+            **{name: getattr(self, name) for name in names},
             "seconds": round(self.seconds, 1),
             "machine": dict(self.machine),
             "versions": dict(self.versions),
@@ -125,61 +124,201 @@ class Report:
 
 
 def _workload_json(result: WorkloadResult) -> dict[str, Any]:
-    workload = result.workload
+    names = "name", "title", "note", "n", "n_unit", "threads", "baseline"
     return {
-        "name": workload.name,
-        "title": workload.title,
-        "note": workload.note,
-        "n": workload.n,
-        "n_unit": workload.n_unit,
-        "threads": workload.threads,
-        "baseline": workload.baseline,
-        "metrics": [{"name": m.name, "unit": m.unit, "better": m.better} for m in workload.metrics],
-        "rivals": [_rival_json(result, rival) for rival in result.rivals],
-        "goals": [_goal_json(goal) for goal in result.goals()],
+        **{name: getattr(result.workload, name) for name in names},
+        "metrics": [{"name": m.name, "unit": m.unit, "better": m.better} for m in result.workload.metrics],
+        "rivals": [
+            {
+                "name": rival.rival.name,
+                "role": rival.rival.role,
+                "note": rival.rival.note,
+                "n": rival.n,
+                "status": rival.status,
+                "problem": rival.problem,
+                "metrics": {
+                    m.name: {
+                        "samples": [_rounded(sample) for sample in rival.samples[m.name]],
+                        **(_summary_json(rival.summary(m)) or {}),
+                        "ratio": _summary_json(result.ratio(rival, m)),
+                    }
+                    for m in result.workload.metrics
+                    if rival.status == "measured"
+                },
+            }
+            for rival in result.rivals
+        ],
+        "goals": [
+            {
+                "rival": judged.goal.rival,
+                "metric": judged.goal.metric,
+                "at_least": judged.goal.at_least,
+                "against": judged.against,
+                "ratio": _summary_json(judged.ratio),
+                "is_reached": judged.is_reached,
+            }
+            for judged in result.goals()
+        ],
     }
 
 
-def _rival_json(result: WorkloadResult, rival: RivalResult) -> dict[str, Any]:
-    measured = rival.status == "measured"
-    return {
-        "name": rival.rival.name,
-        "role": rival.rival.role,
-        "note": rival.rival.note,
-        "n": rival.n,
-        "status": rival.status,
-        "problem": rival.problem,
-        "metrics": {m.name: _metric_json(result, rival, m) for m in result.workload.metrics} if measured else {},
-    }
-
-
-def _metric_json(result: WorkloadResult, rival: RivalResult, metric: Metric) -> dict[str, Any]:
-    return {
-        "samples": [_rounded(sample) for sample in rival.samples[metric.name]],
-        **_summary_json(rival.summary(metric)),
-        "ratio": _optional_json(result.ratio(rival, metric)),
-    }
-
-
-def _goal_json(result: GoalResult) -> dict[str, Any]:
-    return {
-        "rival": result.goal.rival,
-        "metric": result.goal.metric,
-        "at_least": result.goal.at_least,
-        "against": result.against,
-        "ratio": _optional_json(result.ratio),
-        "is_reached": result.is_reached,
-    }
-
-
-def _optional_json(summary: Summary | None) -> dict[str, float] | None:
-    return None if summary is None else _summary_json(summary)
-
-
-def _summary_json(summary: Summary) -> dict[str, float]:
-    return {name: _rounded(value) for name, value in summary._asdict().items()}
+def _summary_json(summary: Summary | None) -> dict[str, float] | None:
+    return summary and {name: _rounded(value) for name, value in summary._asdict().items()}
 
 
 def _rounded(value: float) -> float:
     """Six digits: more than any spread supports, and enough to compute with."""
     return float(f"{value:.6g}")
+
+
+Row = Sequence[str]
+
+
+class Table(NamedTuple):
+    """A title, the names of the columns, rows of as many cells, and remarks. The first column is text."""
+
+    title: str
+    header: Row
+    rows: Sequence[Row]
+    remarks: Sequence[str] = ()
+
+
+def tables(report: Report) -> list[Table]:
+    """A table for each workload, and one of the goals if any workload has some."""
+    found = [_workload_table(result) for result in report.workloads]
+    goals = [_goal_row(result, goal) for result in report.workloads for goal in result.goals()]
+    if goals:
+        found.append(Table("Goals", ("workload", "rival", "metric", "ratio to", "goal", "reached"), goals))
+    return found
+
+
+def facts(report: Report) -> list[tuple[str, str]]:
+    """The facts of the run that a reader needs beside its figures, as names and values."""
+    machine = report.machine
+    load, cpus = machine["load_average"], machine["usable_cpus"]
+    return [
+        ("command", report.command),
+        ("date", f"{report.date}, took {report.seconds:.0f} s"),
+        ("commit", report.commit),
+        (
+            "python",
+            f"{machine['python']} ({machine['build']}), GIL switch {machine['switch_interval_ms']} ms",
+        ),
+        ("versions", ", ".join(f"{name} {version}" for name, version in report.versions.items())),
+        ("machine", f"{machine['cpu']}, {cpus} of {machine['cpus']} CPUs, {machine['system']}"),
+        ("load at the start", f"{load} on {cpus} CPUs{_advice(load, cpus)}"),
+        (
+            "rounds",
+            f"{report.rounds}, rivals interleaved; medians, quartiles in brackets or as a share of the median",
+        ),
+    ]
+
+
+def as_text(report: Report) -> str:
+    """The whole report for a pipe or a log."""
+    blocks = ["\n".join(f"{name}: {value}" for name, value in facts(report))]
+    blocks += ["\n".join((table.title, *_aligned(table), *table.remarks)) for table in tables(report)]
+    blocks.append("\n".join(("What these figures do not show:", *(f"- {line}" for line in report.does_not_show))))
+    return "\n\n".join(blocks)
+
+
+def as_markdown(report: Report) -> str:
+    """The whole report as a page for docs/measurements."""
+    lines = [f"# multiqueue bench {report.suite}, {report.date[:10]}, Python {report.machine['build']}", ""]
+    lines += [f"- {name}: {value}" for name, value in facts(report)]
+    found = tables(report)
+    for table in sorted(found, key=lambda table: table.title != "Goals"):
+        lines += ["", f"## {table.title}", "", _pipes(table.header), _pipes(["---"] * len(table.header))]
+        lines += [_pipes(row) for row in table.rows]
+        lines += ["", *table.remarks] if table.remarks else []
+    lines += ["", "## What these figures do not show", "", *(f"- {line}" for line in report.does_not_show)]
+    return "\n".join(lines) + "\n"
+
+
+def quantity(value: float) -> str:
+    """Three significant digits: `1.92 M`, `683 k`, `52.1`, `0.0123`."""
+    for limit, unit in ((1e6, " M"), (1e3, " k")):
+        if abs(value) >= limit * 0.9995:  # 999.6 k would be written as 1000 k
+            return f"{_digits(value / limit)}{unit}"
+    return _digits(value)
+
+
+def _digits(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _advice(load: object, cpus: object) -> str:
+    busy = isinstance(load, float) and isinstance(cpus, int) and load > cpus
+    return ": a busy machine, trust the CPU figures before the wall clock's" if busy else ""
+
+
+def _workload_table(result: WorkloadResult) -> Table:
+    workload = result.workload
+    header = ["rival"]
+    for metric in workload.metrics:
+        header += [f"{metric.name}, {metric.unit}", "spread", *(["ratio"] if metric.has_ratio else [])]
+    rows = [[rival.rival.name, *_cells(result, rival)] for rival in result.rivals]
+    ratio = f"ratio to {workload.baseline}; " if any(metric.has_ratio for metric in workload.metrics) else ""
+    remarks = [f"{ratio}n = {workload.n:,} {workload.n_unit}, threads: {workload.threads}. {workload.note}".rstrip()]
+    for rival in result.rivals:
+        fewer = f"n = {rival.n:,}" if rival.n != workload.n else ""
+        if about := "; ".join(filter(None, (rival.problem, rival.rival.note, fewer))):
+            remarks.append(f"- {rival.rival.name}: {about}")
+    return Table(f"{workload.name}: {workload.title}", header, rows, remarks)
+
+
+def _cells(result: WorkloadResult, rival: RivalResult) -> list[str]:
+    cells: list[str] = []
+    for metric in result.workload.metrics:
+        if rival.status == "measured":
+            summary = rival.summary(metric)
+            cells += [quantity(summary.median), f"{summary.spread:.0%}"]
+        else:
+            cells += [rival.status, ""]
+        cells += [_ratio(result.ratio(rival, metric))] if metric.has_ratio else []
+    return cells
+
+
+def _goal_row(result: WorkloadResult, judged: GoalResult) -> Row:
+    goal = judged.goal
+    verdict = "not measured" if judged.ratio is None else "yes" if judged.is_reached else "NO"
+    reached = f"{_ratio(judged.ratio)} {verdict}"
+    return (result.workload.name, goal.rival, goal.metric, judged.against, f"{goal.at_least:.2f}", reached)
+
+
+def _ratio(summary: Summary | None) -> str:
+    return "" if summary is None else f"{summary.median:.2f} ({summary.low:.2f}-{summary.high:.2f})"
+
+
+def _aligned(table: Table) -> list[str]:
+    columns = list(zip(table.header, *table.rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
+        for row in (table.header, *table.rows)
+    ]
+
+
+def _pipes(cells: Row) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def default_directory() -> Path | None:
+    """docs/measurements of the checkout this package runs from; `None` where it is installed without one."""
+    root = Path(__file__).resolve().parents[2]
+    is_checkout = (root / "pyproject.toml").is_file() and (root / "docs").is_dir()
+    return root / "docs" / "measurements" if is_checkout else None
+
+
+def record(report: Report, directory: Path) -> tuple[Path, Path]:
+    """Write `<date>-<suite>-<python>.md` and `.json` into the directory, over those of the same day; return both.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    stem = f"{report.date[:10]}-{report.suite}-{report.machine['build']}"
+    page, data = directory / f"{stem}.md", directory / f"{stem}.json"
+    page.write_text(as_markdown(report), encoding="utf-8")
+    data.write_text(json.dumps(report.as_json()) + "\n", encoding="utf-8")
+    return page, data

@@ -143,21 +143,6 @@ def test_a_directory_that_cannot_be_written_is_one_sentence(run: Any, tmp_path: 
     assert "below: Not a directory; name another directory" in result.stderr
 
 
-def test_a_terminal_without_rich_gets_plain_tables(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """rich is a nicety: where it is missing the same figures are printed as text."""
-    monkeypatch.setattr(cli, "_is_terminal", lambda: True)
-    monkeypatch.setitem(sys.modules, "rich.console", None)
-    assert "ratio to base" in run().stdout
-
-
-def test_a_terminal_with_rich_gets_the_same_figures(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The drawn table holds the ratio, the goal and the remarks."""
-    pytest.importorskip("rich")
-    monkeypatch.setattr(cli, "_is_terminal", lambda: True)
-    shown = run().stdout
-    assert all(part in shown for part in ("(2.50-2.50)", "yes", "no_such_module is not installed"))
-
-
 @pytest.mark.parametrize(("suite", "workload"), [("core", "idle-subqueues"), ("broker", "idle-consumers")])
 def test_the_module_runs_by_itself(suite: str, workload: str) -> None:
     """`python -m multiqueue.bench core` needs nothing else of the command line; its help lists the workloads."""

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from bench_parts_support import _core_suite
+from bench_parts_support import _core
 
-from multiqueue.bench.cli import core
+from multiqueue.bench.cli import bench
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 GUIDE = (DOCS / "guides/benchmarks.md").read_text(encoding="utf-8")
@@ -24,7 +24,7 @@ def test_the_example_of_the_guide_runs(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_each_workload_and_option_is_explained() -> None:
     """A workload that the reference does not mention, or an option that the guide does not, is not finished."""
-    names = [workload.name for workload in _core_suite.SUITE.workloads if not workload.name.endswith("-100")]
-    options = [option for parameter in core.params for option in parameter.opts]
+    names = [workload.name for workload in _core.SUITE.workloads if not workload.name.endswith("-100")]
+    options = [option for parameter in bench.commands["core"].params for option in parameter.opts]
     assert [name for name in names if f"`{name}`" not in REFERENCE] == []
     assert [option for option in options if option not in GUIDE] == []

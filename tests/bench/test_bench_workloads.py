@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
 from bench_parts_support import (
+    BenchError,
     Contender,
     Ends,
+    InPython,
     ItemsLost,
+    Jobs,
     Workload,
-    _core_suite,
+    _core,
     batches,
     check_arrivals,
     check_order,
@@ -32,7 +36,7 @@ TINY = 0.002
 WORKLOADS = [
     # 100,000 sub-queues take seconds to make
     pytest.param(workload, id=workload.name, marks=[pytest.mark.slow(selected=True)] * ("idle-sub" in workload.name))
-    for workload in _core_suite.SUITE.scaled(TINY).workloads
+    for workload in _core.SUITE.scaled(TINY).workloads
 ]
 
 
@@ -51,7 +55,7 @@ def test_the_suite_measures_what_is_promised() -> None:
     """The goals of the core, each by wall clock and by CPU where both exist."""
     goals = {
         (workload.name, goal.rival, round(goal.at_least, 2))
-        for workload in _core_suite.SUITE.workloads
+        for workload in _core.SUITE.workloads
         for goal in workload.goals
     }
     assert goals == {
@@ -132,6 +136,26 @@ def test_an_idle_consumer_that_got_something_else_fails() -> None:
     attempt = idling(Contender("wrong", make), 1, queues=2)
     attempt.run()
     with pytest.raises(ItemsLost):
+        attempt.check()
+    attempt.close()
+
+
+def test_the_engine_in_python_is_beside_that_in_c() -> None:
+    """Its process runs the same rival, and what fails there is said here."""
+    (workload,) = _core.SUITE.only(["single"]).workloads
+    assert {"multiqueue", "multiqueue, engine in Python"} <= {rival.name for rival in workload.rivals}
+    assert InPython("single", "multiqueue", 10).run()["rate"] > 0
+    with pytest.raises(BenchError, match="StopIteration"):
+        InPython("single", "nobody", 10).run()
+
+
+def test_a_job_without_its_result_fails() -> None:
+    """An executor that loses jobs gets no figure."""
+    attempt = Jobs(lambda: ThreadPoolExecutor(1), 3)
+    attempt.run()
+    attempt.check()
+    attempt._n = 4
+    with pytest.raises(ItemsLost, match="3 of 4 jobs"):
         attempt.check()
     attempt.close()
 

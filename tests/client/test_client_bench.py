@@ -23,7 +23,7 @@ def test_every_program_does_its_work(suite: Suite, need_module: Callable[[str, s
     """Two rivals for each program; none loses a message, and every metric has a figure."""
     need_module("pika", "pika is not installed: pip install pika")
     for workload in suite.workloads:
-        few = dataclasses.replace(workload, n=20 if workload.name == "idle" else 200)
+        few = dataclasses.replace(workload, n=200)
         result = run_workload(few, rounds=1)
         for rival in result.rivals:
             assert rival.status == "measured", (workload.name, rival.rival.name, rival.problem)
@@ -31,9 +31,7 @@ def test_every_program_does_its_work(suite: Suite, need_module: Callable[[str, s
 
 
 def test_the_goals_are_those_that_were_set(suite: Suite) -> None:
-    """pika's programs as fast at our server as at the other, our client twice as fast as pika's, latency within two."""
+    """pika's programs are as fast at our server as at the other, and our client is twice as fast as pika's."""
     goals = {goal for workload in suite.workloads for goal in workload.goals}
     assert {goal.at_least for goal in goals if goal.rival.startswith("pika") and goal.metric == "rate"} == {1.0}
     assert {goal.at_least for goal in goals if goal.rival.startswith("multiqueue")} == {2.0}
-    assert {goal.at_least for goal in goals if goal.metric == "p50"} == {0.5}
-    assert {goal.at_least for goal in goals if goal.metric == "idle"} == {2.0}

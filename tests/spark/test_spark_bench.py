@@ -6,20 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from bench_parts_support import (
-    PIPELINES,
-    Events,
-    ItemsLost,
-    Jobs,
-    Reading,
-    Workload,
-    _pipeline_runs,
-    _spark,
-    _spark_fan_in,
-    _spark_jobs,
-    _spark_session,
-    run_workload,
-)
+from bench_parts_support import ItemsLost, Workload, _pipeline, _spark, run_workload
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,21 +17,21 @@ SMALL = 0.01
 @pytest.fixture
 def in_the_tests_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The suite's session is the tests' own and needs no warming up; what does not shrink with n is small."""
-    monkeypatch.setattr(_spark_session, "WARM_UP", 1)
-    monkeypatch.setattr(_spark_fan_in, "PARTITIONS", 1)
-    monkeypatch.setattr(_spark_jobs, "SMALL_JOBS", 1)
-    monkeypatch.setattr(_pipeline_runs, "LARGE_BYTES", 2_000)
-    monkeypatch.setattr(_pipeline_runs, "_is_warm", True)
-    _spark_session.session.cache_clear()
+    monkeypatch.setattr(_spark, "WARM_UP", 1)
+    monkeypatch.setattr(_spark, "PARTITIONS", 1)
+    monkeypatch.setattr(_spark, "SMALL_JOBS", 1)
+    monkeypatch.setattr(_pipeline, "LARGE_BYTES", 2_000)
+    monkeypatch.setattr(_pipeline, "_warm_up", lambda: None)
+    _spark.session.cache_clear()
     yield
-    _spark_session.session.cache_clear()
+    _spark.session.cache_clear()
 
 
 @pytest.mark.spark
 @pytest.mark.slow(selected=True)
 @pytest.mark.parametrize(
     "workload",
-    [*_spark.SUITE.scaled(SMALL).workloads, *PIPELINES.scaled(SMALL / 10).workloads],
+    [*_spark.SUITE.scaled(SMALL).workloads, *_pipeline.SUITE.scaled(SMALL / 10).workloads],
     ids=lambda workload: workload.name,
 )
 @pytest.mark.usefixtures("in_the_tests_session")
@@ -61,19 +48,15 @@ def test_every_rival_of_the_suite_does_the_work(workload: Workload) -> None:
 @pytest.mark.usefixtures("in_the_tests_session")
 @pytest.mark.slow(selected=True)
 def test_lost_work_is_found_out() -> None:
-    """A rival that does not do every job, loses a row, or gives an event twice, has no figure."""
-    jobs = Jobs(3, lambda spark, n: [0] * (n - 1))
+    """A rival that does not do every job or loses a row has no figure."""
+    jobs = _spark.Jobs(3, lambda spark, n: [0] * (n - 1))
     jobs.run()
     with pytest.raises(ItemsLost, match="2 results of 3 jobs"):
         jobs.check()
-    reading = Reading(8, lambda frames: iter([7]))
+    reading = _spark.Reading(8, lambda frames: iter([7]))
     reading.run()
     with pytest.raises(ItemsLost, match="7 of 8 rows came"):
         reading.check()
-    events = Events(3, lambda frame: iter([0, 1, 1]))
-    events.run()
-    with pytest.raises(ItemsLost, match="3 events of 3 came, 2 of them distinct"):
-        events.check()
 
 
 def test_the_suite_measures_what_is_promised() -> None:

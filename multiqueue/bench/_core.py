@@ -1,31 +1,51 @@
-"""The suite `core`: what the multi-queue costs and gains, beside what else there is.
+"""The suite `core`: what the multi-queue and the executor cost and gain, beside what else there is.
 
-The goals are ratios on CPython 3.11. On another interpreter they are shown just the same: there they are a
-comparison and no promise.
+The goals are ratios on CPython 3.11. On another interpreter they are a comparison and no promise. Where the engine in C
+runs, one rival is the engine in Python, in a process of its own: `python -m multiqueue.bench._core WORKLOAD RIVAL N`.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import sys
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
-from ._contenders import (
+from multiqueue import MultiQueueExecutor
+
+from ..core import engine
+from ._core_attempts import (
+    IDLE_CPU,
+    P50,
+    P99,
+    InPython,
+    Jobs,
+    batches,
+    both_ways,
+    idling,
+    one_of_many,
+    producers_to_consumers,
+    put_and_get,
+)
+from ._core_queues import (
     OUR_QUEUE,
     OURS,
     OURS_SAME_TOTAL,
+    OURS_TAKE,
     PEERS,
     QUEUE_OF_LISTS,
     SIMPLE,
     STANDARD,
+    WORKAROUNDS,
     Contender,
     ours_with_idle,
+    scan,
 )
+from ._harness import run_attempt
 from ._model import BEST_RIVAL, CPU_RATE, RATE, Attempt, Goal, Rival, Suite, Workload
-from ._transfer import batches, producers_to_consumers, put_and_get
-from ._waiting import IDLE_CPU, P50, P99, both_ways, idling, one_of_many
-from ._workarounds import OURS_TAKE, WORKAROUNDS, scan
 
 ITEMS = 50_000  # a tenth of a second for `queue.Queue`: twenty times the switch interval of the GIL
 ROUND_TRIPS = 4_000
@@ -33,6 +53,9 @@ IDLE_MS = 1_000
 BATCH = 100
 CAPACITY = 100
 EIGHT = 8
+JOBS = 100_000
+WORKERS = 4
+IN_PYTHON = "multiqueue, engine in Python"
 
 UNBOUNDED_FIELD = (STANDARD, SIMPLE, OURS, OUR_QUEUE, *PEERS)
 BOUNDED_FIELD = (STANDARD, OURS, OURS_SAME_TOTAL, OUR_QUEUE, *PEERS)
@@ -200,30 +223,58 @@ def _blocked_on_eight() -> tuple[Workload, ...]:
     )
 
 
+def _executor() -> Workload:
+    pool, ours = "ThreadPoolExecutor", "MultiQueueExecutor"
+    return Workload(
+        "executor",
+        f"{JOBS:,} empty jobs submitted at once, {WORKERS} workers",
+        JOBS,
+        (
+            Rival(pool, partial(Jobs, partial(ThreadPoolExecutor, WORKERS))),
+            Rival(ours, partial(Jobs, partial(MultiQueueExecutor, WORKERS)), role="ours"),
+        ),
+        pool,
+        n_unit="jobs",
+        threads=f"1 + {WORKERS}",
+        note="What a job costs beside its own work; one lane.",
+    )
+
+
+def _with_both_engines(workload: Workload) -> Workload:
+    """With the engine in Python too, where that in C runs and the workload has a rival that is ours by name."""
+    ours = next((rival for rival in workload.rivals if rival.name == OURS.name), None)
+    if engine != "c" or ours is None:
+        return workload
+    pure = replace(ours, name=IN_PYTHON, open=partial(InPython, workload.name, ours.name), note="")
+    return replace(workload, rivals=(*workload.rivals, pure))
+
+
+_WORKLOADS = (
+    _single(),
+    _transfer(1, 1, goals=_at_least(2.5)),
+    _transfer(4, 1, goals=_at_least(3.0)),
+    _transfer(4, 4),
+    _transfer(1, 1, capacity=CAPACITY),
+    _transfer(
+        4,
+        1,
+        capacity=CAPACITY,
+        goals=_at_least(2.5),
+        note="The goal is for 100 in each sub-queue, 400 in all. With 25 in each, the same total as its rivals, "
+        "a producer must sleep four times as often; multiqueue.Queue is the one queue of 100.",
+    ),
+    _transfer(4, 4, capacity=CAPACITY),
+    _idle_subqueues(),
+    _scaling(),
+    _batches(threads=1),
+    _batches(threads=2),
+    _wake_up(),
+    *_blocked_on_eight(),
+    _executor(),
+)
 SUITE = Suite(
     "core",
-    (
-        _single(),
-        _transfer(1, 1, goals=_at_least(2.5)),
-        _transfer(4, 1, goals=_at_least(3.0)),
-        _transfer(4, 4),
-        _transfer(1, 1, capacity=CAPACITY),
-        _transfer(
-            4,
-            1,
-            capacity=CAPACITY,
-            goals=_at_least(2.5),
-            note="The goal is for 100 in each sub-queue, 400 in all. With 25 in each, the same total as its rivals, "
-            "a producer must sleep four times as often; multiqueue.Queue is the one queue of 100.",
-        ),
-        _transfer(4, 4, capacity=CAPACITY),
-        _idle_subqueues(),
-        _scaling(),
-        _batches(threads=1),
-        _batches(threads=2),
-        _wake_up(),
-        *_blocked_on_eight(),
-    ),
+    tuple(map(_with_both_engines, _WORKLOADS)),
     does_not_show=(
         "A program's gain: consumers here do nothing with an item. Where they work between two gets, the "
         "queue's share of the time is smaller, and so are the differences.",
@@ -233,3 +284,8 @@ SUITE = Suite(
         "With a load beyond the machine's CPUs the wall clock shows mostly the others; compare CPU there.",
     ),
 )
+
+if __name__ == "__main__":
+    _workload, _rival, _n = sys.argv[1:]
+    (_found,) = SUITE.only([_workload]).workloads
+    print(json.dumps(run_attempt(next(each for each in _found.rivals if each.name == _rival), int(_n))))
