@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
 from multiqueue.demo._job import facts as facts
 from multiqueue.demo._pipeline import demo_config as demo_config
+from multiqueue.demo._rival import mixed_items as mixed_items
 from multiqueue.demo._tables import Group as Group
 from multiqueue.demo._tables import fairness_sentence as fairness_sentence
 from multiqueue.demo._tables import small_lanes as small_lanes
@@ -106,18 +111,15 @@ from multiqueue.pipeline._run.work import SparkWork as SparkWork
 from multiqueue.pipeline._run.work import Task as Task
 from multiqueue.pipeline._run.work import _read_schemas as _read_schemas
 from multiqueue.pipeline._run.work import work_of as work_of
-from multiqueue.pipeline._state import file as _ledger_file  # noqa: F401
-from multiqueue.pipeline._state.file import LaneCount as LaneCount
-from multiqueue.pipeline._state.file import State as State
-from multiqueue.pipeline._state.file import exclusive as exclusive
-from multiqueue.pipeline._state.file import state_exists as state_exists
+from multiqueue.pipeline._state import ledger as _ledger
+from multiqueue.pipeline._state import sqlite as _sqlite
+from multiqueue.pipeline._state import view as _view
 from multiqueue.pipeline._state.leaving import LedgerLeaving as LedgerLeaving
-from multiqueue.pipeline._state.ledger import Ledger as Ledger
 from multiqueue.pipeline._state.ledger import Scanned as Scanned
-from multiqueue.pipeline._state.ledger import open_ledger as open_ledger
 from multiqueue.pipeline._state.postgres import PostgresState as PostgresState
+from multiqueue.pipeline._state.state import LaneCount as LaneCount
+from multiqueue.pipeline._state.state import State as State
 from multiqueue.pipeline._state.view import Waits as Waits
-from multiqueue.pipeline._state.view import ledger_view as ledger_view
 from multiqueue.pipeline._tell import svg as _svg  # noqa: F401
 from multiqueue.pipeline._tell.console import JsonLines as JsonLines
 from multiqueue.pipeline._tell.console import LiveTable as LiveTable
@@ -149,3 +151,27 @@ def delta_table() -> type:
     from multiqueue.pipeline._write.delta import DeltaTable
 
     return DeltaTable
+
+
+def state_at(where: Path | State) -> State:
+    """A state, also one that is named by its file."""
+    return _sqlite.SqliteState(where) if isinstance(where, Path) else where
+
+
+class Ledger(_ledger.Ledger):
+    """The ledger of a state, also one that is named by its file."""
+
+    def __init__(self, where: Path | State, base: Path, **settings: Any) -> None:
+        super().__init__(state_at(where), base, **settings)
+
+
+def open_ledger(where: Path | State, base: Path) -> AbstractContextManager[_ledger.Ledger]:
+    return _ledger.open_ledger(state_at(where), base)
+
+
+def ledger_view(where: Path | State) -> AbstractContextManager[_view.LedgerView]:
+    return _view.ledger_view(state_at(where))
+
+
+def exclusive(where: Path | State) -> AbstractContextManager[None]:
+    return state_at(where).exclusive()

@@ -51,9 +51,9 @@ FOLDERS: dict[str, list[str]] = {
     "client": ["_base", "_dispatch", "_link", "_channel", "_connection"],
     "pipeline": [
         "_base",
-        "_config",
         "_columns",
         "_state",
+        "_config",
         "_input",
         "_read",
         "_write",
@@ -65,13 +65,7 @@ FOLDERS: dict[str, list[str]] = {
 }
 
 # Imports that go up instead, those for types included.
-UPWARD: set[tuple[str, str]] = {
-    ("pipeline._base.storage", "pipeline._config.sections"),
-    ("pipeline._config.config", "pipeline._state.file"),
-    ("pipeline._config.config", "pipeline._state.postgres"),
-    ("pipeline._config.config", "pipeline._write.publish"),
-    ("spark._dispatch.pools", "spark._stream.options"),
-}
+UPWARD: set[tuple[str, str]] = set()
 
 # Imports by a string that go up: the verb, or the option, stands in the lower room for whoever has installed the other.
 UPWARD_BY_STRING = {

@@ -20,7 +20,6 @@ from ..pipeline._config.config import PipelineConfig, parse_config
 from ..pipeline._run.progress import Reporter
 from ..pipeline._run.session import spark_session
 from ..pipeline._run.work import work_of
-from ..pipeline._state.file import state_exists
 from ..pipeline._state.ledger import open_ledger
 from ..pipeline._state.view import ledger_view
 from ..pipeline._tell.console import reporter_for
@@ -28,6 +27,7 @@ from ..pipeline._tell.report import write_report
 from ..pipeline._verbs.run import run_pipeline
 from ..pipeline._write.publish import Publisher
 from ..pipeline._write.tables import output_of
+from ._rival import waits_of_rival
 from ._tables import compare, fairness_html, fairness_sentence, fairness_table, summary_table
 
 # Ten files to a Spark job: a job costs at least 0.1 s, and the demo should end in minutes.
@@ -91,7 +91,7 @@ def run_demo(
         forget(directory)
     _make(directory)
     fair = demo_config(directory, library, quick=quick, table=table)
-    fifo = demo_config(directory / "_multiqueue" / "fifo", library, quick=quick)
+    rival = demo_config(directory / "_multiqueue" / "rival", library, quick=quick)
     _introduce(console, fair)
     with ExitStack() as stack:
         reporter = reporter_for(console, as_json=False)
@@ -104,12 +104,12 @@ def run_demo(
         _say(console, f"\nWhat {result.snapshot.total.done} Spark jobs found in {fair.base}:\n")
         console.print(summary)
         _say(console, "\nThe same items once more through one queue, mixed at random, to compare waiting times:")
-        rival = run_pipeline(fifo, reporter, session=session, fifo=True)
-        if rival.status is ExitStatus.INTERRUPTED:
-            _say(console, f"stopped; the same command goes on, the results are in {fair.output}")
-            return rival.status
-        _empty(fifo.output / "data")
-    groups = compare(fair.state, fifo.state)
+        try:
+            waits = waits_of_rival(session(), rival, console)
+        except KeyboardInterrupt:
+            _say(console, f"stopped; the same command compares anew, the results are in {fair.output}")
+            return ExitStatus.INTERRUPTED
+    groups = compare(fair.state, waits)
     write_report(fair, fairness_html(groups))
     console.print()
     console.print(fairness_table(groups, console.width))
@@ -185,19 +185,13 @@ def _warm_up(spark: Any, config: PipelineConfig) -> None:
         shutil.rmtree(scratch)
 
 
-def _empty(directory: Path) -> None:
-    """Remove the rival's rows: they are the same once more, and only its waiting times are of interest."""
-    for lane in directory.iterdir():
-        shutil.rmtree(lane)
-
-
 def _introduce(console: Console, config: PipelineConfig) -> None:
     _say(
         console,
         f"Python's sources in {config.base}: a lane per top-level package, "
         f"{config.lanes()[0].batch} files an item, {_MAX_RUNNING} Spark jobs at a time.",
     )
-    if state_exists(config.state):
+    if config.state.exists():
         with ledger_view(config.state) as view:
             counts = view.counts()
         done = sum(count.items for count in counts if count.state is ItemState.DONE)

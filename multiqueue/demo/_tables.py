@@ -10,9 +10,11 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from ..pipeline._state.file import State
+from ..pipeline._state.state import State
 from ..pipeline._state.view import LedgerView, Waits, ledger_view
 from ..pipeline._tell import svg as _svg
+from ._rival import Waits as Rivals
+from ._rival import waits_of_lanes
 
 # Packages named in the summary; the others share a row.
 _NAMED = 12
@@ -69,15 +71,15 @@ class Group:
     fifo: tuple[float, float]
 
 
-def compare(fair_state: State, fifo_state: State) -> list[Group]:
+def compare(fair_state: State, rival: Rivals) -> list[Group]:
     """The small lanes together, two of them by themselves, and the largest of all lanes."""
-    with ledger_view(fair_state) as fair, ledger_view(fifo_state) as fifo:
+    with ledger_view(fair_state) as fair:
         lanes = sorted(fair.waits(), key=lambda wait: (wait.items, wait.lane))
         small = {lane.lane for lane in small_lanes(lanes) or lanes[:1]}
         chosen = [(f"{len(small)} small lane{'s' * (len(small) > 1)}", small)]
         chosen += [(name, {name}) for name in _SHOWN if name in small]
         chosen += [(wait.lane, {wait.lane}) for wait in lanes[-1:]]
-        return [_group(name, names, fair, fifo) for name, names in chosen]
+        return [_group(name, names, fair, rival) for name, names in chosen]
 
 
 def small_lanes(lanes: Sequence[Waits]) -> list[Waits]:
@@ -86,8 +88,8 @@ def small_lanes(lanes: Sequence[Waits]) -> list[Waits]:
     return [lane for lane in lanes if lane.items * _SMALL <= most]
 
 
-def _group(name: str, lanes: set[str], fair: LedgerView, fifo: LedgerView) -> Group:
-    fair_waits, fifo_waits = fair.waits_of(lanes), fifo.waits_of(lanes)
+def _group(name: str, lanes: set[str], fair: LedgerView, rival: Rivals) -> Group:
+    fair_waits, fifo_waits = fair.waits_of(lanes), waits_of_lanes(rival, lanes)
     return Group(name, len(fair_waits), _median_p95(fair_waits), _median_p95(fifo_waits))
 
 

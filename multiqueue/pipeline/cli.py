@@ -27,8 +27,8 @@ from ._config.config import PipelineConfig, load_config
 from ._config.fingerprint import fingerprints, made_by_others
 from ._run.dead_letters import DeadLetters
 from ._run.progress import Reporter
-from ._state.file import LaneCount, exclusive, state_exists
 from ._state.ledger import open_ledger
+from ._state.state import LaneCount
 from ._state.view import Failure, ledger_view
 from ._tell.console import console as new_console
 from ._tell.console import reporter_for
@@ -140,7 +140,7 @@ def run(
 
 def _lanes_that_ran(config: PipelineConfig) -> set[str]:
     """The lanes that the state knows."""
-    if not state_exists(config.state):
+    if not config.state.exists():
         return set()
     with ledger_view(config.state) as view:
         return {count.lane for count in view.counts()}
@@ -206,7 +206,7 @@ def retry(file: str, lanes: tuple[str, ...]) -> None:
     letters = DeadLetters(config.dead_letters, config.storage)
     forgotten: list[Item] = []
     with (
-        exclusive(config.state),
+        config.state.exclusive(),
         open_ledger(config.state, config.base, config.storage) as ledger,
         ledger.transaction(),
     ):
@@ -262,7 +262,7 @@ def redo(file: str, lanes: tuple[str, ...], since: float | None, changed: bool) 
     ran = _that_ran(config)
     chosen = _chosen(lanes, ran) or ran
     with (
-        exclusive(config.state),
+        config.state.exclusive(),
         open_ledger(config.state, config.base, config.storage, fingerprints(config)) as ledger,
         ledger.transaction(),
     ):

@@ -204,7 +204,6 @@ class Pipeline:
         *,
         work: Callable[[Any, Item, Path], bool] = write_names,
         attempts: int = 3,
-        fifo: bool = False,
         publisher: Callable[[Path], Output] = Publisher,
         ledger: Callable[[Path, Path], Ledger] = Ledger,
         on_idle: Callable[[Pipeline], None] | None = None,
@@ -250,7 +249,6 @@ class Pipeline:
             self.mailbox,
             clock,
             self.reporter,
-            fifo,
             monotonic=self.time,
         )
 

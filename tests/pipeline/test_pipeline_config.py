@@ -37,7 +37,7 @@ def test_defaults(tmp_path: Path) -> None:
     (lane,) = config.lanes()
     assert (lane.name, lane.priority, lane.capacity, lane.weight, lane.target_s) == ("eu", 0, 16, 1, 10.0)
     assert config.output == tmp_path / "out"
-    assert config.state == tmp_path / "out" / "_multiqueue" / "state.sqlite"
+    assert config.state.path == tmp_path / "out" / "_multiqueue" / "state.sqlite"
     assert config.settings.retry.attempts == 3
 
 

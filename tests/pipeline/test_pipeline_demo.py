@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import sqlite3
 import subprocess
@@ -11,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from pipeline_parts_support import Group, Waits, demo_config, facts, fairness_sentence, small_lanes
+from pipeline_parts_support import Group, Waits, demo_config, facts, fairness_sentence, mixed_items, small_lanes
 
 from multiqueue.pipeline import plan_of
 
@@ -123,7 +124,7 @@ def test_a_small_demo_and_the_same_again(tmp_path: Path) -> None:
     assert any(line.startswith("2 small lanes") for line in first)
     assert first[-2].startswith(f"rows    {out}/data")
     assert len(list((out / "data").glob("lane=big/item=*/*.parquet"))) == 11
-    assert not list((out / "_multiqueue" / "fifo" / "data").iterdir())
+    assert [path.name for path in (out / "_multiqueue" / "rival").iterdir()] == ["waits.json"]
     assert again[1] == f"{out} holds a demo with 13 of 13 items done: going on (--fresh starts anew)."
     assert first[-2:] == again[-2:]
     assert [line for line in again if line.startswith("all ")] == [line for line in first if line.startswith("all ")]
@@ -171,19 +172,41 @@ def test_the_demo(tmp_path: Path) -> None:
     answer = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
     assert (answer.returncode, answer.stderr) == (0, ""), answer.stdout
     assert re.search(r"^\d+ small lanes +\d+( +[\d.]+){4}$", answer.stdout, re.MULTILINE)
-    fair = places_of_small_lanes(tmp_path / "demo" / "_multiqueue" / "state.sqlite")
-    fifo = places_of_small_lanes(tmp_path / "demo" / "_multiqueue" / "fifo" / "_multiqueue" / "state.sqlite")
-    assert fair[len(fair) // 2] < fifo[len(fifo) // 2]
-    assert fair[len(fair) * 95 // 100] < fifo[len(fifo) * 95 // 100]
+    state = tmp_path / "demo" / "_multiqueue" / "state.sqlite"
+    with contextlib.closing(sqlite3.connect(state)) as connection:
+        fair = places_of_small_lanes(
+            [lane for (lane,) in connection.execute("SELECT lane FROM items ORDER BY started_s")]
+        )
+    waits = json.loads((tmp_path / "demo" / "_multiqueue" / "rival" / "waits.json").read_text())
+    begun = sorted((wait, lane) for lane, its in waits.items() for wait in its)
+    rival = places_of_small_lanes([lane for _, lane in begun])
+    assert len(rival) == len(fair)
+    assert fair[len(fair) // 2] < rival[len(rival) // 2]
+    assert fair[len(fair) * 95 // 100] < rival[len(rival) * 95 // 100]
     assert (tmp_path / "demo" / "report.html").exists()
 
 
-def places_of_small_lanes(state: Path) -> list[int]:
+def places_of_small_lanes(order: list[str]) -> list[int]:
     """As the how-manieth item of a run each item of a small lane began, ascending."""
-    with contextlib.closing(sqlite3.connect(state)) as connection:
-        order = [lane for (lane,) in connection.execute("SELECT lane FROM items ORDER BY started_s")]
     items = Counter(order)
     return [place for place, lane in enumerate(order) if items[lane] <= max(items.values()) / 10]
+
+
+def test_the_rival_has_the_items_of_the_run_mixed(tmp_path: Path) -> None:
+    """The demo's rival takes the items that the lanes have, each once, in the order of their ids."""
+    library = tmp_path / "library"
+    for package, count in {"big": 23, "small": 3}.items():
+        (library / package).mkdir(parents=True)
+        for i in range(count):
+            (library / package / f"m{i}.py").touch()
+    (library / "top.py").touch()
+    config = demo_config(tmp_path / "out", library)
+    items = mixed_items(config)
+    assert [item.id for item in items] == sorted(item.id for item in items)
+    assert Counter(item.lane for item in items) == {"big": 3, "small": 1, "top-level": 1}
+    files = sorted(one.path for item in items for one in item.files)
+    assert files == sorted(str(path.relative_to(library)) for path in library.rglob("*.py"))
+    assert {lane.lane.name: lane.to_run for lane in plan_of(config).lanes} == Counter(item.lane for item in items)
 
 
 def test_the_quick_demo_has_small_lanes_and_few_items(tmp_path: Path) -> None:

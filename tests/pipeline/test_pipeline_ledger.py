@@ -22,7 +22,7 @@ from pipeline_parts_support import (
     Pace,
     PostgresState,
     State,
-    _ledger_file,
+    _sqlite,
     after,
     before,
     exclusive,
@@ -31,7 +31,7 @@ from pipeline_parts_support import (
     open_ledger,
 )
 
-from multiqueue.pipeline import FileSeen, Item, Payload, PipelineError, StateInUse, StateMismatch, Unprepared
+from multiqueue.pipeline import FileSeen, Item, PipelineError, StateInUse, StateMismatch, Unprepared
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -168,11 +168,11 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "state.sqlite"
     Ledger(path, tmp_path).close()
     code = (
-        "import sys, os; from pathlib import Path; from multiqueue.pipeline._state.file import exclusive\n"
+        "import sys, os; from pathlib import Path; from multiqueue.pipeline._state.sqlite import SqliteState\n"
         "from multiqueue.pipeline._state.ledger import Ledger\n"
-        "path = Path(sys.argv[1])\n"
-        "with exclusive(path):\n"
-        "    ledger = Ledger(path, path.parent); ledger.record_process(); ledger.close()\n"
+        "state = SqliteState(Path(sys.argv[1]))\n"
+        "with state.exclusive():\n"
+        "    ledger = Ledger(state, state.path.parent); ledger.record_process(); ledger.close()\n"
         "    print('held', flush=True); sys.stdin.read()\n"
     )
     child = subprocess.Popen(
@@ -207,8 +207,9 @@ def test_a_run_that_was_taken_over_records_nothing(tmp_path: Path) -> None:
             assert [item.files[0].path for item in heir.next_waiting("a", 0.0, 9)] == ["f", "h"]
 
 
-def test_a_file_of_something_else(tmp_path: Path) -> None:
-    """A state that is no state of ours, or of another version, is refused and left alone."""
+@pytest.mark.parametrize("version", [3, 99])
+def test_a_file_of_something_else(tmp_path: Path, version: int) -> None:
+    """A state that is no state of ours, or of an earlier or later version, is refused and left alone."""
     path = tmp_path / "state.sqlite"
     path.write_text("this is a text of more than sixteen bytes")
     with pytest.raises(StateMismatch, match="is not a state of ours"):
@@ -216,9 +217,9 @@ def test_a_file_of_something_else(tmp_path: Path) -> None:
     assert path.read_text().startswith("this is a text")
     path.unlink()
     connection = sqlite3.connect(path)
-    connection.executescript("CREATE TABLE items (x); PRAGMA user_version = 99;")
+    connection.executescript(f"CREATE TABLE items (x); PRAGMA user_version = {version};")
     connection.close()
-    with pytest.raises(StateMismatch, match="has version 99, this multiqueue writes version 4"):
+    with pytest.raises(StateMismatch, match=f"has version {version}, this multiqueue writes version 4"):
         Ledger(path, tmp_path)
 
 
@@ -226,7 +227,7 @@ def test_a_state_whose_tables_are_made_while_one_looks(tmp_path: Path, monkeypat
     """A first run makes them between any two statements: there is no state yet, or a whole one."""
     path = tmp_path / "state.sqlite"
 
-    class Interrupted(_ledger_file.Connection):
+    class Interrupted(_sqlite.Connection):
         statements = 0
 
         def execute(self, *arguments: Any) -> sqlite3.Cursor:
@@ -237,35 +238,13 @@ def test_a_state_whose_tables_are_made_while_one_looks(tmp_path: Path, monkeypat
             return super().execute(*arguments)
 
     path.touch()
-    monkeypatch.setattr(_ledger_file, "Connection", Interrupted)
+    monkeypatch.setattr(_sqlite, "Connection", Interrupted)
     with pytest.raises(Unprepared, match="has not run yet"), ledger_view(path):
         pass
     monkeypatch.undo()
     Ledger(path, tmp_path).close()
     with ledger_view(path) as view:
         assert view.counts() == []
-
-
-def test_a_state_of_version_1(tmp_path: Path) -> None:
-    """A state from before there were messages is taken over with what it knows; looking at it changes nothing."""
-    path = tmp_path / "state.sqlite"
-    ledger = Ledger(path, tmp_path)
-    ledger.record_scan("a", seen(2), 1, 0.0)
-    ledger._connection.executescript(
-        "DROP INDEX items_done; ALTER TABLE items DROP COLUMN ended_at; "
-        "ALTER TABLE items DROP COLUMN job; ALTER TABLE items DROP COLUMN redone; "
-        "ALTER TABLE items DROP COLUMN number; DROP TABLE leaving; "
-        "DROP TABLE messages; "
-        "PRAGMA user_version = 1;"
-    )
-    ledger.close()
-    with ledger_view(path) as view:
-        assert sum(count.items for count in view.counts()) == 2
-    again = Ledger(path, tmp_path)
-    again.messages.keep("a", "message://1", Payload("1", "key", {}, b"body"))
-    assert again._connection.execute("PRAGMA user_version").fetchone() == (4,)
-    assert len(again.next_waiting("a", 0.0, 9)) == 2
-    again.close()
 
 
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:

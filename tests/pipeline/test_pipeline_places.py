@@ -144,7 +144,7 @@ def test_the_places_of_a_configuration(tmp_path: Path, monkeypatch: pytest.Monke
     (lane,) = config.lanes()
     assert (lane.name, lane.root, lane.globs) == ("acme", tmp_path / "in" / "acme", ("*", "/else/*"))
     assert (config.output, config.dead_letters.path) == (tmp_path / "out", tmp_path / "dead")
-    assert config.state == tmp_path / "state" / "s.sqlite"
+    assert config.state.path == tmp_path / "state" / "s.sqlite"
 
 
 def test_a_message_that_names_a_place(tmp_path: Path) -> None:

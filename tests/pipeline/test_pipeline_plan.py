@@ -176,7 +176,7 @@ def test_a_queue_is_not_asked(tmp_path: Path) -> None:
 
 def test_something_else_where_the_state_should_be(config: PipelineConfig) -> None:
     """A state that is no state of ours is one sentence."""
-    config.state.parent.mkdir(parents=True)
-    shutil.copy(config.base / "p.toml", config.state)
+    config.state.path.parent.mkdir(parents=True)
+    shutil.copy(config.base / "p.toml", config.state.path)
     with pytest.raises(StateMismatch, match="is not a state of ours"):
         plan_of(config)

@@ -86,17 +86,6 @@ def test_a_small_lane_is_fed_while_a_big_one_is_full(tmp_path: Path) -> None:
     assert [item.lane for item in run.dispatcher.submitted[:7]] == ["big", "small"] * 3 + ["big"]
 
 
-def test_one_queue_mixes_the_lanes(tmp_path: Path) -> None:
-    """The rival of the demo takes all lanes through one, in the order of the ids, the same in every run."""
-    make_tree(tmp_path, LANES)
-    run = pipeline(tmp_path, fifo=True)
-    run.run()
-    assert list(run.dispatcher.lanes) == ["first in, first out"]
-    submitted = [item.id for item in run.dispatcher.submitted]
-    assert submitted == sorted(submitted)
-    assert len(submitted) == 43
-
-
 def test_a_failing_item_is_tried_again_later(tmp_path: Path) -> None:
     """Failures are followed by pauses that double, and a success in the end counts as done (pipeline 5)."""
     make_tree(tmp_path, {"a": 1})

@@ -28,7 +28,7 @@ def make_all(config: PipelineConfig, log: str) -> None:
     own = config.output / "_multiqueue"
     for directory in (config.output / "data", own / "staging", own / "warm-up"):
         directory.mkdir(parents=True, exist_ok=True)
-    for file in (config.state, config.state.with_name("state.sqlite-wal"), config.output / "report.html"):
+    for file in (config.state.path, config.state.path.with_name("state.sqlite-wal"), config.output / "report.html"):
         file.touch()
     (own / "spark.log").write_text(log)
 
@@ -72,7 +72,7 @@ def test_what_was_there_before_stays(tmp_path: Path) -> None:
     with pytest.raises(Unprepared):
         run(config, "", Unprepared("no Java"))
     assert {"deep/out/readme", "deep/out/report.html", "deep/out/_multiqueue/notes"} <= set(left_in(tmp_path))
-    assert not config.state.exists()
+    assert not config.state.path.exists()
 
 
 @pytest.mark.parametrize("has_begun", [True, False])
@@ -84,5 +84,5 @@ def test_a_run_that_had_begun_keeps_all(tmp_path: Path, has_begun: bool) -> None
     error = Unprepared("no Java") if has_begun else SessionLost("gone")
     with pytest.raises(type(error)):
         run(config, "", error)
-    assert config.state.exists()
+    assert config.state.path.exists()
     assert (config.output / "report.html").exists()

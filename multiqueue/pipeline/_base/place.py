@@ -16,6 +16,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from urllib.parse import quote
 
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>.*)", re.DOTALL)
 
@@ -188,3 +189,15 @@ def _of_file_url(text: str, rest: str) -> str:
     if not path.startswith("/"):
         raise ValueError(f"{text!r} is not absolute; a file on this machine is file:///PATH")
     return path
+
+
+MOST_BYTES = 255 - len("lane=")
+"""Of a lane's name in a directory's: file systems take 255 bytes."""
+
+
+def quoted(name: str) -> str:
+    """The name of a lane as a directory's: what is not allowed in a path as `%XX`; of a short name all but ASCII."""
+    escaped = quote(name, safe=" ")
+    if len(escaped) <= MOST_BYTES:
+        return escaped
+    return "".join(one if one > "\x7f" else quote(one, safe=" ") for one in name)

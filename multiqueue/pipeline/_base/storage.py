@@ -32,9 +32,9 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from ..._extras import needs
-from .._config.sections import StorageSection
 from .errors import Unprepared
 from .place import Place
+from .stores import StorageSection
 
 T = TypeVar("T")
 S = TypeVar("S")

@@ -16,11 +16,11 @@ from ..._toml import Mistaken, placed_sentences, read_toml, validated
 from .._base.errors import ConfigError
 from .._base.items import ALLOW, ERROR, KEEP, Lane, Step
 from .._base.pace import CHUNK_BYTES, CHUNK_FILES
-from .._base.place import Place, joined, place_of
+from .._base.place import MOST_BYTES, Place, joined, place_of, quoted
 from .._base.storage import Storage
-from .._state.file import State
 from .._state.postgres import PostgresState
-from .._write.publish import MOST_BYTES, quoted
+from .._state.sqlite import SqliteState
+from .._state.state import State
 from . import scan as _scan
 from .graph import in_order, mistakes
 from .scan import PassedOver
@@ -85,7 +85,7 @@ class PipelineConfig:
         if section.url is not None:
             return PostgresState(section.url, section.schema_)
         path = section.path
-        return self.output / "_multiqueue" / "state.sqlite" if path is None else self.base / path
+        return SqliteState(self.output / "_multiqueue" / "state.sqlite" if path is None else self.base / path)
 
     def on(self, url: str) -> PipelineConfig:
         """The same on another Spark: a master's URL, or `sc://` for a Connect server.
@@ -234,8 +234,8 @@ def _among_the_rows(config: PipelineConfig) -> list[tuple[tuple[str | int, ...],
         root / part for root in {config.rows_at, Place(str(config.output))} for part in ("data", "steps", "corrupt")
     ]
     places = {("output", "dead_letters"): config.dead_letters}
-    if isinstance(config.state, Path):
-        places["state", "path"] = Place(os.path.normpath(config.state))
+    if (path := config.state.path) is not None:
+        places["state", "path"] = Place(os.path.normpath(path))
     return [
         (key, f"{str(place)!r} is where the rows are; name a place beside them")
         for key, place in places.items()

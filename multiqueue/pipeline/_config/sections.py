@@ -5,16 +5,16 @@ Nothing unknown is accepted. docs/reference/pipeline-toml.md lists the keys; a t
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Literal, get_args
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from .._base.items import ADD, INFER, KEEP, MOVE, RESCUE
 from .._base.place import Place, local, place_of
+from .._base.stores import Section, StorageSection, from_the_environment
 from .refusal import refusal
 from .source import split_source
 
@@ -36,11 +36,7 @@ Globs = Annotated[str | list[_Text], Field(min_length=1)]
 """One glob or several."""
 
 
-class _Section(BaseModel):
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
-
-
-class SparkSection(_Section):
+class SparkSection(Section):
     """`[spark]`: where the jobs run, and how many at a time."""
 
     master: str | None = Field(default=None, min_length=1)
@@ -55,7 +51,7 @@ class SparkSection(_Section):
         return self
 
 
-class LaneSection(_Section):
+class LaneSection(Section):
     """`[lanes.NAME]`: what is read, and how it is scheduled beside the others."""
 
     files: Globs | None = None
@@ -222,7 +218,7 @@ class LaneSection(_Section):
         return value and place_of(value).text
 
 
-class JobSection(_Section):
+class JobSection(Section):
     """`[job]`: what is done with each item: a query, or a function."""
 
     sql: str | None = Field(default=None, min_length=1)
@@ -235,7 +231,7 @@ class JobSection(_Section):
         return self
 
 
-class StepSection(_Section):
+class StepSection(Section):
     """`[steps.NAME]`: a job over what lanes or other steps have put out, once they have nothing left to do."""
 
     after: Globs
@@ -269,7 +265,7 @@ class StepSection(_Section):
         return strings(self.after)
 
 
-class OutputSection(_Section):
+class OutputSection(Section):
     """`[output]`: where the results go."""
 
     path: str = Field(min_length=1)
@@ -310,7 +306,7 @@ class OutputSection(_Section):
     @field_validator("catalog")
     @classmethod
     def _from_the_environment(cls, value: dict[str, str]) -> dict[str, str]:
-        return {key: _VARIABLE.sub(_variable, one) for key, one in value.items()}
+        return {key: from_the_environment(one) for key, one in value.items()}
 
     @model_validator(mode="after")
     def _directories_are_renamed(self) -> OutputSection:
@@ -336,7 +332,7 @@ class OutputSection(_Section):
         return self
 
 
-class RetrySection(_Section):
+class RetrySection(Section):
     """`[retry]`: how often a failing item is tried, and how long in between."""
 
     attempts: int = Field(default=3, ge=1)
@@ -345,14 +341,14 @@ class RetrySection(_Section):
     backoff_max: float = Field(default=60.0, ge=0, strict=False)
 
 
-class FollowSection(_Section):
+class FollowSection(Section):
     """`[follow]`: how `run --follow` watches for files."""
 
     poll: float = Field(default=1.0, gt=0, strict=False)
     settle: float = Field(default=2.0, ge=0, strict=False)
 
 
-class StateSection(_Section):
+class StateSection(Section):
     """`[state]`: what survives."""
 
     path: str | None = None
@@ -369,7 +365,7 @@ class StateSection(_Section):
     def _is_postgresql(cls, value: str | None) -> str | None:
         if value is None:
             return None
-        value = _VARIABLE.sub(_variable, value)
+        value = from_the_environment(value)
         if not value.startswith(("postgresql://", "postgres://")) or not urlsplit(value).path.strip("/"):
             raise ValueError("must be postgresql://USER@HOST:PORT/DATABASE")  # without the value: it may have a secret
         return value
@@ -383,96 +379,7 @@ class StateSection(_Section):
         return self
 
 
-_VARIABLE = re.compile(r"\$\{(\w+)\}")
-
-# The arguments of fsspec's file systems, by scheme and by the key here.
-_S3 = {"key": "key", "secret": "secret", "token": "token", "endpoint": "endpoint_url", "anonymous": "anon"}
-_AZURE = {"account": "account_name", "secret": "account_key", "token": "sas_token", "anonymous": "anon"}
-_ARGUMENTS = {
-    "s3": _S3,
-    "gs": {"account": "project", "token": "token", "endpoint": "endpoint_url"},
-    "abfss": _AZURE,
-    "az": _AZURE,
-}
-
-
-class StorageSection(_Section):
-    """`[storage.NAME]`: how the places below a URL are reached; what is not said here the environment says."""
-
-    url: str = Field(min_length=1)
-    endpoint: str | None = None
-    region: str | None = None
-    account: str | None = Field(default=None, repr=False)
-    key: str | None = Field(default=None, repr=False)
-    secret: str | None = Field(default=None, repr=False)
-    token: str | None = Field(default=None, repr=False)
-    anonymous: bool = False
-    options: dict[str, Any] = Field(default_factory=dict, repr=False)
-
-    @field_validator("endpoint", "region", "account", "key", "secret", "token")
-    @classmethod
-    def _from_the_environment(cls, value: str | None) -> str | None:
-        return None if value is None else _VARIABLE.sub(_variable, value)
-
-    @field_validator("url")
-    @classmethod
-    def _is_in_a_store(cls, value: str) -> str:
-        place = place_of(value)
-        if place.is_local:
-            raise ValueError(f'{value!r} is local; [storage] is for stores, as in url = "s3://BUCKET"')
-        return place.text
-
-    @model_validator(mode="after")
-    def _fits_the_store(self) -> StorageSection:
-        known = {*_ARGUMENTS[self.place.scheme], *(("region",) if self.place.scheme == "s3" else ())}
-        known |= {"url", "endpoint", "options", "anonymous"}
-        if odd := sorted(name for name in self.model_fields_set if name not in known):
-            raise ValueError(
-                f"{odd[0]} means nothing to {self.place.scheme}://, which takes {', '.join(sorted(known))}"
-            )
-        return self
-
-    @property
-    def place(self) -> Place:
-        """The subject of the sentence."""
-        return Place(self.url)
-
-    def fsspec_arguments(self) -> dict[str, Any]:
-        """The arguments of fsspec's file system, secrets among them."""
-        names = _ARGUMENTS[self.place.scheme]
-        values = {names[one]: getattr(self, one) for one in names if getattr(self, one)}
-        if connection := self.azure_connection():
-            values = {"connection_string": connection}
-        if self.region is not None:
-            values["client_kwargs"] = {"region_name": self.region}
-        if self.anonymous and self.place.scheme == "gs":
-            values["token"] = "anon"
-        return {**values, **self.options}
-
-    def azure_connection(self) -> str | None:
-        """How Azure's libraries are told of an endpoint that is not Azure's own; None where there is none."""
-        if self.place.scheme not in ("abfss", "az") or self.endpoint is None:
-            return None
-        scheme = self.endpoint.partition("://")[0]
-        account = self.account or self.place.parts[0].rpartition("@")[2].partition(".")[0]
-        parts = [f"DefaultEndpointsProtocol={scheme}", f"AccountName={account}", f"BlobEndpoint={self.endpoint}"]
-        parts += [f"AccountKey={self.secret}"] if self.secret else []
-        parts += [f"SharedAccessSignature={self.token}"] if self.token else []
-        return ";".join(parts)
-
-    def secrets(self) -> list[str]:
-        """The values that are secret."""
-        named = [one for one in (self.key, self.secret, self.token) if one]
-        return named + [one for one in self.options.values() if isinstance(one, str) and len(one) >= 8]
-
-
-def _variable(found: re.Match[str]) -> str:
-    if found[1] not in os.environ:
-        raise ValueError(f"there is no environment variable {found[1]}")
-    return os.environ[found[1]]
-
-
-class Settings(_Section):
+class Settings(Section):
     """The whole file."""
 
     spark: SparkSection = Field(default_factory=SparkSection)

@@ -18,9 +18,8 @@ from pathlib import Path
 
 from .._base.errors import PipelineError
 from .._base.items import Item, Payload
-from .._base.place import Place
+from .._base.place import Place, quoted
 from .._base.storage import Storage
-from .._write.publish import quoted
 from .retry import describe
 
 # The last lines of a traceback say most; a Java stack inside of one can be as long as it likes.

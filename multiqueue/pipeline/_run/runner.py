@@ -50,9 +50,6 @@ _TICK_S = 0.25
 # Shorter waits are rounding errors of two clocks.
 _LEAST_S = 0.001
 
-FIFO_LANE = "first in, first out"
-"""The one lane of a run without fairness."""
-
 
 @dataclass(slots=True)
 class _LaneFeed:
@@ -99,8 +96,6 @@ class Runner:
     mailbox: Mailbox
     clock: WorkClock
     reporter: Reporter
-    fifo: bool = False
-    """Everything in one lane, the lanes mixed as if their items had arrived at random: the rival in the demo."""
     on_new_lane: Callable[[Lane], None] = lambda lane: None
     """Told, while following, of a lane that was not there before, ahead of its items."""
     pace: Pace = field(default_factory=Pace)
@@ -116,8 +111,7 @@ class Runner:
 
     def __post_init__(self) -> None:
         self._tally = Tally.of([lane.name for lane in self.lanes], self.ledger.counts())
-        feeds = [Lane(FIFO_LANE, self.lanes[0].root, ())] if self.fifo else self.lanes
-        self._feeds = {lane.name: _LaneFeed(lane) for lane in feeds}
+        self._feeds = {lane.name: _LaneFeed(lane) for lane in self.lanes}
         self._known_s = self.clock()
 
     def run(self) -> Snapshot:
@@ -223,7 +217,7 @@ class Runner:
 
     def _feed(self) -> None:
         """Submit what the lanes have room for, in turns: recorded in one transaction, then handed over."""
-        if not (self.scanner.finished if self.fifo else self.scanner.has_seen_every_lane):
+        if not self.scanner.has_seen_every_lane:
             return
         rows = [[(feed, item) for item in self._choose(feed)] for feed in self._feeds.values()]
         chosen = [pair for turn in zip_longest(*rows) for pair in turn if pair is not None]
@@ -247,15 +241,12 @@ class Runner:
         is_early = max(feed.nothing_until_s, feed.rate.free_s) > now_s
         if room <= 0 or half_full or is_early or self.scanner.is_gone(feed.lane.name):
             return []
-        if self.fifo:
-            items = self.ledger.next_of_any_lane(now_s, room)
-        else:
-            if by_itself:
-                self._regroup(feed.lane, now_s, room)
-            items = self.ledger.next_waiting(feed.lane.name, now_s, room)
+        if by_itself:
+            self._regroup(feed.lane, now_s, room)
+        items = self.ledger.next_waiting(feed.lane.name, now_s, room)
         chosen = feed.rate.allowed(items, now_s)
         if len(items) < room and len(chosen) == len(items):
-            due_s = self.ledger.next_retry_s(None if self.fifo else feed.lane.name, now_s)
+            due_s = self.ledger.next_retry_s(feed.lane.name, now_s)
             feed.nothing_until_s = math.inf if due_s is None else due_s
         return chosen
 
@@ -293,7 +284,7 @@ class Runner:
 
     def _ask_again(self, lane: str) -> None:
         """Something came in for the lane: ask the ledger again."""
-        self._feeds[FIFO_LANE if self.fifo else lane].nothing_until_s = 0.0
+        self._feeds[lane].nothing_until_s = 0.0
 
     # What became of them
 

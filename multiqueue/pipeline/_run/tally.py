@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .._base.lifecycle import ItemState
-from .._state.file import LaneCount
 from .._state.ledger import Scanned
+from .._state.state import LaneCount
 
 # The rate is that of the last half minute: long enough to be steady, short enough to notice a change.
 _WINDOW_S = 30.0

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from .._base.errors import ConfigError, StateMismatch, Unprepared
 from .._config.config import PipelineConfig
-from .._state.file import state_exists
 
 _LOG = "spark.log"
 
@@ -22,12 +21,12 @@ _LOG = "spark.log"
 @contextlib.contextmanager
 def leaving_nothing_unbegun(config: PipelineConfig) -> Iterator[None]:
     """Take away what is made inside, if it ends as not ready (status 2) and there was no state before."""
-    if state_exists(config.state):
+    if config.state.exists():
         yield
         return
     places = [config.output]
-    if isinstance(config.state, Path):
-        places.append(config.state.parent)
+    if config.state.path is not None:
+        places.append(config.state.path.parent)
     if config.dead_letters.is_local:
         places.append(config.dead_letters.path)
     missing = [one for place in places for one in (place, *place.parents) if not one.exists()]
@@ -43,8 +42,8 @@ def leaving_nothing_unbegun(config: PipelineConfig) -> Iterator[None]:
 
 
 def _take_away(config: PipelineConfig, own: Path | None, files: list[Path], missing: list[Path]) -> None:
-    state = config.state
-    own_state = state.parent.glob(f"{state.name}*") if isinstance(state, Path) else ()
+    state = config.state.path
+    own_state = () if state is None else state.parent.glob(f"{state.name}*")
     for file in (*own_state, *files):
         with contextlib.suppress(OSError):  # not there
             file.unlink()

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .._base.items import FileSeen
-from .file import TAKEN_AWAY, AnyConnection
+from .state import TAKEN_AWAY, StateConnection
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Leaving:
 class LedgerLeaving:
     """The files that go, as a ledger keeps them. Call its writing methods inside the ledger's transactions."""
 
-    def __init__(self, connection: AnyConnection) -> None:
+    def __init__(self, connection: StateConnection) -> None:
         self._connection = connection
 
     def versions(self, lane: str, paths: Sequence[str]) -> dict[str, list[tuple[int, int]]]:

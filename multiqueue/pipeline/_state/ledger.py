@@ -1,15 +1,15 @@
-"""The record of a pipeline: which items there are, what became of each, in one SQLite file.
+"""The record of a pipeline: which items there are, what became of each, in SQLite or PostgreSQL.
 
-Promise     An item moves only along the arrows of `_lifecycle.TRANSITIONS`: every UPDATE names the old state and
+Promise     An item moves only along the arrows of `lifecycle.TRANSITIONS`: every UPDATE names the old state and
             fails if it is not that. An item is handed out for submission only after the transaction that holds
             its new attempt number is committed, so after a crash a published output can be told from a stale one.
             A file belongs to at most one item of a lane, for ever.
-State       Tables meta, items, files, messages, leaving (`_ledger_file`). WAL with synchronous=NORMAL: after kill -9
+State       Tables meta, items, files, messages, leaving (`tables`). WAL with synchronous=NORMAL: after kill -9
             every committed transaction is there; after a power loss the last ones may be undone, which hands items back
             and never marks one done that is not.
 Threads     None of its own and no lock: one thread, the runner's, makes every call. Readers (`pipeline status`,
             the report) open their own read-only connection; WAL lets them read beside the writer.
-Processes   One at a time may write: `_ledger_file.exclusive`.
+Processes   One at a time may write: `State.exclusive`.
 Memory      Pages and counters; nothing grows with the number of items.
 """
 
@@ -33,9 +33,9 @@ from .._base.lifecycle import ItemEvent, ItemState, after, before
 from .._base.pace import Fits, Measured
 from .._base.storage import Storage
 from .._columns.put_out import PUT_OUT
-from .file import LaneCount, State, connect, in_sentences, lane_counts, made_by_others, state_named, told
 from .leaving import LedgerLeaving
 from .messages import LedgerMessages
+from .state import LaneCount, State, lane_counts, made_by_others, state_named
 
 FILES = "files"
 """The kind of an output of directories; others have the names of tables."""
@@ -94,19 +94,19 @@ class Ledger:
 
     def __init__(
         self,
-        path: State,
+        state: State,
         base: Path,
         storage: Storage | None = None,
         wall: Callable[[], float] = time.time,
         jobs: Mapping[str, str] | None = None,
     ) -> None:
         """`jobs` are the fingerprints of the jobs that run: of a step by its name, of all lanes by `""`."""
-        self._path = path
+        self._state = state
         self._wall = wall
         self._base = base
         self._storage = storage or Storage()
         self._jobs = jobs or {}
-        self._connection = connect(path)
+        self._connection = state.connect()
         self.messages = LedgerMessages(self._connection)
         self.leaving = LedgerLeaving(self._connection)
 
@@ -118,7 +118,7 @@ class Ledger:
         """All of the block is recorded, or nothing of it.
 
         Raises:
-            PipelineError: SQLite cannot write, as `in_sentences` tells it.
+            PipelineError: the state cannot be written, as `State.in_sentences` says it.
         """
         try:
             self._connection.begin()
@@ -128,7 +128,7 @@ class Ledger:
             if self._connection.in_transaction:  # SQLite itself rolls back when the disk is full
                 with contextlib.suppress(Exception):  # damage, or no connection: closing takes everything back
                     self._connection.execute("ROLLBACK")
-            if (better := told(self._path, error)) is not None:
+            if (better := self._state.told(error)) is not None:
                 raise better from error
             raise
 
@@ -161,13 +161,13 @@ class Ledger:
         Raises:
             StateMismatch: it is of another: what is done is not in this one.
         """
-        if not isinstance(self._path, Path):
+        if self._state.path is None:
             found = self._connection.execute("SELECT value FROM meta WHERE name = 'place'").fetchone()
             if found is None:
                 self._set("place", place)
             elif found[0] != place:
                 raise StateMismatch(
-                    f"the state {str(self._path)!r} belongs to the output {found[0]!r}, not to {place!r}; "
+                    f"the state {str(self._state)!r} belongs to the output {found[0]!r}, not to {place!r}; "
                     "give this pipeline a [state] schema of its own"
                 )
         row = self._connection.execute("SELECT value FROM meta WHERE name = 'output'").fetchone()
@@ -283,18 +283,10 @@ class Ledger:
         )
         return [Measured(lane, items, int(files), int(size), float(took)) for lane, items, files, size, took in rows]
 
-    def next_of_any_lane(self, now_s: float, limit: int) -> list[Item]:
-        """Up to `limit` items whose retry time has come, in the order of their ids: mixed, and always alike."""
-        rows = self._connection.execute(
-            f"SELECT {_ITEM_COLUMNS} FROM items WHERE state = 'waiting' AND retry_s <= ? ORDER BY id LIMIT ?",
-            (now_s, limit),
-        ).fetchall()
-        return [self._item(row) for row in rows]
-
-    def next_retry_s(self, lane: str | None, after_s: float) -> float | None:
-        """When the next item (of the lane) that waits for a later try may be submitted; None when none does."""
+    def next_retry_s(self, lane: str, after_s: float) -> float | None:
+        """When the next item of the lane that waits for a later try may be submitted; None when none does."""
         (retry_s,) = self._connection.execute(
-            "SELECT min(retry_s) FROM items WHERE state = 'waiting' AND lane = coalesce(?, lane) AND retry_s > ?",
+            "SELECT min(retry_s) FROM items WHERE state = 'waiting' AND lane = ? AND retry_s > ?",
             (lane, after_s),
         ).fetchone()
         return None if retry_s is None else float(retry_s)
@@ -616,12 +608,12 @@ class Ledger:
 
 @contextlib.contextmanager
 def open_ledger(
-    path: State, base: Path, storage: Storage | None = None, jobs: Mapping[str, str] | None = None
+    state: State, base: Path, storage: Storage | None = None, jobs: Mapping[str, str] | None = None
 ) -> Iterator[Ledger]:
     """The state of one pipeline, open for writing; closed at the end. SQLite's errors inside become sentences.
 
     Raises:
-        PipelineError: as `in_sentences`.
+        PipelineError: as `State.in_sentences`.
     """
-    with in_sentences(path), contextlib.closing(Ledger(path, base, storage, jobs=jobs)) as ledger:
+    with state.in_sentences(), contextlib.closing(Ledger(state, base, storage, jobs=jobs)) as ledger:
         yield ledger

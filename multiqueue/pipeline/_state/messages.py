@@ -13,13 +13,13 @@ from collections.abc import Sequence
 
 from .._base.items import FileSeen, Payload
 from .._base.lifecycle import ItemState
-from .file import AnyConnection, state_named
+from .state import StateConnection, state_named
 
 
 class LedgerMessages:
     """The messages that a ledger keeps. Call it inside the ledger's transactions."""
 
-    def __init__(self, connection: AnyConnection) -> None:
+    def __init__(self, connection: StateConnection) -> None:
         self._connection = connection
 
     def state_of(self, lane: str, path: str) -> tuple[ItemState, int] | None:

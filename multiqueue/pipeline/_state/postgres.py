@@ -5,7 +5,7 @@ Promise     While `exclusive` is held no other process runs this pipeline: an ad
             knowing (the network was away for too long) records nothing any more: each transaction holds the row
             `holder`, and is refused when another run has written its own number there.
             No message has the password.
-State       The schema's tables, as in `_ledger_file`. A connection for the lock and one for the ledger.
+State       The schema's tables (`tables`). A connection for the lock and one for the ledger.
 Lost        A connection that ends, or a server that is started again, ends the run with status 3; the same command
             goes on: what was not committed was not recorded, as after a crash.
 Threads     The ledger's one. The statements are written for SQLite, with `?` for values.
@@ -27,80 +27,14 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ..._extras import needs
 from .._base.errors import PipelineError, StateDamaged, StateInUse, StateMismatch, Unprepared, Unreachable
+from .tables import POSTGRES, VERSION, tables_in
 
-_VERSION = 4
-_READABLE = ("2", "3", "4")
 _CONNECTS_WITHIN_S = 10
-
-# As `_ledger_file` has them; names are compared byte by byte, as SQLite does.
-_LEAVING = """
-CREATE TABLE leaving (
-    item BIGINT NOT NULL,
-    lane TEXT COLLATE "C" NOT NULL,
-    path TEXT COLLATE "C" NOT NULL,
-    size BIGINT NOT NULL,
-    mtime_ns BIGINT NOT NULL,
-    PRIMARY KEY (item, path)
-);
-CREATE INDEX leaving_of_path ON leaving (lane, path);
-CREATE INDEX items_done ON items (lane, ended_at) WHERE state = 'done';
-"""
-_JOB = """
-ALTER TABLE items ADD COLUMN job TEXT;
-ALTER TABLE items ADD COLUMN number TEXT;
-ALTER TABLE items ADD COLUMN redone BIGINT NOT NULL DEFAULT 0;
-"""
-_SCHEMA = f"""
-CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT);
-CREATE TABLE items (
-    seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    id TEXT NOT NULL UNIQUE,
-    lane TEXT COLLATE "C" NOT NULL,
-    path TEXT COLLATE "C" NOT NULL,
-    files BIGINT NOT NULL,
-    bytes BIGINT NOT NULL,
-    state TEXT NOT NULL DEFAULT 'waiting',
-    attempt BIGINT NOT NULL DEFAULT 0,
-    tries BIGINT NOT NULL DEFAULT 0,
-    known_s DOUBLE PRECISION NOT NULL,
-    retry_s DOUBLE PRECISION NOT NULL DEFAULT 0,
-    started_s DOUBLE PRECISION,
-    ended_s DOUBLE PRECISION,
-    ended_at DOUBLE PRECISION,
-    error TEXT
-);
-CREATE TABLE files (
-    lane TEXT COLLATE "C" NOT NULL,
-    path TEXT COLLATE "C" NOT NULL,
-    size BIGINT NOT NULL,
-    mtime_ns BIGINT NOT NULL,
-    item BIGINT NOT NULL,
-    place BIGINT NOT NULL,
-    PRIMARY KEY (lane, path)
-);
-CREATE TABLE messages (
-    lane TEXT COLLATE "C" NOT NULL,
-    path TEXT COLLATE "C" NOT NULL,
-    id TEXT NOT NULL,
-    routing_key TEXT NOT NULL,
-    headers TEXT NOT NULL,
-    body BYTEA NOT NULL,
-    PRIMARY KEY (lane, path)
-);
-CREATE INDEX items_next ON items (lane, retry_s, seq) WHERE state = 'waiting';
-CREATE INDEX items_mixed ON items (id) WHERE state = 'waiting';
-CREATE INDEX items_submitted ON items (seq) WHERE state = 'submitted';
-CREATE INDEX items_failed ON items (lane, seq) WHERE state = 'failed';
-CREATE INDEX files_of_item ON files (item, place);
-{_LEAVING}
-{_JOB}
-"""
-TABLES = ("meta", "items", "files", "messages", "leaving")
 
 
 @dataclass(frozen=True, slots=True)
 class PostgresState:
-    """Where a state is: a server's database, and a schema in it."""
+    """Where a state is: a server's database, and a schema in it. As `State` says it."""
 
     url: str = field(repr=False)
     schema: str
@@ -112,37 +46,24 @@ class PostgresState:
         name = f"{user.partition(':')[0]}@{host}" if user else host
         return f"{urlunsplit((parts.scheme, name, parts.path, '', ''))} (schema {self.schema})"
 
-    def exists(self) -> bool:
-        """Whether there is such a state.
+    @property
+    def path(self) -> None:
+        return None
 
-        Raises:
-            Unprepared: the server cannot be asked.
-        """
+    def exists(self) -> bool:
         with self.in_sentences(), contextlib.closing(self._session()) as session:
             return _has_tables(session)
 
     def connect(self) -> Connection:
-        """A connection for writing; tables are made, those of version 2 taken over. Only while `exclusive` is held.
-
-        Raises:
-            Unprepared: the server is not reached, or does not let us.
-            StateMismatch: the tables are of a version this one does not know.
-        """
         with self.in_sentences(connecting=True):
             session = self._session()
             try:
                 if not _has_tables(session):
                     with session.transaction():
                         session.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(self.schema)}")
-                        session.execute(_SCHEMA)
-                        session.execute("INSERT INTO meta VALUES ('version', %s)", (str(_VERSION),))
-                version = self._checked_version(session)
-                if version < _VERSION:
-                    with session.transaction():
-                        if version < 3:
-                            session.execute(f"ALTER TABLE items ADD COLUMN ended_at DOUBLE PRECISION; {_LEAVING}")
-                        session.execute(_JOB)
-                        session.execute("UPDATE meta SET value = %s WHERE name = 'version'", (str(_VERSION),))
+                        session.execute(tables_in(POSTGRES))
+                        session.execute("INSERT INTO meta VALUES ('version', %s)", (str(VERSION),))
+                self._check_version(session)
                 holder = uuid.uuid4().hex
                 session.execute(
                     "INSERT INTO meta VALUES ('holder', %s) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
@@ -154,17 +75,12 @@ class PostgresState:
                 raise
 
     def connect_read_only(self) -> Connection:
-        """A connection for looking only, also beside a run.
-
-        Raises:
-            Unprepared: there is no state yet, or the server is not reached.
-        """
         with self.in_sentences(connecting=True):
             session = self._session()
             try:
                 if not _has_tables(session):
                     raise Unprepared(f"there is no state {str(self)!r}: this pipeline has not run yet")
-                self._checked_version(session)
+                self._check_version(session)
                 session.execute("SET default_transaction_read_only = on")
                 return Connection(session, str(self))
             except BaseException:
@@ -173,12 +89,6 @@ class PostgresState:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Keep every other process from running the pipeline with this state.
-
-        Raises:
-            StateInUse: one does already; the message names it.
-            Unprepared: the server is not reached.
-        """
         with self.in_sentences(connecting=True):
             session = self._session()
         with contextlib.closing(session):
@@ -197,7 +107,6 @@ class PostgresState:
 
     @contextlib.contextmanager
     def in_sentences(self, *, connecting: bool = False) -> Iterator[None]:
-        """While inside, what the server says is raised as an error of ours."""
         try:
             yield
         except Exception as error:
@@ -207,7 +116,6 @@ class PostgresState:
             raise better from None  # the error of the library may have the whole URL
 
     def told(self, error: BaseException, *, connecting: bool = False) -> PipelineError | None:
-        """An error of the server or its library, as one of ours; None of other errors."""
         if isinstance(error, sqlite3.DatabaseError):
             return StateDamaged(f"the state {str(self)!r} is damaged: {error}; bring it back from a backup")
         psycopg = _psycopg()
@@ -255,14 +163,13 @@ class PostgresState:
         words = (found[0] or "").split() if found else []
         return f"process {words[2]} on {words[1]}" if len(words) == 3 else "another process"
 
-    def _checked_version(self, session: Any) -> int:
+    def _check_version(self, session: Any) -> None:
         (version,) = session.execute("SELECT value FROM meta WHERE name = 'version'").fetchone() or (None,)
-        if version not in _READABLE:
+        if version != str(VERSION):
             raise StateMismatch(
-                f"{str(self)!r} has version {version}, this multiqueue writes version {_VERSION}; "
+                f"{str(self)!r} has version {version}, this multiqueue writes version {VERSION}; "
                 "use the multiqueue that wrote it, or choose another [state] schema"
             )
-        return int(version)
 
     def _without_secret(self, text: str) -> str:
         password = urlsplit(self.url).password
@@ -272,9 +179,8 @@ class PostgresState:
 
 
 class Connection:
-    """The part of `sqlite3.Connection` that the ledger needs, over PostgreSQL."""
+    """As `StateConnection` says it."""
 
-    # A value of `?` slices, the last of which takes what lies beyond: as `_ledger_file.Connection` says it.
     SLICE = "least(CAST(floor({column} / ?) AS INTEGER), ?)"
 
     def __init__(self, session: Any, name: str, holder: str | None = None) -> None:
@@ -287,11 +193,6 @@ class Connection:
         return bool(self._session.info.transaction_status != 0)
 
     def begin(self) -> None:
-        """Begin a transaction, unless another run has taken over.
-
-        Raises:
-            StateInUse: one has.
-        """
         self._session.execute("BEGIN")
         found = self._session.execute("SELECT value FROM meta WHERE name = 'holder' FOR SHARE").fetchone()
         if found is None or found[0] != self._holder:
@@ -309,7 +210,6 @@ class Connection:
                 cursor.executemany((statement.replace("?", "%s")), adapted)
 
     def insert(self, statement: str, values: Sequence[object]) -> int:
-        """Insert an item; its number."""
         return int(self.execute(f"{statement} RETURNING seq", values).fetchone()[0])
 
     def close(self) -> None:

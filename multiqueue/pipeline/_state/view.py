@@ -6,16 +6,7 @@ import contextlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from .file import (
-    TAKEN_AWAY,
-    AnyConnection,
-    LaneCount,
-    State,
-    connect_read_only,
-    in_sentences,
-    lane_counts,
-    made_by_others,
-)
+from .state import TAKEN_AWAY, LaneCount, State, StateConnection, lane_counts, made_by_others
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +64,7 @@ class Series:
 class LedgerView:
     """A read-only look at the state of a pipeline."""
 
-    def __init__(self, connection: AnyConnection) -> None:
+    def __init__(self, connection: StateConnection) -> None:
         self._connection = connection
 
     def counts(self) -> list[LaneCount]:
@@ -157,12 +148,12 @@ class LedgerView:
 
 
 @contextlib.contextmanager
-def ledger_view(path: State) -> Iterator[LedgerView]:
-    """A look at the state file.
+def ledger_view(state: State) -> Iterator[LedgerView]:
+    """A look at the state.
 
     Raises:
         Unprepared: there is no state yet.
-        PipelineError: as `in_sentences`.
+        PipelineError: as `State.in_sentences`.
     """
-    with in_sentences(path), contextlib.closing(connect_read_only(path)) as connection:
+    with state.in_sentences(), contextlib.closing(state.connect_read_only()) as connection:
         yield LedgerView(connection)

@@ -16,7 +16,7 @@ from ..._words import counted, duration
 from .._base.items import shown
 from .._base.lifecycle import ItemState
 from .._config.config import PipelineConfig
-from .._state.file import LaneCount
+from .._state.state import LaneCount
 from .._state.view import Failure, Job, LedgerView, Waits, ledger_view
 from . import svg as _svg
 

@@ -27,9 +27,10 @@ from .._config.fingerprint import fingerprints
 from .._input.presence import Lost, lost_directories, require_input
 from .._input.scanner import Scanner
 from .._run.steps import Steps
-from .._state.file import LaneCount, State, connect, connect_read_only, in_sentences, state_exists
 from .._state.ledger import Ledger, Scanned, open_ledger
-from .._state.postgres import TABLES
+from .._state.sqlite import SqliteState
+from .._state.state import LaneCount, State
+from .._state.tables import TABLES
 from .._write.tables import output_of
 
 
@@ -104,7 +105,7 @@ def plan_of(config: PipelineConfig, first: int = 10) -> Plan:
     output.require_place()
     (lanes, met), steps = config.look(), config.steps()
     with tempfile.TemporaryDirectory(prefix="multiqueue-plan-") as scratch:
-        copy = Path(scratch) / "state.sqlite"
+        copy = SqliteState(Path(scratch) / "state.sqlite")
         _copy_state(config.state, copy)
         jobs = fingerprints(config)
         with _told_of(config.state, copy), open_ledger(copy, config.base, config.storage, jobs) as ledger:
@@ -137,7 +138,7 @@ def plan_of(config: PipelineConfig, first: int = 10) -> Plan:
 
 
 @contextlib.contextmanager
-def _told_of(state: State, copy: Path) -> Iterator[None]:
+def _told_of(state: State, copy: State) -> Iterator[None]:
     """While inside, an error that names the copy names the state: what is wrong in it is wrong there."""
     try:
         yield
@@ -145,18 +146,18 @@ def _told_of(state: State, copy: Path) -> Iterator[None]:
         raise type(error)(str(error).replace(str(copy), str(state))) from error
 
 
-def _copy_state(state: State, copy: Path) -> None:
-    if not state_exists(state):
+def _copy_state(state: State, copy: SqliteState) -> None:
+    if not state.exists():
         return
-    with in_sentences(state), contextlib.closing(connect_read_only(state)) as source:
+    with state.in_sentences(), contextlib.closing(state.connect_read_only()) as source:
         if isinstance(source, sqlite3.Connection):
-            with contextlib.closing(sqlite3.connect(copy)) as target:
+            with contextlib.closing(sqlite3.connect(copy.path)) as target:
                 source.backup(target)
             return
-        with contextlib.closing(connect(copy)) as file:
+        with contextlib.closing(copy.connect()) as file:
             for table in TABLES:
                 found = source.execute(f"SELECT * FROM {table}")
-                names = [one[0] for one in found.description]  # in another order where a state was taken over
+                names = [one[0] for one in found.description]
                 marks = ", ".join("?" * len(names))
                 file.executemany(
                     f"INSERT OR REPLACE INTO {table} ({', '.join(names)}) VALUES ({marks})", found.fetchall()

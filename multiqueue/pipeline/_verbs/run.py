@@ -42,7 +42,6 @@ from .._run.steps import Steps
 from .._run.tally import Snapshot
 from .._run.traces import leaving_nothing_unbegun
 from .._run.work import SparkWork, prepare, work_of
-from .._state.file import exclusive
 from .._state.ledger import Ledger, open_ledger
 from .._tell.report import write_report
 from .._write.output import Output
@@ -79,7 +78,6 @@ def run_pipeline(
     reporter: Reporter,
     *,
     session: Session | None = None,
-    fifo: bool = False,
     follow: bool = False,
     watch: Watch = lambda dispatcher: None,
     grace_s: float = math.inf,
@@ -108,7 +106,7 @@ def run_pipeline(
     mailbox = Mailbox()
     with ExitStack() as stack:
         stack.enter_context(leaving_nothing_unbegun(config))
-        stack.enter_context(exclusive(config.state))
+        stack.enter_context(config.state.exclusive())
         jobs = fingerprints(config)
         ledger = stack.enter_context(open_ledger(config.state, config.base, config.storage, jobs))
         _prepare(output, ledger, reporter)
@@ -147,7 +145,6 @@ def run_pipeline(
             mailbox,
             clock,
             reporter,
-            fifo,
             work.add,
             Pace.of(ledger.measured()),
         )

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from ..._words import counted
 from .._base.errors import Unprepared
 from .._config.config import PipelineConfig
-from .._state.file import exclusive, state_exists
 from .._state.ledger import open_ledger
 from .._write.table import Table
 from .._write.table_output import TableOutput
@@ -48,9 +47,9 @@ def _tables(config: PipelineConfig) -> Iterator[list[Table]]:
     output = output_of(config)
     if not isinstance(output, TableOutput):
         raise Unprepared(f"{config.source}: the output has no tables; [output] table names a kind")
-    if not state_exists(config.state):
+    if not config.state.exists():
         raise Unprepared(f"there is no state {str(config.state)!r}: this pipeline has not run yet")
-    with exclusive(config.state), open_ledger(config.state, config.base, config.storage) as ledger:
+    with config.state.exclusive(), open_ledger(config.state, config.base, config.storage) as ledger:
         output.check(ledger)
         ledger.recover(output.is_published)
         yield list(output.tables.values())

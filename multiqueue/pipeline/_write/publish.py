@@ -29,17 +29,14 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
 from .._base.errors import StateMismatch, Unprepared, unwritten
 from .._base.items import Item
+from .._base.place import quoted
 from .._state.ledger import FILES, Ledger
 from .exchange import exchange
 
 _MARKER = "_item.json"
-
-MOST_BYTES = 255 - len("lane=")
-"""Of a lane's name in a directory's: file systems take 255 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,14 +210,6 @@ class Publisher:
 def beside(staged: Path) -> Path:
     """Where an attempt leaves the records that it sets aside."""
     return staged.with_name(f"{staged.name}-corrupt")
-
-
-def quoted(name: str) -> str:
-    """The name of a lane as a directory's: what is not allowed in a path as `%XX`; of a short name all but ASCII."""
-    escaped = quote(name, safe=" ")
-    if len(escaped) <= MOST_BYTES:
-        return escaped
-    return "".join(one if one > "\x7f" else quote(one, safe=" ") for one in name)
 
 
 def _takes_files(directory: Path) -> bool:

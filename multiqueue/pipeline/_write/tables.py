@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .._base.place import Place
+from .._base.place import Place, quoted
 from .._columns.kinds import ADD, REFUSE
 from .._config.config import PipelineConfig
 from .files import TableFiles
 from .output import Output
-from .publish import Publisher, quoted
+from .publish import Publisher
 from .table import Table, TableFormat
 from .table_output import TableOutput
 

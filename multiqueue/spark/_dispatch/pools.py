@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,7 +10,8 @@ from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree
 
-from .._stream.options import is_url
+# With one slash as well, which `Path` makes of two; a letter alone is a drive.
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +61,8 @@ def pools_xml(pools: Iterable[SchedulerPool | str], directory: str | Path | None
     ElementTree.indent(root)
     ElementTree.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
     return path.resolve().as_uri()
+
+
+def is_url(text: str) -> bool:
+    """Whether the text begins like `hdfs:/x`, `dbfs:/x` or `s3://x`, which Spark would not take for a path."""
+    return _SCHEME.match(text) is not None

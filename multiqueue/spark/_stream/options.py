@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
+from .._dispatch.pools import is_url
 from .errors import BadOption, StreamingError
 
 T = TypeVar("T")
@@ -17,8 +17,6 @@ MEBIBYTE = 1 << 20
 MOST_PREFETCH = 65535  # what AMQP can say
 LONGEST_NAME = 200  # bytes; a queue's name has 255 with what we put before it
 
-# With one slash as well, which `Path` makes of two; a letter alone is a drive.
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 SOURCE = (
     "url",
@@ -199,11 +197,6 @@ def local_path(text: str) -> Path | None:
             raise ValueError(f"{text} names the host {host!r}; a directory on this machine is file:///PATH")
         return Path(slash + path)
     return None if is_url(text) else Path(text)
-
-
-def is_url(text: str) -> bool:
-    """Whether the text begins like `hdfs:/x`, `dbfs:/x` or `s3://x`, which Spark would not take for a path."""
-    return _SCHEME.match(text) is not None
 
 
 def _directory(text: str) -> Path:

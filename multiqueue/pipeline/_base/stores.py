@@ -1,0 +1,112 @@
+"""How places in stores are reached: `[storage.NAME]` of the configuration, and the variables in its values."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from .place import Place, place_of
+
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+
+# The arguments of fsspec's file systems, by scheme and by the key here.
+_S3 = {"key": "key", "secret": "secret", "token": "token", "endpoint": "endpoint_url", "anonymous": "anon"}
+_AZURE = {"account": "account_name", "secret": "account_key", "token": "sas_token", "anonymous": "anon"}
+_ARGUMENTS = {
+    "s3": _S3,
+    "gs": {"account": "project", "token": "token", "endpoint": "endpoint_url"},
+    "abfss": _AZURE,
+    "az": _AZURE,
+}
+
+
+class Section(BaseModel):
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+
+
+def from_the_environment(text: str) -> str:
+    """The text with the values of the variables that it names as `${NAME}`.
+
+    Raises:
+        ValueError: there is no such variable.
+    """
+    return _VARIABLE.sub(_variable, text)
+
+
+def _variable(found: re.Match[str]) -> str:
+    if found[1] not in os.environ:
+        raise ValueError(f"there is no environment variable {found[1]}")
+    return os.environ[found[1]]
+
+
+class StorageSection(Section):
+    """`[storage.NAME]`: how the places below a URL are reached; what is not said here the environment says."""
+
+    url: str = Field(min_length=1)
+    endpoint: str | None = None
+    region: str | None = None
+    account: str | None = Field(default=None, repr=False)
+    key: str | None = Field(default=None, repr=False)
+    secret: str | None = Field(default=None, repr=False)
+    token: str | None = Field(default=None, repr=False)
+    anonymous: bool = False
+    options: dict[str, Any] = Field(default_factory=dict, repr=False)
+
+    @field_validator("endpoint", "region", "account", "key", "secret", "token")
+    @classmethod
+    def _from_the_environment(cls, value: str | None) -> str | None:
+        return None if value is None else from_the_environment(value)
+
+    @field_validator("url")
+    @classmethod
+    def _is_in_a_store(cls, value: str) -> str:
+        place = place_of(value)
+        if place.is_local:
+            raise ValueError(f'{value!r} is local; [storage] is for stores, as in url = "s3://BUCKET"')
+        return place.text
+
+    @model_validator(mode="after")
+    def _fits_the_store(self) -> StorageSection:
+        known = {*_ARGUMENTS[self.place.scheme], *(("region",) if self.place.scheme == "s3" else ())}
+        known |= {"url", "endpoint", "options", "anonymous"}
+        if odd := sorted(name for name in self.model_fields_set if name not in known):
+            raise ValueError(
+                f"{odd[0]} means nothing to {self.place.scheme}://, which takes {', '.join(sorted(known))}"
+            )
+        return self
+
+    @property
+    def place(self) -> Place:
+        """The subject of the sentence."""
+        return Place(self.url)
+
+    def fsspec_arguments(self) -> dict[str, Any]:
+        """The arguments of fsspec's file system, secrets among them."""
+        names = _ARGUMENTS[self.place.scheme]
+        values = {names[one]: getattr(self, one) for one in names if getattr(self, one)}
+        if connection := self.azure_connection():
+            values = {"connection_string": connection}
+        if self.region is not None:
+            values["client_kwargs"] = {"region_name": self.region}
+        if self.anonymous and self.place.scheme == "gs":
+            values["token"] = "anon"
+        return {**values, **self.options}
+
+    def azure_connection(self) -> str | None:
+        """How Azure's libraries are told of an endpoint that is not Azure's own; None where there is none."""
+        if self.place.scheme not in ("abfss", "az") or self.endpoint is None:
+            return None
+        scheme = self.endpoint.partition("://")[0]
+        account = self.account or self.place.parts[0].rpartition("@")[2].partition(".")[0]
+        parts = [f"DefaultEndpointsProtocol={scheme}", f"AccountName={account}", f"BlobEndpoint={self.endpoint}"]
+        parts += [f"AccountKey={self.secret}"] if self.secret else []
+        parts += [f"SharedAccessSignature={self.token}"] if self.token else []
+        return ";".join(parts)
+
+    def secrets(self) -> list[str]:
+        """The values that are secret."""
+        named = [one for one in (self.key, self.secret, self.token) if one]
+        return named + [one for one in self.options.values() if isinstance(one, str) and len(one) >= 8]
