@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from multiqueue.demo._job import facts as facts
@@ -144,6 +145,13 @@ from multiqueue.pipeline._write.table import Written as Written
 from multiqueue.pipeline._write.table import new_number as new_number
 from multiqueue.pipeline._write.table_output import TableOutput as TableOutput
 from multiqueue.pipeline._write.tables import output_of as output_of
+
+
+def delta_module() -> ModuleType:
+    """`_write.delta`: as `delta_table`."""
+    from multiqueue.pipeline._write import delta
+
+    return delta
 
 
 def delta_table() -> type:

@@ -13,7 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 from click.testing import CliRunner
-from pipeline_parts_support import Kind, Ledger, TableOutput, new_number, open_ledger
+from pipeline_parts_support import Kind, Ledger, TableOutput, delta_module, new_number, open_ledger
 from pipeline_support import Pipeline, contents, lane_of, make_tree
 from table_support import STEPS, output_in, put, read, rows_of, table_pipeline, versions
 from test_pipeline_crash import LANES, Fuse, Killed, fragile
@@ -22,8 +22,6 @@ from multiqueue.pipeline import FileSeen, Item, PipelineError, StateMismatch
 from multiqueue.pipeline.cli import pipeline
 
 KINDS = ["delta", "iceberg"]
-
-_ITEMS_OF_DELTA = "multiqueue.items"
 
 
 @pytest.fixture(params=KINDS)
@@ -36,7 +34,7 @@ def dying(fuse: Fuse) -> Callable[[TableOutput], None]:
 
     def prepare(output: TableOutput) -> None:
         for table in output.tables.values():
-            for name in ("make", "commit"):
+            for name in ("make", "commit", "tidy"):
                 setattr(table._form, name, _around(fuse, name, getattr(table._form, name)))
 
     return prepare
@@ -173,33 +171,53 @@ def test_a_table_keeps_its_size(tmp_path: Path, kind: str, ledger: Ledger) -> No
     """However many commits are made, a table has as many of its own files and names as many items in them, and its last
     commit is known by its number. (pipeline 17, 32)"""
     output = opened(tmp_path, kind, ledger)
-    numbers, sizes, count = [], {}, 320 if kind == "delta" else 100
+    numbers, sizes, count, named = [], [], 320 if kind == "delta" else 100, 0
     for item in items(tmp_path, count):
         put(output, item, {"row": ["x"]}, {"lane": "string", "item": "string", "row": "string"})
         written = output.put_out(item, output.places.output / "none", has_output=True)
         numbers.append(new_number())
         assert output.tables[""].commit([written.change], numbers[-1]) == [None]
-        names = [path.name for path in (tmp_path / "out/data").glob("[_m][de]*/*")]
-        sizes[len(numbers)] = len([name for name in names if kind == "iceberg" or ".checkpoint." in name])
+        output.tables[""].tidy()
+        sizes.append(len(list((tmp_path / "out/data").glob("[_m][de]*/*"))))
+        named = max(named, len(output.tables[""].current()[1]) if kind == "delta" else 0)
     again = opened(tmp_path, kind, ledger)
     last = dataclasses.replace(items(tmp_path, count)[-1], number=numbers[-1])
     assert again.is_published(last)
     assert not again.is_published(dataclasses.replace(last, number="another"))
     assert rows_of(tmp_path / "out/data", kind) == ["x"] * count
     if kind == "iceberg":
-        assert max(sizes.values()) < 120, "a commit makes three files"
+        assert max(sizes) < 120, "a commit makes three files"
         left = again.tables[""].maintain(lambda form: form.vacuum(3600.0))
         assert len(left) <= 4, "a manifest that a commit made and merged at once"
         assert all(path.startswith("metadata/") for path in left)
     else:
-        import deltalake
-
-        assert max(sizes.values()) == 2
-        log = deltalake.DeltaTable(tmp_path / "out/data").history()
-        assert sum(_ITEMS_OF_DELTA in entry for entry in log) == count
+        assert named <= 32, "the last thirty, and those that they were joined into"
+        assert max(sizes) < 120, "the entries since the older one of two checkpoints"
         entries = (tmp_path / "out/data/_delta_log").glob("*.json")
         lines = [line for entry in entries for line in entry.read_text().splitlines()]
-        assert len({json.loads(line)["txn"]["appId"] for line in lines if line.startswith('{"txn"')}) == 1
+        assert not [line for line in lines if line.startswith('{"txn"')], "each version would name them all"
+
+
+@pytest.mark.parametrize("retention", [None, "interval 1 day"])
+def test_versions_of_a_delta_table(
+    tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, retention: str | None
+) -> None:
+    """Entries of the log go with the checkpoints before them, but stay where the table says how long. (pipeline 32)"""
+    import deltalake
+
+    monkeypatch.setattr(delta_module(), "_CHECKPOINTS", 5)
+    output = opened(tmp_path, "delta", ledger)
+    for place, item in enumerate(items(tmp_path, 17)):
+        put_all(output, [item], "x")
+        if place == 0 and retention is not None:
+            table = deltalake.DeltaTable(tmp_path / "out/data")
+            table.alter.set_table_properties({"delta.logRetentionDuration": retention})
+        output.tables[""].tidy()
+    names = [path.name for path in (tmp_path / "out/data/_delta_log").iterdir()]
+    assert len([name for name in names if ".checkpoint." in name]) == 2
+    entries = len([name for name in names if name.endswith(".json")])
+    assert entries == versions(tmp_path / "out/data", "delta") if retention else entries < 12
+    assert rows_of(tmp_path / "out/data", "delta") == ["x"] * 17
 
 
 def test_old_files_of_a_table_go_with_vacuum(tmp_path: Path, ledger: Ledger) -> None:
@@ -291,6 +309,115 @@ def test_two_runs_with_the_same_attempt(tmp_path: Path, kind: str, ledger: Ledge
     with pytest.raises(StateMismatch, match=r"another process has put item i0 into the table .* \(attempt 1\)"):
         put_all(zombie, items(tmp_path, 2), "zombie")
     assert rows_of(tmp_path / "out/data", kind) == ["before", "heir", "heir"]
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of a Delta table are joined after every second commit."""
+    monkeypatch.setattr(delta_module(), "_COMPACTED", ((2, 4 << 20),))
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("joins_first", [False, True])
+def test_files_that_are_joined_while_another_run_replaces_rows(
+    tmp_path: Path, ledger: Ledger, joins_first: bool
+) -> None:
+    """Of a commit that joins files and another run's that replaces rows in them, the second fails and is made again on
+    what there is then: no row is lost, none is there twice. (pipeline 17, 18)"""
+    one = opened(tmp_path, "delta", ledger)
+    for item in items(tmp_path, 4):
+        put_all(one, [item], "old")
+    other = opened(tmp_path, "delta", ledger)
+    assert other.is_published(items(tmp_path, 1)[0])
+    table, pauses = other.tables[""], list[float]()
+    table._sleep = pauses.append
+    if joins_first:
+        one.tables[""].tidy()
+        assert len(one.tables[""].current()[1]) == 1
+        put_all(other, items(tmp_path, 1, attempt=2), "new")
+        assert pauses == [0.1]
+    else:
+        put_all(other, items(tmp_path, 1, attempt=2), "new")
+        one.tables[""].tidy()
+        assert len(other.tables[""].current()[1]) == 4
+        put_all(one, items(tmp_path, 5)[4:], "more")
+        one.tables[""].tidy()
+        assert len(one.tables[""].current()[1]) == 1
+    more = [] if joins_first else ["more"]
+    assert rows_of(tmp_path / "out/data", "delta") == [*more, "new", "old", "old", "old"]
+
+
+@pytest.mark.usefixtures("often")
+def test_readers_of_a_version_whose_files_were_joined(tmp_path: Path, ledger: Ledger) -> None:
+    """A reader that began before files were joined finds them until `vacuum` takes them, as the reader of any old
+    version; and the rows did not change: a stream of changes has none. (pipeline 19)"""
+    import deltalake
+
+    output = opened(tmp_path, "delta", ledger)
+    for item in items(tmp_path, 3):
+        put_all(output, [item], item.id)
+    reader = deltalake.DeltaTable(tmp_path / "out/data")
+    files, version = set(reader.file_uris()), reader.version()
+    output.tables[""].tidy()
+    (joined,) = output.tables[""].current()[1]
+    assert sorted(reader.to_pyarrow_table()["row"].to_pylist()) == ["i0", "i1", "i2"]
+    entry = (tmp_path / f"out/data/_delta_log/{version + 1:020}.json").read_text().splitlines()
+    actions = [action for line in entry for name, action in json.loads(line).items() if name in ("add", "remove")]
+    assert len(actions) == 4
+    assert not any(action["dataChange"] for action in actions)
+    table = output.tables[""]
+    assert table.maintain(lambda form: form.vacuum(3600.0)) == []
+    assert sorted(reader.to_pyarrow_table()["row"].to_pylist()) == ["i0", "i1", "i2"]
+    for path in table.maintain(lambda form: form.vacuum(0.0)):
+        table.files.remove(path)
+    assert not [uri for uri in files if Path(uri).exists()]
+    assert rows_of(tmp_path / "out/data", "delta") == ["i0", "i1", "i2"]
+    assert joined.path in {one.path for one in table.current()[1]}
+
+
+@pytest.mark.usefixtures("often")
+def test_files_of_other_columns_are_joined(tmp_path: Path, ledger: Ledger) -> None:
+    """Files from before a column came are joined with later ones; the column is NULL in their rows. (pipeline 20)"""
+    output = opened(tmp_path, "delta", ledger, on_other_columns="add")
+    first, second, third = items(tmp_path, 3)
+    put_all(output, [first], "x")
+    put_all(output, [second], "y", {"row": "string", "more": "string"})
+    put_all(output, [third], "z")
+    output.tables[""].tidy()
+    assert len(output.tables[""].current()[1]) == 1
+    found = read(tmp_path / "out/data", "delta").select(["item", "row", "more"]).to_pylist()
+    assert sorted(tuple(row.values()) for row in found) == [("i0", "x", None), ("i1", "y", "y"), ("i2", "z", None)]
+
+
+@pytest.mark.usefixtures("often")
+def test_files_that_cannot_be_joined(tmp_path: Path, ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+    """Where files cannot be joined the log says so, commits go on, and a later one joins them. (pipeline 32)"""
+    output = opened(tmp_path, "delta", ledger)
+    put_all(output, items(tmp_path, 2), "x")
+    put_all(output, items(tmp_path, 3)[2:], "x")
+    hidden = [path.rename(path.with_suffix(".away")) for path in (tmp_path / "out/data").glob("i*/*.parquet")]
+    output.tables[""].tidy()
+    assert "could not be kept small, a later commit tries again" in caplog.text
+    assert put_all(output, items(tmp_path, 4)[3:], "x") == [None]
+    assert put_all(output, items(tmp_path, 5)[4:], "x") == [None]
+    for path in hidden:
+        path.rename(path.with_suffix(".parquet"))
+    output.tables[""].tidy()
+    assert len(output.tables[""].current()[1]) == 1
+    assert rows_of(tmp_path / "out/data", "delta") == ["x"] * 5
+
+
+def test_other_programs_commit_to_a_delta_table(tmp_path: Path, ledger: Ledger) -> None:
+    """A commit of no pipeline, as of `OPTIMIZE` by Spark, is not taken for that of another run. (pipeline 18)"""
+    import deltalake
+
+    output = opened(tmp_path, "delta", ledger)
+    put_all(output, items(tmp_path, 2), "x")
+    deltalake.DeltaTable(tmp_path / "out/data").optimize.compact()
+    put_all(output, items(tmp_path, 3)[2:], "x")
+    assert not output.tables[""].maintain(lambda form: form.others_commit)
+    put_all(output, items(tmp_path, 1, attempt=2), "new")
+    assert rows_of(tmp_path / "out/data", "delta") == ["new", "x", "x"]
 
 
 def test_an_answer_that_is_lost(tmp_path: Path, kind: str, ledger: Ledger) -> None:

@@ -124,6 +124,7 @@ class Committer:
             else:
                 future.set_exception(left_out)
             self._tell(dataclasses.replace(ended, future=future))
+        table.tidy()  # its items' ends need not wait for that
 
     def _record(self, seqs: tuple[int, ...], number: str) -> None:
         """Have the runner record that this commit is about to be made.

@@ -2,11 +2,13 @@
 
 Promise     A commit is one entry of the log: the files that come, those that go, the commit's number, and the items
             with their attempts. Entries are made only if there is none of that number yet, on every store that the
-            library knows. One application transaction, the pipeline's own, keeps two processes from committing at once.
-Bounded     Of the library's checkpoints, each of which names all files, the last two are kept: older versions are in
-            the entries of the log, which the library removes after `delta.logRetentionDuration`, 30 days by default.
-Rewritten   After `optimize` a file may have rows of several items. Where one of them is replaced, the rows of the
-            others are written anew in the same commit.
+            library knows, and only of the version that was looked at.
+Bounded     A commit costs the library time for each entry of the log, for it lists them, and some for each file. So of
+            its checkpoints the last two are kept, with the entries since, and small files are joined: those of 30
+            commits by one more commit, which changes no row. A table with `delta.logRetentionDuration` keeps entries
+            as long as that says.
+Rewritten   A file that was joined has rows of several items. Where one of them is replaced, the rows of the others are
+            written anew in the same commit.
 State       The table as it was last looked at. `Table` has the lock.
 """
 
@@ -14,9 +16,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import time
 import uuid
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
@@ -24,7 +29,7 @@ from ..._extras import needs
 from .._base.errors import Unprepared
 from .._columns.kinds import Columns, of_spark, to_spark
 from .files import DataFile, TableFiles
-from .table import TableFile
+from .table import TableFile, new_number
 
 try:
     import deltalake
@@ -39,8 +44,12 @@ _ITEMS = "multiqueue.items"
 # Entries of the log in which a commit of ours is looked for: after a crash it is the last one, or behind a few others.
 _LOOKED_AT = 20
 _SECONDS_AN_HOUR = 3600
-_CHECKPOINTS = 100
+_CHECKPOINTS = 50
 """After so many commits the library makes one."""
+_COMPACTED = ((30, 4 << 20), (300, 64 << 20))
+"""After so many versions, the files that are smaller than so many bytes are joined."""
+_RETENTION = "delta.logRetentionDuration"
+_VERSION = re.compile(r"(\d{20})\.")
 
 _S3 = {"key": "aws_access_key_id", "secret": "aws_secret_access_key", "token": "aws_session_token"}
 _S3 |= {"endpoint": "aws_endpoint_url", "region": "aws_region", "anonymous": "aws_skip_signature"}
@@ -55,6 +64,16 @@ _WORDS = {"s3": _S3, "gs": _GS, "abfss": _AZURE, "az": _AZURE}
 """The library's names for the keys of `[storage.NAME]`."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What an entry of the log says of itself."""
+
+    number: str
+    """That of a pipeline's commit; empty in another's."""
+    attempts: Mapping[str, int]
+    has_gone: bool = False
+
+
 class DeltaTable:
     """The Delta way of `TableFormat`."""
 
@@ -65,11 +84,20 @@ class DeltaTable:
     def __init__(self, files: TableFiles) -> None:
         self.files = files
         self._options = _storage_options(files)
-        self._first_version: int | None = None
-        self._own_commits = 0
         self._opened: deltalake.DeltaTable | None = None
-        self._numbers: set[str] = set()
-        self._entries: list[dict[str, Any]] | None = None
+        self._known: int | None = None
+        """The version up to which it is known who made the entries of the log; others' after the first look count."""
+        self._committed = 0
+        """The version after our last commit, or of the first look."""
+        self._tidied = 0
+        """The version at which the table was looked at last for small files."""
+        self._others_commit = False
+        self._theirs: dict[str, int] = {}
+        """The attempts of items that others have committed."""
+        self._numbers: deque[str] = deque(maxlen=_LOOKED_AT)
+        """Those of our last commits, also of commits whose end is not known."""
+        self._entries: dict[int, _Entry] = {}
+        """Entries of the log that were read, by version; the last few."""
 
     @property
     def _table(self) -> deltalake.DeltaTable:
@@ -77,14 +105,13 @@ class DeltaTable:
         return self._opened
 
     def open(self) -> bool:
-        self._entries = None
         try:
             self._opened = deltalake.DeltaTable(self.files.root.text, storage_options=self._options)
         except TableNotFoundError:
-            self._first_version = 0  # the table begins with it, whichever process makes it
+            self._known = 0  # the table begins with it, whichever process makes it
             return False
-        if self._first_version is None:
-            self._first_version = self._opened.version()
+        if self._known is None:
+            self._known = self._committed = self._tidied = self._opened.version()
         return True
 
     def make(self, columns: Columns, partition_by: Sequence[str], owner: str) -> None:
@@ -112,47 +139,52 @@ class DeltaTable:
 
     @property
     def others_commit(self) -> bool:
-        assert self._first_version is not None
-        return self._table.version() > self._first_version + self._own_commits
+        assert self._known is not None
+        newest = self._table.version()
+        for version in range(self._known + 1, newest + 1):
+            entry = self._entry(version)
+            # An entry without a number is no pipeline's: columns, a `vacuum`, another program's `OPTIMIZE`. One that
+            # has gone may be anybody's.
+            if entry.has_gone or (entry.number and entry.number not in self._numbers):
+                self._others_commit = True
+                self._theirs.update(entry.attempts)
+        self._known = newest
+        return self._others_commit
 
     @property
     def version(self) -> int:
         return self._table.version()
 
     def has_commit(self, number: str) -> bool:
-        if not any(entry.get(_NUMBER) == number for entry in self._last()):
-            return False
-        if number in self._numbers:  # the answer was lost
-            self._own_commits += 1
-        return True
+        return any(entry.number == number for entry in self._last())
 
     def attempt_of(self, identity: str) -> int | None:
         for entry in self._last():
-            for word in entry.get(_ITEMS, "").split():
-                name, _, attempt = word.partition(":")
-                if name == identity:
-                    return int(attempt)
-        return self._table.transaction_version(identity)  # as earlier versions have noted it
+            if identity in entry.attempts:
+                return entry.attempts[identity]
+        # What others have committed longer ago; what earlier versions of this program have noted.
+        return self._theirs.get(identity) or self._table.transaction_version(identity)
 
-    def _last(self) -> list[dict[str, Any]]:
-        """What the newest entries of the log say of themselves: all since the table was opened for the first time."""
-        assert self._first_version is not None
-        if self._entries is None:
-            newest = self._table.version()
-            oldest = max(0, newest + 1 - max(newest - self._first_version, _LOOKED_AT))
-            self._entries = [self._entry(version) for version in range(newest, oldest - 1, -1)]
-        return self._entries
+    def _last(self) -> list[_Entry]:
+        """The newest entries of the log, newest first: all since our last commit."""
+        newest = self._table.version()
+        oldest = max(0, min(newest + 1 - _LOOKED_AT, self._committed + 1))
+        return [self._entry(version) for version in range(newest, oldest - 1, -1)]
 
-    def _entry(self, version: int) -> dict[str, Any]:
-        """What an entry says of itself; nothing where it has gone. Read here: the library's `history` holds the
-        interpreter's lock for as long as the store takes to answer."""
-        try:
-            with self.files.storage.open(self.files.place(f"_delta_log/{version:020}.json")) as stream:
-                actions = [json.loads(line) for line in stream.read().splitlines()]
-        except FileNotFoundError:
-            return {}
-        found: dict[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
-        return found
+    def _entry(self, version: int) -> _Entry:
+        """Read here: the library's `history` holds the interpreter's lock for as long as the store takes to answer."""
+        if version not in self._entries:
+            try:
+                with self.files.storage.open(self.files.place(f"_delta_log/{version:020}.json")) as stream:
+                    actions = [json.loads(line) for line in stream.read().splitlines()]
+            except FileNotFoundError:
+                self._entries[version] = _Entry("", {}, has_gone=True)
+            else:
+                said: dict[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
+                words = (word.partition(":") for word in said.get(_ITEMS, "").split())
+                attempts = {name: int(attempt) for name, _, attempt in words}
+                self._entries[version] = _Entry(said.get(_NUMBER, ""), attempts)
+        return self._entries[version]
 
     def commit(
         self,
@@ -166,33 +198,57 @@ class DeltaTable:
         assert not widened
         if added:  # the library takes columns and files in one entry only where all files are replaced
             self._table.alter.add_columns(_schema(added).fields)
-            self._own_commits += 1
         actions: list[AddAction | RemoveAction] = [_added(file) for file in add]
         for old in self._with_rows_of(without):
             actions += self._replaced(old, without)
-        self._numbers = {number}
-        said = {_NUMBER: number, _ITEMS: " ".join(f"{name}:{attempt}" for name, attempt in attempts.items())}
-        # Two commits with one transaction exclude each other: a second process that commits beside this one is noticed.
-        once = deltalake.Transaction(f"{_OWNER}.{self.owner}", self._table.version() + 1)
+        said = {_ITEMS: " ".join(f"{name}:{attempt}" for name, attempt in attempts.items())}
         self._table.create_write_transaction(
             actions,
             "append",
             self._table.schema(),
             partition_by=self.partition_by,
-            commit_properties=deltalake.CommitProperties(custom_metadata=said, app_transactions=[once]),
+            commit_properties=self._properties(number, said),
         )
         self._table.update_incremental()
-        self._entries = None
-        self._own_commits += 1
-        self._forget_old()
+        self._note_own()
+
+    def _note_own(self) -> None:
+        """After a commit of ours: where the table is one version on, that is ours, and need not be read."""
+        newest = self._table.version()
+        if self._known == newest - 1:
+            self._known = newest
+        self._committed = newest
+        self._entries = {version: one for version, one in self._entries.items() if version > newest - _LOOKED_AT}
+
+    def _properties(self, number: str, said: Mapping[str, str]) -> deltalake.CommitProperties:
+        """A commit of this number is made of the version that was looked at, or fails.
+
+        The library would make it of a newer one too: it does not see that files which the commit removes have been
+        joined to others meanwhile, whose rows would then be there twice.
+        """
+        self._numbers.append(number)
+        return deltalake.CommitProperties(custom_metadata={_NUMBER: number, **said}, max_commit_retries=0)
+
+    def tidy(self) -> None:
+        before, newest = self._tidied, self._table.version()
+        self._tidied = newest
+        if sizes := [size for every, size in _COMPACTED if newest // every > before // every]:
+            self._table.optimize.compact(target_size=sizes[-1], commit_properties=self._properties(new_number(), {}))
+            self._note_own()
+        if newest // _CHECKPOINTS > before // _CHECKPOINTS:
+            self._forget_old()
 
     def _forget_old(self) -> None:
-        """Remove a checkpoint that two later ones have replaced."""
-        last = self._table.version()
-        if (last + 1) % _CHECKPOINTS == 0 and last > 2 * _CHECKPOINTS:
-            with contextlib.suppress(OSError):
-                name = f"_delta_log/{last - 2 * _CHECKPOINTS:020}.checkpoint.parquet"
-                self.files.storage.remove(self.files.place(name))
+        """Remove the library's checkpoints but the last two, and the entries before those."""
+        found = {path: _VERSION.match(path.rpartition("/")[2]) for path in self.files.below("_delta_log")}
+        versions = {path: int(match[1]) for path, match in found.items() if match is not None}
+        checkpoints = sorted({version for path, version in versions.items() if ".checkpoint." in path})
+        is_kept = _RETENTION in self._table.metadata().configuration  # the library removes entries then, or not at all
+        if len(checkpoints) > 1:
+            for path, version in sorted(versions.items()):
+                if version < checkpoints[-2] and not (is_kept and path.endswith(".json")):
+                    with contextlib.suppress(OSError):
+                        self.files.storage.remove(self.files.place(path))
 
     def current(self) -> list[TableFile]:
         return [TableFile(unquote(row["path"]), row["size_bytes"], _partition(row)) for row in self._rows()]
@@ -239,12 +295,14 @@ class DeltaTable:
         import pyarrow.parquet as parquet  # type: ignore[import-untyped]
 
         with self.files.storage.open(self.files.place(path)) as stream:
-            rows = parquet.read_table(stream)
-        kept = rows.filter(compute.invert(compute.is_in(rows["item"], pyarrow.array(list(items)))))
-        if kept.num_rows == rows.num_rows:
-            return []
-        if not kept.num_rows:
-            return [removed]
+            file = parquet.ParquetFile(stream)
+            # A small part of the bytes, which shows that most files have none of the items: `optimize` mixes items.
+            goes = compute.is_in(file.read(["item"])["item"], pyarrow.array(list(items)))
+            if not compute.any(goes).as_py():
+                return []
+            if compute.all(goes).as_py():
+                return [removed]
+            kept = file.read().filter(compute.invert(goes))
         rest = f"{path.removesuffix('.parquet')}-{uuid.uuid4().hex[:8]}.parquet"
         body = pyarrow.BufferOutputStream()
         parquet.write_table(kept, body)

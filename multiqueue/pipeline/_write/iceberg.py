@@ -232,6 +232,11 @@ class IcebergTable:
                         transaction.delete(_of_items(without), snapshot_properties=said)
                     if add:
                         self._append(transaction, add, said)
+        finally:
+            self._let_go()
+
+    def tidy(self) -> None:
+        try:
             self._forget_old()
         finally:
             self._let_go()

@@ -18,6 +18,7 @@ Waiting     A commit that fails is made again after pauses, `_PAUSES_S` together
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import uuid
@@ -29,6 +30,8 @@ from .._base.errors import JobError, PipelineError, StateMismatch
 from .._base.items import Item
 from .._columns.kinds import Columns, Fit, Kind, fitted, told
 from .files import DataFile, TableFiles
+
+_log = logging.getLogger("multiqueue.pipeline")
 
 # The libraries have patience of their own with a store; these are for conflicts and for what they give up on.
 _PAUSES_S = (0.1, 0.5, 2.0, 5.0)
@@ -119,6 +122,9 @@ class TableFormat(Protocol):
 
         The table gets columns, which are NULL in the rows that are there, and wider ones, with it or just before.
         """
+
+    def tidy(self) -> None:
+        """Have the table keep its size however many commits are made; called after each."""
 
     def current(self) -> list[TableFile]:
         """The files of the table as it was opened last."""
@@ -217,6 +223,17 @@ class Table:
                 if error is not None:
                     self.files.discard(change.directory)
             return outcomes
+
+    def tidy(self) -> None:
+        """Keep the table small; call it after a commit. What fails is logged, and done after a later one."""
+        with self._lock:
+            if self._is_stale or not self._is_there:
+                return
+            try:
+                self._form.tidy()
+            except Exception as error:  # noqa: BLE001 - of whichever library; the commit itself was made
+                self._is_stale = True
+                _log.warning("the table %s could not be kept small, a later commit tries again: %s", self.place, error)
 
     def maintain(self, work: Callable[[TableFormat], Any]) -> Any:
         """Do the work of a `vacuum` or `optimize`; None when there is no table."""
