@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from multiqueue.core import LinkedBlockingMultiQueue as LinkedBlockingMultiQueue
+from multiqueue.core import Ring as Ring
+from multiqueue.core import Turn as Turn
 from multiqueue.core import _sync as _sync
 from multiqueue.core import engine as engine
 from multiqueue.core._draining import drain_to as drain_to
@@ -24,6 +26,8 @@ from multiqueue.core._put_side import PutSide as PutSide
 from multiqueue.core._queue import Queue as PlainQueue  # noqa: F401
 from multiqueue.core._queue_attributes import Contents as Contents
 from multiqueue.core._queue_attributes import QueueCondition as QueueCondition
+from multiqueue.core._ring import Ring as PlainRing  # noqa: F401
+from multiqueue.core._ring import Turn as PlainTurn  # noqa: F401
 from multiqueue.core._sync import Guard as Guard
 from multiqueue.core._sync import holding as holding
 from multiqueue.core._sync import insist as insist

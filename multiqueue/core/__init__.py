@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ._engines import LinkedBlockingMultiQueue as LinkedBlockingMultiQueue
 from ._engines import Queue as Queue
+from ._engines import Ring as Ring
 from ._engines import SubQueue as SubQueue
+from ._engines import Turn as Turn
 from ._engines import engine as engine
 from ._notebook import notebook_table as notebook_table
 from ._protocols import Offerable as Offerable
@@ -45,11 +47,13 @@ __all__ = [
     "Offerable",
     "Pollable",
     "Queue",
+    "Ring",
     "SubQueue",
     "SubQueueSelection",
     "SubQueueStatistics",
     "Taken",
     "Ticket",
+    "Turn",
     "Unset",
     "engine",
     "notebook_table",

@@ -8,7 +8,8 @@
  *             6. No code of the user runs while the lock is held.
  *
  * Names       A *head* is what a multi-queue has one of, and a stand-alone queue too. A *tail* is a sub-queue, or the
- *             stand-alone queue itself. A *group* is the ring of the tails of one priority that are ready.
+ *             stand-alone queue itself. The tails that are ready stand in the ring of
+ *             the head: `_ring.h` decides whose turn it is.
  *
  * State       Each field is guarded by the lock of its head, the pointer `head` aside, which never changes once others
  *             know the tail. With the GIL that lock is the GIL: a *section*, from `enter` to `leave`, contains nothing
@@ -64,6 +65,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
+#include "_ring.h"
 
 #if defined(Py_GIL_DISABLED) && defined(ENGINE_PTHREADS)
 #include <pthread.h>              /* for ThreadSanitizer, which sees no PyMutex of a CPython built without it */
@@ -105,20 +107,13 @@ typedef struct Waiter {
 
 typedef struct Line { Waiter *first, *last; } Line;
 
-typedef struct Group {
-    long long priority;
-    struct Tail *cursor;          /* whose turn it is; NULL: nobody is ready */
-    Py_ssize_t members;           /* attached or not: tails that name it */
-} Group;
-
 typedef enum { OPEN = 0, SHUT = 1, DETACHED = 2 } Closed;
 
 typedef struct Head {
     struct State *st;
     struct Head *next, *prev;     /* all heads of this interpreter, for after_fork; guarded by State.mutex */
     PyObject *gate;               /* set once */
-    Group **groups, **active;     /* by ascending priority: all, and those with a cursor. Both have room for all */
-    Py_ssize_t n_groups, n_active, room;
+    Ring ring;                    /* of the tails that are ready; see _ring.h */
     struct Tail *tails;           /* all of them, by Tail.sibling */
     Py_ssize_t n_tails;
     Line takers, joiners;
@@ -146,8 +141,8 @@ typedef struct Tail {
     Py_ssize_t finished, discarded;
     Py_ssize_t max_in_flight;     /* NO_LIMIT: none */
     Py_ssize_t weight, turn;      /* elements in a turn; given in this turn */
-    Group *group;
-    struct Tail *next, *prev;     /* in the ring of the group; NULL: not linked */
+    Level *level;
+    Place place;                  /* in the ring: linked, or not */
     PyObject *reasons;            /* a frozenset: why it is disabled; NULL: never was */
     Line putters, takers, joiners;
     unsigned char closed, attached, enabled, hooked;
@@ -160,7 +155,7 @@ typedef struct {
 } Multi;
 
 typedef struct State {
-    PyTypeObject *tail_type, *multi_type, *door_type;
+    PyTypeObject *tail_type, *multi_type, *door_type, *ring_type, *turn_type;
     PyObject *sync, *allocate_lock, *native_lock, *monotonic;   /* module, name, what the name means in earnest, name */
     PyObject *release, *acquire;                                 /* names */
     PyObject *empty, *shut_down, *taken;                         /* classes */
@@ -367,9 +362,9 @@ static inline int leave_taken(Head *h, int gated) {
 /* ---- waiting ---------------------------------------------------------------------------------------------------- */
 
 /* The parking place of a thread, made outside of the section in which it parks. */
-typedef struct { Waiter *here; Waiter *object; PyObject *lock; } Place;
+typedef struct { Waiter *here; Waiter *object; PyObject *lock; } Spot;
 
-static int place_make(Head *h, PyObject *owner, Place *p) {
+static int spot_make(Head *h, PyObject *owner, Spot *p) {
     State *st = h->st;
     PyObject *make = PyObject_GetAttr(st->sync, st->allocate_lock);
     if (!make) return -1;
@@ -396,7 +391,7 @@ static int place_make(Head *h, PyObject *owner, Place *p) {
     p->object->owner = Py_NewRef(owner);
     return 0;
 }
-static void place_free(Place *p) {
+static void spot_free(Spot *p) {
     if (p->here) { PyThread_free_lock(p->here->lock); PyMem_Free(p->here); }
     if (p->object) waiter_free(p->object);
     Py_XDECREF(p->lock);
@@ -437,7 +432,7 @@ static int sleep_object(State *st, PyObject *lock, double deadline) {
 }
 
 /* Park in `line`, which is the owner's, and sleep. In a section before and after. 1 woken, 0 time is up, -1 exception. */
-static int park(Head *h, Line *line, Place *p, int in_front, double deadline, int *gated) {
+static int park(Head *h, Line *line, Spot *p, int in_front, double deadline, int *gated) {
     int slept, woken, struck;
     if (p->here) {
         Waiter *here = p->here;
@@ -464,7 +459,8 @@ static int park(Head *h, Line *line, Place *p, int in_front, double deadline, in
     return struck ? -1 : woken;
 }
 
-static inline Tail *best(Head *h) { return h->n_active ? h->active[0]->cursor : NULL; }
+static inline Tail *tail_of(Place *p) { return (Tail *)((char *)p - offsetof(Tail, place)); }
+static inline Tail *best(Head *h) { Place *p = ring_due(&h->ring); return p ? tail_of(p) : NULL; }
 
 /* Wake those that this state has something for. More than one too many does no harm: they look for themselves. */
 static void stir(Head *h, Tail *t) {
@@ -491,12 +487,12 @@ static int wait_until(Head *h, Tail *t, PyObject *owner, Line *line, int (*over)
                       double deadline, int *gated) {
     if (over(h, t)) return 1;
     if (!block) return 0;
-    Place p = {0};
+    Spot p = {0};
     int waited = 0, answer;
     for (;;) {
         if (!p.here && !p.object) {
             if (*gated) UNLOCK(h); else leave(h, 0);       /* who has the gate keeps it: nobody else comes in */
-            int made = place_make(h, owner, &p);
+            int made = spot_make(h, owner, &p);
             if (come_back(h, gated) < 0 || made < 0) { answer = -1; break; }
         }
         if (over(h, t)) { answer = 1; break; }
@@ -507,14 +503,14 @@ static int wait_until(Head *h, Tail *t, PyObject *owner, Line *line, int (*over)
         if (!woken) block = 0;                  /* one more look, then it is over */
         else if (!p.here && over(h, t)) { answer = 1; break; }
     }
-    if (answer < 0) { stir(h, t); leave(h, *gated); place_free(&p); return -1; }
+    if (answer < 0) { stir(h, t); leave(h, *gated); spot_free(&p); return -1; }
     if (p.lock) {                               /* dropping it runs code: not in the section */
         if (*gated) UNLOCK(h); else leave(h, 0);
-        place_free(&p);
+        spot_free(&p);
         if (come_back(h, gated) < 0) { stir(h, t); leave(h, *gated); return -1; }
         return over(h, t) ? 1 : answer ? wait_until(h, t, owner, line, over, block, deadline, gated) : 0;
     }
-    place_free(&p);                             /* no reference in it: nothing runs */
+    spot_free(&p);                             /* no reference in it: nothing runs */
     return answer;
 }
 
@@ -529,73 +525,21 @@ static int over_join_all(Head *h, Tail *t) { return h->busy <= 0; }
 /* A tail is eligible when the head may take from it; it is linked if and only if it is eligible and not empty. */
 static inline int eligible(Tail *t) { return t->attached && t->enabled && t->unfinished - t->count < t->max_in_flight; }
 
-static Py_ssize_t place_of(Group **groups, Py_ssize_t n, long long priority) {   /* the first that is not before it */
-    Py_ssize_t low = 0, high = n;
-    while (low < high) {
-        Py_ssize_t middle = (low + high) / 2;
-        if (groups[middle]->priority < priority) low = middle + 1; else high = middle;
-    }
-    return low;
-}
-static void insert(Group **groups, Py_ssize_t *n, Group *g) {
-    Py_ssize_t at = place_of(groups, *n, g->priority);
-    memmove(groups + at + 1, groups + at, (*n - at) * sizeof *groups);
-    groups[at] = g;
-    ++*n;
-}
-static void withdraw(Group **groups, Py_ssize_t *n, Group *g) {
-    Py_ssize_t at = place_of(groups, *n, g->priority);
-    memmove(groups + at, groups + at + 1, (*n - at - 1) * sizeof *groups);
-    --*n;
-}
-static Group *group_join(Head *h, long long priority) {    /* in a section; NULL: no memory */
-    Py_ssize_t at = place_of(h->groups, h->n_groups, priority);
-    if (at < h->n_groups && h->groups[at]->priority == priority) { h->groups[at]->members++; return h->groups[at]; }
-    if (h->n_groups == h->room) {
-        Py_ssize_t room = h->room ? h->room * 2 : 2;
-        Group **groups = PyMem_Realloc(h->groups, room * sizeof *groups);
-        if (groups) h->groups = groups;
-        Group **active = groups ? PyMem_Realloc(h->active, room * sizeof *active) : NULL;
-        if (!active) return NULL;
-        h->active = active;
-        h->room = room;
-    }
-    Group *g = PyMem_Calloc(1, sizeof *g);
-    if (!g) return NULL;
-    g->priority = priority;
-    g->members = 1;
-    insert(h->groups, &h->n_groups, g);
-    return g;
-}
-static void group_part(Head *h, Group *g) {
-    if (g && --g->members == 0) { withdraw(h->groups, &h->n_groups, g); PyMem_Free(g); }
-}
-
 static void link_tail(Tail *t) {               /* at the end of the round */
     Head *h = t->head;
-    Group *g = t->group;
-    Tail *c = g->cursor;
-    if (!c) { t->next = t->prev = t; g->cursor = t; insert(h->active, &h->n_active, g); }
-    else { t->prev = c->prev; t->next = c; c->prev->next = t; c->prev = t; }
+    ring_join(&h->ring, t->level, &t->place);
     h->ready += t->count;
 }
-static void unlink_tail(Tail *t) {             /* if it was its turn, it is its follower's now */
+static void unlink_tail(Tail *t) {
     Head *h = t->head;
-    Group *g = t->group;
-    if (t->next == t) { g->cursor = NULL; withdraw(h->active, &h->n_active, g); }
-    else {
-        if (g->cursor == t) g->cursor = t->next;
-        t->prev->next = t->next;
-        t->next->prev = t->prev;
-    }
-    t->next = t->prev = NULL;
+    ring_leave(&h->ring, t->level, &t->place);
     t->turn = 0;
     h->ready -= t->count;
 }
 static inline void settle(Tail *t) {           /* after any change of what eligible() and `count` say */
     int belongs = t->count && eligible(t);
-    if (belongs && !t->next) link_tail(t);
-    else if (!belongs && t->next) unlink_tail(t);
+    if (belongs && !t->place.next) link_tail(t);
+    else if (!belongs && t->place.next) unlink_tail(t);
 }
 
 /* ---- elements --------------------------------------------------------------------------------------------------- */
@@ -629,9 +573,9 @@ static void owe(Tail *t, Py_ssize_t unfinished) {          /* set it, and end th
 static inline void arrived(Tail *t, Py_ssize_t n) {
     Head *h = t->head;
     if (t->attached) h->left += n;
-    if (t->next) h->ready += n; else settle(t);
+    if (t->place.next) h->ready += n; else settle(t);
     if (t->takers.first) wake_one(h, &t->takers);
-    if (h->takers.first && t->next) wake_one(h, &h->takers);
+    if (h->takers.first && t->place.next) wake_one(h, &h->takers);
 }
 static inline int push(Tail *t, PyObject *item) {
     if (t->count == t->size && grow(t) < 0) return -1;
@@ -657,10 +601,10 @@ static inline PyObject *pop(Tail *t, int in_turn) {
     t->first = (t->first + 1) & (t->size - 1);
     t->count--;
     if (t->attached) h->left--;
-    if (t->next) {
+    if (t->place.next) {
         h->ready--;
         if (!t->count || !eligible(t)) unlink_tail(t);
-        else if (in_turn && ++t->turn >= t->weight) { t->turn = 0; t->group->cursor = t->next; }
+        else if (in_turn && ++t->turn >= t->weight) { t->turn = 0; ring_charge(&h->ring, t->level, &t->place, 1.0); }
     }
     if (t->putters.first && t->count == t->limit - 1) wake_one(h, &t->putters);
     if (!t->count) {
@@ -678,7 +622,7 @@ typedef struct { PyObject **ring; Py_ssize_t size, first, count; } Swept;
 static Swept sweep(Tail *t) {
     Swept swept = {t->ring, t->size, t->first, t->count};
     Head *h = t->head;
-    if (t->next) unlink_tail(t);
+    if (t->place.next) unlink_tail(t);
     if (t->attached) h->left -= t->count;
     t->ring = NULL;
     t->size = t->first = t->count = 0;
@@ -860,9 +804,9 @@ static PyObject *ready_tuple(Head *h) {
         if (!tuple) return NULL;
         LOCK(h);
         Py_ssize_t n = 0;
-        for (Py_ssize_t i = 0; i < h->n_active; i++) {
-            Tail *first = h->active[i]->cursor, *t = first;
-            do { if (n < room) PyTuple_SET_ITEM(tuple, n, Py_NewRef(t)); n++; t = t->next; } while (t != first);
+        for (Py_ssize_t i = 0; i < h->ring.n_active; i++) {
+            Place *first = h->ring.active[i]->cursor, *p = first;
+            do { if (n < room) PyTuple_SET_ITEM(tuple, n, Py_NewRef(tail_of(p))); n++; p = p->next; } while (p != first);
         }
         UNLOCK(h);
         if (n <= room) { if (n < room && _PyTuple_Resize(&tuple, n) < 0) return NULL; return tuple; }
@@ -912,9 +856,9 @@ static PyObject *take_selected(Multi *m, int block, double deadline, Tail **from
         Tail *t = (Tail *)chosen;
         int struck = 0;
         gated = enter_surely(h, &struck);
-        if (!struck && t->head == h && t->next) {
+        if (!struck && t->head == h && t->place.next) {
             item = pop(t, 0);
-            if (t->next) { unlink_tail(t); link_tail(t); }     /* to the end of the round */
+            if (t->place.next) { unlink_tail(t); link_tail(t); }     /* to the end of the round */
         }
         stir(h, NULL);
         leave(h, gated);
@@ -1134,9 +1078,9 @@ static PyObject *Tail_task_done(Tail *t, PyObject *Py_UNUSED(ignored)) {
     if (!(many = t->unfinished <= 0)) {
         t->finished++;
         owe(t, t->unfinished - 1);
-        if (t->max_in_flight != NO_LIMIT && !t->next) {
+        if (t->max_in_flight != NO_LIMIT && !t->place.next) {
             settle(t);
-            if (t->next && h->takers.first) wake_one(h, &h->takers);
+            if (t->place.next && h->takers.first) wake_one(h, &h->takers);
         }
     }
     leave(h, gated);
@@ -1204,9 +1148,7 @@ static void head_free(Head *h) {
     UNLOCK(st);
     Line *lines[] = {&h->takers, &h->joiners};
     for (int i = 0; i < 2; i++) for (Waiter *w; (w = lines[i]->first);) { line_remove(lines[i], w); if (!w->lock) waiter_free(w); }
-    for (Py_ssize_t i = 0; i < h->n_groups; i++) PyMem_Free(h->groups[i]);
-    PyMem_Free(h->groups);
-    PyMem_Free(h->active);
+    ring_free(&h->ring);
     Py_XDECREF(h->gate);
     PyMem_Free(h);
 }
@@ -1214,6 +1156,7 @@ static Head *head_new(State *st) {
     Head *h = PyMem_Calloc(1, sizeof *h);
     if (!h) { PyErr_NoMemory(); return NULL; }
     h->st = st;
+    h->ring.least = 1.0;                        /* a turn is charged 1, whatever the weight: then nobody is in advance */
     LOCK(st);
     h->next = st->heads;
     if (h->next) h->next->prev = h;
@@ -1240,10 +1183,10 @@ static PyObject *bind_tail(PyObject *module, PyObject *const *args, Py_ssize_t n
     Py_ssize_t capacity = limit_of(args[3]), most = limit_of(args[4]), weight = limit_of(args[5]);
     if (PyErr_Occurred()) return NULL;
     ENTER(h);
-    Group *g = group_join(h, priority);
+    Level *g = level_enter(&h->ring, priority);
     if (g) {
         adopt(h, t);
-        t->group = g;
+        t->level = g;
         t->limit = t->capacity = capacity;
         t->max_in_flight = most;
         t->weight = weight;
@@ -1286,7 +1229,7 @@ static PyObject *detach(PyObject *module, PyObject *const *args, Py_ssize_t n) {
     Head *h = t->head;
     ENTER(h);
     if (t->attached && !(args[1] == Py_True && t->count)) {
-        if (t->next) unlink_tail(t);
+        if (t->place.next) unlink_tail(t);
         t->attached = 0;
         h->left -= t->count;
         if (t->unfinished > 0 && --h->busy == 0) wake_all(h, &h->joiners);
@@ -1361,11 +1304,12 @@ static PyObject *assign(PyObject *module, PyObject *const *args, Py_ssize_t n) {
     if (PyErr_Occurred()) return NULL;
     ENTER(h);
     if (is_priority) {
-        Group *g = t->group && t->group->priority == priority ? t->group : group_join(h, priority);
-        if (!(failed = !g) && g != t->group) {
-            if (t->next) unlink_tail(t);
-            group_part(h, t->group);
-            t->group = g;
+        Level *l = t->level && t->level->priority == priority ? t->level : level_enter(&h->ring, priority);
+        if (!(failed = !l) && l != t->level) {
+            if (t->place.next) unlink_tail(t);
+            if (t->level) ring_move(&t->place, t->level, l);
+            level_leave(&h->ring, t->level);
+            t->level = l;
         }
     }
     else if (PyUnicode_CompareWithASCIIString(args[1], "weight") == 0) { t->weight = value; }
@@ -1417,7 +1361,7 @@ static PyObject *figures(PyObject *module, PyObject *o) {
     LOCK(t->head);
     Tail s = *t;
     Py_ssize_t putters = line_length(&t->putters), takers = line_length(&t->takers);
-    long long priority = t->group ? t->group->priority : 0;
+    long long priority = t->level ? t->level->priority : 0;
     UNLOCK(t->head);
     return Py_BuildValue("nNnnnnniiiLnNn", s.count, limit_to(s.capacity), s.unfinished, s.finished, s.discarded, putters, takers,
                          (int)s.enabled, (int)s.attached, (int)s.closed, priority, s.weight, limit_to(s.max_in_flight),
@@ -1480,7 +1424,7 @@ static void take_out(Tail *t, Py_ssize_t i) {   /* element i leaves, and is disc
     t->count--;
     t->discarded++;
     if (t->attached) h->left--;
-    if (t->next) h->ready--;
+    if (t->place.next) h->ready--;
     owe(t, t->unfinished - 1);
     settle(t);
     if (!t->count) {
@@ -1556,7 +1500,7 @@ static PyObject *replace(PyObject *module, PyObject *const *args, Py_ssize_t n) 
     int gated = enter(h, NEVER);
     Swept swept = {ring, size, 0, count};
     if (gated < 0) { drop(&swept); return NULL; }
-    if (t->next) unlink_tail(t);
+    if (t->place.next) unlink_tail(t);
     if (t->attached) h->left += count - t->count;
     Swept old = {t->ring, t->size, t->first, t->count};
     t->ring = ring; t->size = size; t->first = 0; t->count = count;
@@ -1695,8 +1639,8 @@ static const char *check_tail(Tail *t) {
     Head *h = t->head;
     HOLDS(t->count >= 0 && t->count <= t->size, "the ring holds what is counted");
     HOLDS(t->unfinished + t->discarded >= 0, "no more is done than was put");
-    HOLDS((t->next != NULL) == (t->count && eligible(t)), "what is ready is linked, and nothing else");
-    HOLDS(!t->next || t->next->prev == t, "the ring of turns is closed");
+    HOLDS((t->place.next != NULL) == (t->count && eligible(t)), "what is ready is linked, and nothing else");
+    HOLDS(!t->place.next || t->place.next->prev == &t->place, "the ring of turns is closed");
     HOLDS((t->closed != OPEN) == (t->limit == -1), "closed means that no count is low enough");
     HOLDS(!(t->putters.first && (t->count < t->limit || t->closed)), "no putter waits for room while there is room");
     HOLDS(!(t->takers.first && (t->count || t->closed)), "no taker waits for an element while there is one");
@@ -1716,18 +1660,20 @@ static PyObject *check(PyObject *module, PyObject *o) {
         Py_ssize_t ready = 0, left = 0, busy = 0, linked = 0, seen = 0, active = 0;
         for (t = h->tails; t && !wrong; t = t->sibling) {
             wrong = check_tail(t);
-            if (t->next) { ready += t->count; linked++; }
+            if (t->place.next) { ready += t->count; linked++; }
             if (t->attached) { left += t->count; busy += t->unfinished > 0; }
         }
-        for (Py_ssize_t i = 0; i < h->n_groups && !wrong; i++) {
-            HOLDS(i == 0 || h->groups[i - 1]->priority < h->groups[i]->priority, "groups stand in ascending order, each once");
-            if (!h->groups[i]->cursor) continue;
-            HOLDS(active < h->n_active && h->active[active] == h->groups[i], "the groups with members are listed as active");
+        Ring *r = &h->ring;
+        for (Py_ssize_t i = 0; i < r->n_levels && !wrong; i++) {
+            HOLDS(i == 0 || r->levels[i - 1]->priority < r->levels[i]->priority, "levels stand in ascending order, each once");
+            Place *p = r->levels[i]->cursor;
+            if (!p) continue;
+            HOLDS(active < r->n_active && r->active[active] == r->levels[i], "the levels with members are listed as active");
+            HOLDS(p->round == r->levels[i]->round, "it is the turn of one who has a turn in this round");
             active++;
-            t = h->groups[i]->cursor;
-            do { HOLDS(t->group == h->groups[i], "a tail is linked in its group"); seen++; t = t->next; } while (t != h->groups[i]->cursor);
+            do { HOLDS(tail_of(p)->level == r->levels[i], "a tail is linked in its level"); seen++; p = p->next; } while (p != r->levels[i]->cursor);
         }
-        HOLDS(active == h->n_active && seen == linked, "each is linked once");
+        HOLDS(active == h->ring.n_active && seen == linked, "each is linked once");
         HOLDS(ready == h->ready && left == h->left && busy == h->busy, "the totals are the sums");
         HOLDS(!(h->joiners.first && !h->busy), "no joiner of all waits for nothing");
     }
@@ -1739,6 +1685,7 @@ static PyObject *check(PyObject *module, PyObject *o) {
 /* ---- types: birth and end ------------------------------------------------------------------------------------------- */
 
 static struct PyModuleDef module_def;
+#define METHOD(f) ((PyCFunction)(void (*)(void))(f))
 
 static PyObject *Tail_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs)) {
     PyObject *module = PyType_GetModuleByDef(type, &module_def);
@@ -1785,12 +1732,12 @@ static void Tail_dealloc(Tail *t) {
     Tail_clear(t);
     if (h) {
         LOCK(h);
-        if (t->next) unlink_tail(t);
+        if (t->place.next) unlink_tail(t);
         if (t->attached && t->unfinished > 0) h->busy--;
         if (t->elder) t->elder->sibling = t->sibling; else h->tails = t->sibling;
         if (t->sibling) t->sibling->elder = t->elder;
         h->n_tails--;
-        group_part(h, t->group);
+        level_leave(&h->ring, t->level);
         UNLOCK(h);
         if (!t->owner) head_free(h);
     }
@@ -1834,6 +1781,8 @@ static void Multi_dealloc(Multi *m) {          /* each tail has a reference to u
     type->tp_free(m);
     Py_DECREF(type);
 }
+#include "_ring_types.h"
+
 static PyObject *Door_subscript(Door *d, PyObject *key) { return d->take(d->st, key); }
 static int Door_traverse(Door *d, visitproc visit, void *arg) { Py_VISIT(Py_TYPE(d)); Py_VISIT(d->module); return 0; }
 static int Door_clear(Door *d) { Py_CLEAR(d->module); return 0; }
@@ -1845,7 +1794,6 @@ static void Door_dealloc(Door *d) {
     Py_DECREF(type);
 }
 
-#define METHOD(f) ((PyCFunction)(void (*)(void))(f))
 static PyMethodDef tail_methods[] = {
     {"put", METHOD(Tail_put), METH_FASTCALL | METH_KEYWORDS, PyDoc_STR("put($self, item, block=True, timeout=None)\n--\n\n"
      "Put `item` at the tail, waiting while the queue is full.\n\n"
@@ -1945,17 +1893,20 @@ static int module_exec(PyObject *module) {
     st->tail_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &tail_spec, NULL);
     st->multi_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &multi_spec, NULL);
     st->door_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &door_spec, NULL);
+    st->ring_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &ring_spec, NULL);
+    st->turn_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &turn_spec, NULL);
     st->allocate_lock = PyUnicode_InternFromString("allocate_lock");
     st->monotonic = PyUnicode_InternFromString("monotonic");
     st->release = PyUnicode_InternFromString("release");
     st->acquire = PyUnicode_InternFromString("acquire");
     if (PyErr_Occurred()) return -1;
-    if (PyModule_AddType(module, st->tail_type) < 0 || PyModule_AddType(module, st->multi_type) < 0) return -1;
+    if (PyModule_AddType(module, st->tail_type) < 0 || PyModule_AddType(module, st->multi_type) < 0
+        || PyModule_AddType(module, st->ring_type) < 0 || PyModule_AddType(module, st->turn_type) < 0) return -1;
     if (add_door(module, "due", door_due) < 0 || add_door(module, "get", door_get) < 0 || add_door(module, "poll", door_poll) < 0
         || add_door(module, "take", door_take) < 0 || add_door(module, "pair", door_pair) < 0 || add_door(module, "many", door_many) < 0 || add_door(module, "drop", door_drop) < 0) return -1;
     return 0;
 }
-#define STATE_OBJECTS(F) F(tail_type) F(multi_type) F(door_type) F(sync) F(allocate_lock) F(native_lock) F(monotonic) F(release) \
+#define STATE_OBJECTS(F) F(tail_type) F(multi_type) F(door_type) F(ring_type) F(turn_type) F(sync) F(allocate_lock) F(native_lock) F(monotonic) F(release) \
     F(acquire) F(empty) F(shut_down) F(taken) F(refusal) F(ending) F(select) F(selected) F(put) F(get)
 static int module_traverse(PyObject *module, visitproc visit, void *arg) {
     State *st = state_of(module);

@@ -1,0 +1,279 @@
+"""The ring: whose turn it is among many tails, by strict priority, then in turns by weight and cost.
+
+Promise     That of `_ring.h`, which has the algorithm and its proof: each operation costs O(1), however many tails
+            there are, and what two tails of a level are served, by cost / weight, differs by at most one message each
+            of the greatest cost / weight.
+            No element and no lock: a tail is its owner's, who says when it can be served and what it was charged.
+State       `Level` has the fields of the `Level` in `_ring.h`, and `Turn` those of its `Place`. The lock of the owner
+            guards a ring and the rings that it is nested in.
+Membership  A turn that joins twice, or leaves twice, is where it is. One that stands for a ring is in its level while
+            that ring has a turn in it and nobody has taken it out by `leave`.
+Source      Elastic round robin: see `_ring.h`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from math import isfinite
+from operator import attrgetter
+from weakref import WeakValueDictionary
+
+from ._settings import check_priority
+
+_priority = attrgetter("priority")
+
+
+class Level:
+    """The turns of one priority, as a circle that is read from `cursor`."""
+
+    __slots__ = ("__weakref__", "cursor", "line", "over", "priority", "round")
+
+    def __init__(self, priority: int) -> None:
+        self.priority = priority
+        self.cursor: Turn | None = None  # whose turn it is; None: nobody is here
+        self.line = 0.0
+        self.over = 0.0
+        self.round = 0
+
+    def next_round(self, least: float) -> None:
+        """All have had their turn: move the line."""
+        self.line += max(self.over, least)
+        self.over = 0.0
+        self.round += 1
+
+
+class Turn:
+    """A tail's place among others. Make a class of yours from it: `Ring.due` answers with the very object.
+
+    It begins outside of the ring.
+    """
+
+    __slots__ = ("_inner", "_is_held", "_level", "_next", "_previous", "_ring", "_round", "_served", "_weight")
+
+    def __init__(self, ring: Ring, *, weight: float = 1.0, priority: int = 0) -> None:
+        """Lower `priority` is served first, strictly; within one, `weight` is the share beside others.
+
+        Raises:
+            ValueError: `weight` is not a number above 0.
+        """
+        if not isinstance(ring, Ring):
+            raise TypeError(f"'ring' must be a Ring, not {ring!r}")
+        self._weight = _number("weight", weight)
+        self._ring = ring
+        self._level = ring._level(check_priority(priority))
+        self._inner: Ring | None = None
+        self._is_held = False
+        self._next: Turn | None = None  # None: not in the ring
+        self._previous: Turn | None = None
+        self._served = 0.0
+        self._round = 0
+
+    @property
+    def ring(self) -> Ring:
+        """The ring it was made for."""
+        return self._ring
+
+    @property
+    def is_in(self) -> bool:
+        """Does it take turns now?"""
+        return self._next is not None
+
+    @property
+    def weight(self) -> float:
+        """Its share beside others of its priority. Assigned, it counts from the next charge on."""
+        return self._weight
+
+    @weight.setter
+    def weight(self, weight: float) -> None:
+        self._weight = _number("weight", weight)
+
+    @property
+    def priority(self) -> int:
+        """Lower ones are served first. Assigned, it joins at the end of the other level's round."""
+        return self._level.priority
+
+    @priority.setter
+    def priority(self, priority: int) -> None:
+        new, old = self._ring._level(check_priority(priority)), self._level
+        was_in = self.is_in
+        self._take_out()
+        self._served = new.line + max(0.0, self._served - old.line)
+        self._round = 0
+        self._level = new
+        if was_in:
+            self._put_in(False)
+
+    def join(self) -> None:
+        """It can be served from now on, last in the round that goes on."""
+        self._is_held = False
+        if self._inner is None or self._inner._active:
+            self._put_in(False)
+
+    def resume(self) -> None:
+        """As `join`, after a pause: with a turn in this round still, it is the next to be served."""
+        self._is_held = False
+        if self._inner is None or self._inner._active:
+            self._put_in(True)
+
+    def leave(self) -> None:
+        """It can not be served: nothing waits, it is at a limit, or paused. If it was its turn, its follower has it."""
+        self._is_held = True
+        self._take_out()
+
+    def charge(self, cost: float = 1.0) -> None:
+        """It was served a message of this cost, in its turn or out of it, and so were the rings that it stands in.
+
+        Raises:
+            ValueError: `cost` is not a number above 0.
+        """
+        _number("cost", cost)
+        turn: Turn | None = self
+        while turn is not None:
+            turn._charge(cost / turn._weight)
+            turn = turn._ring._outer
+
+    # ---- what _ring.h calls ring_join, ring_resume, ring_leave and ring_charge ---------------------------------------
+
+    def _put_in(self, is_resumed: bool) -> None:
+        level, ring = self._level, self._ring
+        if self._next is not None:
+            return
+        if level.cursor is not None and is_resumed and self._round == level.round and self._served <= level.line:
+            self._link_before(level.cursor._next)
+            return
+        over = self._served - level.line
+        if over < 0:
+            self._served = level.line
+        else:
+            level.over = max(level.over, over)
+        self._round = level.round + 1
+        if level.cursor is not None:
+            self._link_before(level.cursor)
+            return
+        self._next = self._previous = level.cursor = self
+        ring._active.insert(bisect_left(ring._active, level.priority, key=_priority), level)
+        level.next_round(ring._least)
+        if len(ring._active) == 1 and ring._outer is not None and not ring._outer._is_held:
+            ring._outer._put_in(is_resumed)
+
+    def _take_out(self) -> None:
+        level, ring, following = self._level, self._ring, self._next
+        if following is None:
+            return
+        if following is self:
+            level.cursor = None
+            del ring._active[bisect_left(ring._active, level.priority, key=_priority)]
+        else:
+            self._unlink()
+            if level.cursor is self:
+                level.cursor = following
+                if following._round != level.round:
+                    level.next_round(ring._least)
+        self._next = self._previous = None
+        if not ring._active and ring._outer is not None:
+            ring._outer._take_out()
+
+    def _charge(self, step: float) -> None:
+        level = self._level
+        self._served += step
+        over = self._served - level.line
+        if over < 0:
+            return
+        if self._next is not None:
+            level.over = max(level.over, over)
+        if self._round != level.round:
+            return
+        self._round += 1  # its turn is over
+        cursor = level.cursor
+        if self._next is None or cursor is None:
+            return
+        if cursor is self:
+            cursor = level.cursor = self._next
+        else:  # out of turn: to the end of the round
+            self._unlink()
+            self._link_before(cursor)
+        if cursor._round != level.round:
+            level.next_round(self._ring._least)
+
+    def _link_before(self, other: Turn | None) -> None:
+        assert other is not None
+        self._previous, self._next = other._previous, other
+        other._previous._next = other._previous = self
+
+    def _unlink(self) -> None:
+        previous, following = self._previous, self._next
+        previous._next, following._previous = following, previous  # type: ignore[union-attr]
+
+
+class Ring:
+    """Many turns, of which one is due: by strict priority, and within one in turns by weight and cost."""
+
+    __slots__ = ("_active", "_least", "_levels", "_outer")
+
+    def __init__(self, outer: Turn | None = None, *, least: float = 0.0) -> None:
+        """`outer` is the turn that this whole ring has in another one: nested turns.
+
+        `least` is how much a turn serves by cost / weight, at least. 0 gives the smallest turns: one message each
+        where costs and weights are equal. 1 gives `weight` messages of cost 1 at each turn.
+
+        Raises:
+            ValueError: `outer` stands for another ring, or is in its own already; `least` is negative.
+        """
+        if outer is not None and not isinstance(outer, Turn):
+            raise TypeError(f"'outer' must be a Turn, not {outer!r}")
+        if outer is not None and (outer._inner is not None or outer.is_in):
+            raise ValueError("'outer' must be a turn that stands for no ring yet and has not joined its own")
+        if not (isinstance(least, (int, float)) and isfinite(least) and least >= 0):
+            raise ValueError(f"'least' must be a number of at least 0, not {least!r}")
+        self._levels: WeakValueDictionary[int, Level] = WeakValueDictionary()  # by priority: those that a turn names
+        self._active: list[Level] = []  # those with a cursor, by ascending priority
+        self._least = float(least)
+        self._outer = outer
+        if outer is not None:
+            outer._inner = self
+
+    def due(self) -> Turn | None:
+        """Whose turn it is: one that stands for no ring. None when nobody is in. Asking changes nothing."""
+        active = self._active
+        while active:
+            turn = active[0].cursor
+            if turn is None or turn._inner is None:
+                return turn
+            active = turn._inner._active
+        return None
+
+    def check_invariants(self) -> None:
+        """Assert what `_ring.h` proves of each level. For tests."""
+        levels = sorted(self._levels.values(), key=_priority)
+        assert self._active == [level for level in levels if level.cursor is not None]
+        for level in self._active:
+            turn = level.cursor
+            assert turn is not None
+            assert turn._round == level.round
+            is_past = False
+            while True:
+                following = turn._next
+                assert following is not None
+                assert following._previous is turn
+                assert turn._level is level
+                is_past = is_past or turn._round != level.round
+                assert turn._round == level.round + is_past
+                limit = level.line + (max(level.over, self._least) if is_past else 0)
+                assert turn._served <= limit * (1 + 1e-12) + 1e-9
+                if following is level.cursor:
+                    break
+                turn = following
+
+    def _level(self, priority: int) -> Level:
+        level = self._levels.get(priority)
+        if level is None:
+            level = self._levels[priority] = Level(priority)
+        return level
+
+
+def _number(name: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name!r} must be a number, not {value!r}")
+    if not (isfinite(value) and value > 0):
+        raise ValueError(f"{name!r} must be a number above 0, not {value!r}")
+    return float(value)
