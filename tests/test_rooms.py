@@ -49,6 +49,7 @@ FOLDERS: dict[str, list[str]] = {
     "amqp": ["_wire", "_session", "_server"],
     "broker": ["_base", "_selector", "_queue", "_routing", "_paging", "_durable", "_delivery", "_host"],
     "client": ["_base", "_dispatch", "_link", "_channel", "_connection"],
+    "monitor": ["_base", "_figures", "_door", "_api", "_metrics", "_server", "_shell"],
     "pipeline": [
         "_base",
         "_columns",

@@ -6,15 +6,15 @@ Starlette, uvicorn and prometheus-client (`blocking-multiqueue[monitor]`).
 """
 
 from .._logs import one_line_each as _one_line_each
-from ._errors import MonitorError as MonitorError
-from ._lanes import Lanes as Lanes
-from ._own_metrics import Figures as Figures
-from ._pipeline import PipelineWindows as PipelineWindows
-from ._sampler import Sampler as Sampler
-from ._samples import Sample as Sample
-from ._server import HttpServer as HttpServer
-from ._server import serve_http as serve_http
-from ._server import serve_lanes as serve_lanes
+from ._base.errors import MonitorError as MonitorError
+from ._figures.lanes import Lanes as Lanes
+from ._figures.sampler import Sampler as Sampler
+from ._figures.samples import Sample as Sample
+from ._metrics.program import Figures as Figures
+from ._server.pipeline import PipelineWindows as PipelineWindows
+from ._server.server import HttpServer as HttpServer
+from ._server.server import serve_http as serve_http
+from ._server.server import serve_lanes as serve_lanes
 
 _one_line_each("multiqueue.monitor")
 

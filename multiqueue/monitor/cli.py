@@ -17,10 +17,10 @@ import click
 
 from .._logs import printable
 from .._words import counted, duration
-from ._errors import MonitorError
-from ._shell import DEFAULT_URL, Api, Column, RequestFailed, field, table
-from ._troubles import Row, of_a_queue, of_the_whole
-from ._watch import CONNECTIONS, LANES, QUEUES, View, in_host, lanes, watch
+from ._base.errors import MonitorError
+from ._shell.client import DEFAULT_URL, Api, Column, RequestFailed, field, table
+from ._shell.troubles import Row, of_a_queue, of_the_whole
+from ._shell.watch import CONNECTIONS, LANES, QUEUES, View, in_host, lanes, watch
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

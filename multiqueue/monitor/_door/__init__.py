@@ -1,0 +1,1 @@
+"""Who may come in: users and passwords, other sites' pages, connections and their patience."""

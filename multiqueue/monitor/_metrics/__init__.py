@@ -1,0 +1,1 @@
+"""Prometheus: the broker under RabbitMQ's names, and the program under ours."""

@@ -1,0 +1,439 @@
+"""Prometheus metrics: RabbitMQ's names for what the broker has.
+
+`/metrics` sums over all objects, `/metrics/per-object` has a line for each queue, connection and channel, and
+`/metrics/detailed?family=...` has those of some families under `rabbitmq_detailed_...`. All of them read the latest
+sample. A program that has a registry of its own registers `BrokerCollector` there.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample as PrometheusSample
+
+from ...amqp import Server, open_files_limit
+from ...broker import QueueStatistics
+from .._api.views import API_VERSION, NODE, channel_name
+from .._base.pieces import gathered
+from .._figures.sampler import Sampler
+from .._figures.samples import Delivering, QueueSample, Sample, Totals
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+_LINES: Final = 1000  # of one piece
+QUEUE_TYPE: Final = "rabbit_classic_queue"
+Read = Callable[[QueueStatistics], float]
+ReadDeliveries = Callable[[QueueStatistics | Totals], float]
+
+_QUEUE_GAUGES: Final[dict[str, dict[str, tuple[str, Read]]]] = {
+    "queue_coarse_metrics": {
+        "queue_messages_ready": ("Messages ready to be delivered to consumers", lambda q: q.available + q.held),
+        "queue_messages_unacked": ("Messages delivered to consumers but not yet acknowledged", lambda q: q.unacked),
+        "queue_messages": ("Sum of ready and unacknowledged messages - total queue depth", lambda q: q.depth),
+    },
+    "queue_consumer_count": {"queue_consumers": ("Consumers on a queue", lambda q: q.consumers)},
+    "queue_metrics": {
+        "queue_consumer_capacity": ("Consumer capacity", lambda q: _capacity(q)),
+        "queue_consumer_utilisation": ("Same as consumer capacity", lambda q: _capacity(q)),
+        "queue_messages_bytes": ("Size in bytes of ready and unacknowledged messages", lambda q: q.depth_bytes),
+        "queue_messages_ready_bytes": ("Size in bytes of ready messages", lambda q: q.available_bytes),
+        "queue_messages_unacked_bytes": ("Size in bytes of all unacknowledged messages", lambda q: q.unacked_bytes),
+    },
+}
+# The sums count also what is gone: a counter that falls reads as one that began anew.
+_QUEUE_COUNTERS: Final[dict[str, tuple[str, ReadDeliveries]]] = {
+    "queue_messages_published": ("Total number of messages published to queues", lambda q: q.enqueued),
+    "queue_get": ("Total number of messages fetched with basic.get in automatic mode", lambda q: q.got_no_ack),
+    "queue_get_ack": ("Total number of messages fetched with basic.get in manual mode", lambda q: q.got),
+    "queue_get_empty": ("Total number of times basic.get fetched no message", lambda q: q.got_empty),
+    "queue_messages_delivered": (
+        "Total number of messages delivered to consumers in automatic acknowledgement mode",
+        lambda q: q.delivered_no_ack,
+    ),
+    "queue_messages_delivered_ack": (
+        "Total number of messages delivered to consumers in manual acknowledgement mode",
+        lambda q: _with_ack(q),
+    ),
+    "queue_messages_acked": ("Total number of messages acknowledged", lambda q: q.acked),
+    "queue_messages_redelivered": ("Total number of messages redelivered", lambda q: q.redelivered),
+    "queue_messages_expired": ("Total number of messages whose time to live ended", lambda q: q.expired),
+    "queue_messages_dead_lettered": ("Total number of messages dead-lettered", lambda q: q.dead_lettered),
+}
+_SHARES: Final = ("queue_consumer_capacity", "queue_consumer_utilisation")  # of no meaning as sums
+_FAMILIES: Final = (*_QUEUE_GAUGES, "queue_delivery_metrics", "connection_coarse_metrics", "channel_metrics")
+
+
+def _with_ack(figures: Delivering) -> int:
+    """Deliveries to consumers that acknowledge."""
+    return figures.delivered - figures.delivered_no_ack - figures.got - figures.got_no_ack
+
+
+def _capacity(figures: QueueStatistics) -> float:
+    return figures.consumers_willing / figures.consumers if figures.consumers else 0.0
+
+
+class BrokerCollector(Collector):
+    """A broker's metrics for a registry; `per_object` gives each queue, connection and channel a line of its own."""
+
+    def __init__(self, sampler: Sampler, server: Server | None, version: str, *, per_object: bool = False) -> None:
+        self._sampler = sampler
+        self._server = server
+        self._version = version
+        self._began = time.monotonic()
+        self._per_object = per_object
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing beforehand: a registry need not look into the broker to know its names."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric, of the latest sample."""
+        sample = self._sampler.look().latest
+        yield from self._identity()
+        yield from self._process(sample)
+        yield from _counts(sample)
+        yield from _traffic(sample)
+        hosts = GaugeMetricFamily("rabbitmq_cluster_vhost_status", "Whether a given vhost is running", labels=["vhost"])
+        for name in sample.hosts:
+            hosts.add_metric([name], float(name not in sample.down))
+        yield hosts
+        yield from _troubles(sample, self._per_object)
+        for families in _QUEUE_GAUGES.values():
+            yield from _queue_gauges("rabbitmq_", families, sample, self._per_object)
+        yield from _queue_counters("rabbitmq_", sample, self._per_object)
+        yield from _connections("rabbitmq_", sample, self._per_object)
+        yield from _channels("rabbitmq_", sample, self._per_object)
+
+    def _identity(self) -> Iterator[Metric]:
+        labels = {
+            "rabbitmq_version": API_VERSION,
+            "prometheus_plugin_version": API_VERSION,
+            "product_name": "multiqueue",
+            "product_version": self._version,
+        }
+        yield _labelled("build_info", "The server, and the version of RabbitMQ whose names these are", labels)
+        yield _identity_of("per-object" if self._per_object else "aggregated")
+
+    def _process(self, sample: Sample) -> Iterator[Metric]:
+        limits = None if self._server is None else self._server.settings
+        memory = None if limits is None else limits.memory_limit_bytes
+        files = open_files_limit()
+        for name, text, value in (
+            ("erlang_uptime_seconds", "Seconds since the server began", time.monotonic() - self._began),
+            ("process_resident_memory_bytes", "Memory used in bytes", sample.node["mem_used"]),
+            ("process_open_fds", "Open file descriptors", sample.node["fd_used"]),
+            ("process_max_fds", "Open file descriptors limit", files),
+            ("process_open_tcp_sockets", "Open TCP sockets", sample.node["sockets_used"]),
+            (
+                "process_max_tcp_sockets",
+                "Open TCP sockets limit",
+                files if self._server is None else self._server.max_connections,
+            ),
+            ("resident_memory_limit_bytes", "Memory high watermark in bytes", memory),
+            ("disk_space_available_bytes", "Disk space available in bytes", sample.node["disk_free"]),
+            (
+                "disk_space_available_limit_bytes",
+                "Free disk space low watermark in bytes",
+                0 if limits is None else limits.disk_free_limit_bytes or 0,
+            ),
+            ("alarms_memory_used_watermark", "is 1 if VM memory watermark alarm is in effect", "memory"),
+            ("alarms_free_disk_space_watermark", "is 1 if free disk space watermark alarm is in effect", "disk"),
+            ("alarms_file_descriptor_limit", "is 1 if file descriptor limit alarm is in effect", "file descriptors"),
+        ):
+            if isinstance(value, str):
+                value = value in sample.alarms
+            if value is not None:  # a server without a limit of memory
+                yield GaugeMetricFamily(f"rabbitmq_{name}", text, value=value)
+
+
+def _identity_of(endpoint: str) -> Metric:
+    """What dashboards and alerts join the other figures of a page with."""
+    labels = {
+        "rabbitmq_node": NODE,
+        "rabbitmq_cluster": NODE,
+        "rabbitmq_cluster_permanent_id": NODE,
+        "rabbitmq_endpoint": endpoint,
+    }
+    return _labelled("identity_info", "RabbitMQ node & cluster identity info", labels)
+
+
+def _labelled(name: str, text: str, labels: dict[str, str]) -> Metric:
+    metric = GaugeMetricFamily(f"rabbitmq_{name}", text, labels=list(labels))
+    metric.add_metric(list(labels.values()), 1)
+    return metric
+
+
+def _counts(sample: Sample) -> Iterator[Metric]:
+    """How many of each there are, and how many came and went."""
+    channels = sum(len(each.channels) for each in sample.connections.values())
+    consumers = sum(each.figures.consumers for each in sample.queues.values())
+    for name, text, value in (
+        ("connections", "Connections currently open", len(sample.connections)),
+        ("channels", "Channels currently open", channels),
+        ("consumers", "Consumers currently connected", consumers),
+        ("queues", "Queues available", len(sample.queues)),
+    ):
+        yield GaugeMetricFamily(f"rabbitmq_{name}", text, value=value)
+    for name, text, figure in (
+        ("connections_opened", "Total number of connections opened", "connection_created"),
+        ("connections_closed", "Total number of connections closed or terminated", "connection_closed"),
+        ("channels_opened", "Total number of channels opened", "channel_created"),
+        ("channels_closed", "Total number of channels closed", "channel_closed"),
+        ("queues_declared", "Total number of queues declared", "queue_declared"),
+        ("queues_created", "Total number of queues created", "queue_created"),
+        ("queues_deleted", "Total number of queues deleted", "queue_deleted"),
+        ("io_sync_ops", "Total number of I/O sync operations", "io_sync_count"),
+    ):
+        yield CounterMetricFamily(f"rabbitmq_{name}", text, value=sample.node[figure])
+
+
+def _traffic(sample: Sample) -> Iterator[Metric]:
+    """What publishers sent, and consumers got, since the broker began."""
+    total = sample.total
+    channels = [channel for each in sample.connections.values() for channel in each.channels]
+    publishers = sum(each.published > 0 for each in channels)
+    consumers = sum(len(each.consumers) for each in channels)
+    for name, text, value in (
+        ("publishers", "Current number of publishers: channels that have published", publishers),
+        ("consumers", "Current number of consumers of connections", consumers),
+    ):
+        gauge = GaugeMetricFamily(f"rabbitmq_global_{name}", text, labels=["protocol"])
+        gauge.add_metric(["amqp091"], value)
+        yield gauge
+    yield from _global(
+        {"protocol": "amqp091"},
+        ("received", "Total number of messages received from publishers", total.published),
+        ("received_confirm", "Total number of messages from publishers expecting confirmations", total.with_confirms),
+        ("routed", "Total number of messages routed to queues or streams", total.routed),
+        ("confirmed", "Total number of messages confirmed to publishers", total.confirmed),
+        ("unroutable_returned", "Total number of mandatory messages that no queue took", total.returned),
+        ("unroutable_dropped", "Total number of other messages that no queue took", total.dropped),
+    )
+    yield from _global(
+        {"protocol": "amqp091", "queue_type": QUEUE_TYPE},
+        ("delivered", "Total number of messages delivered to consumers", total.delivered),
+        (
+            "delivered_consume_manual_ack",
+            "Total number of messages delivered to consumers with manual acknowledgment",
+            _with_ack(total),
+        ),
+        (
+            "delivered_consume_auto_ack",
+            "Total number of messages delivered to consumers with automatic acknowledgment",
+            total.delivered_no_ack,
+        ),
+        ("delivered_get_manual_ack", "Total number of messages got with manual acknowledgment", total.got),
+        ("delivered_get_auto_ack", "Total number of messages got with automatic acknowledgment", total.got_no_ack),
+        ("get_empty", "Total number of times basic.get found no message", total.got_empty),
+        ("redelivered", "Total number of messages redelivered to consumers", total.redelivered),
+        ("acknowledged", "Total number of messages acknowledged by consumers", total.acked),
+        ("dead_lettered", "Total number of messages dead-lettered", total.dead_lettered),
+    )
+    for name, text, count in (
+        ("published", "Total number of messages published into exchanges", total.published),
+        ("confirmed", "Total number of messages confirmed to publishers", total.confirmed),
+        ("unroutable_returned", "Total number of mandatory messages that no queue took", total.returned),
+        ("unroutable_dropped", "Total number of other messages that no queue took", total.dropped),
+    ):
+        yield CounterMetricFamily(f"rabbitmq_channel_messages_{name}", text, value=count)
+
+
+def _troubles(sample: Sample, per_object: bool) -> Iterator[Metric]:
+    """What somebody should look at, under names of ours: RabbitMQ has none for it."""
+    loops = [(each.key, sample.wall - (each.redelivering_since or sample.wall)) for each in sample.redelivering]
+    held = [(key, sample.wall - since) for key, since in sample.held_since.items()]
+    for name, text, rows in (
+        ("redelivering_seconds", "For how long a queue has delivered the same messages again and again", loops),
+        ("oldest_unacked_seconds", "For how long a consumer has had a message without an ack", held),
+    ):
+        labels = ["vhost", "queue"] if per_object else []
+        metric = GaugeMetricFamily(f"multiqueue_queue_{name}", text, labels=labels)
+        for key, seconds in rows if per_object else [((), max((seconds for _, seconds in rows), default=0.0))]:
+            metric.add_metric(list(key), seconds)
+        yield metric
+    states = GaugeMetricFamily(
+        "multiqueue_connections", "Connections by state: an alarm blocks those that publish", labels=["state"]
+    )
+    count = Counter(each.state for each in sample.connections.values())
+    for state in ("running", "flow", "blocking", "blocked"):
+        states.add_metric([state], count[state])
+    yield states
+
+
+def _global(labels: dict[str, str], *rows: tuple[str, str, int]) -> Iterator[Metric]:
+    for name, text, count in rows:
+        metric = CounterMetricFamily(f"rabbitmq_global_messages_{name}", text, labels=list(labels))
+        metric.add_metric(list(labels.values()), count)
+        yield metric
+
+
+class DetailedCollector(Collector):
+    """Some families, a line for each object, under `rabbitmq_detailed_`."""
+
+    def __init__(self, sampler: Sampler, families: Sequence[str]) -> None:
+        self._sampler = sampler
+        self._families = families
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing beforehand, as `BrokerCollector`."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """The families that were asked for; unknown ones are passed over, as by RabbitMQ."""
+        yield _identity_of("detailed")
+        sample = self._sampler.look().latest
+        for family in self._families:
+            if family in _QUEUE_GAUGES:
+                yield from _queue_gauges("rabbitmq_detailed_", _QUEUE_GAUGES[family], sample, True)
+            elif family == "queue_delivery_metrics":
+                yield from _queue_counters("rabbitmq_detailed_", sample, True)
+            elif family == "connection_coarse_metrics":
+                yield from _connections("rabbitmq_detailed_", sample, True)
+            elif family == "channel_metrics":
+                yield from _channels("rabbitmq_detailed_", sample, True)
+
+
+class Metrics:
+    """The three pages of metrics."""
+
+    def __init__(self, sampler: Sampler, sums: Iterable[Collector], objects: Iterable[Collector]) -> None:
+        self._sampler = sampler
+        self._sums = _registry(sums)
+        self._objects = _registry(objects)
+
+    def exposition(self, path: str, families: Sequence[str]) -> Iterator[bytes] | None:
+        """The text of a page, in pieces of up to a thousand lines; None where there is none."""
+        match path.rstrip("/"):
+            case "/metrics":
+                registry = self._sums
+            case "/metrics/per-object":
+                registry = self._objects
+            case "/metrics/detailed":
+                registry = _registry([DetailedCollector(self._sampler, list(dict.fromkeys(families)))])
+            case _:
+                return None
+        return gathered(itertools.chain.from_iterable(map(_lines, registry.collect())))
+
+
+def _lines(metric: Metric) -> Iterator[bytes]:
+    """A metric as text. In pieces: 100,000 queues are 95 MB."""
+    samples = iter(metric.samples)
+    is_first = True
+    while (some := list(itertools.islice(samples, _LINES))) or is_first:
+        part = copy.copy(metric)
+        part.samples = some
+        text = generate_latest(_Alone(part))
+        yield text if is_first else text.split(b"\n", 2)[2]  # the metric's two lines of comment stand once
+        is_first = False
+
+
+class _Alone:
+    """A registry with one metric, as `generate_latest` asks for it."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> list[Metric]:
+        return [self._metric]
+
+
+def _registry(collectors: Iterable[Collector]) -> CollectorRegistry:
+    registry = CollectorRegistry(auto_describe=False)
+    for each in collectors:
+        registry.register(each)
+    return registry
+
+
+def _queue_gauges(
+    prefix: str, figures: dict[str, tuple[str, Read]], sample: Sample, per_object: bool
+) -> Iterator[Metric]:
+    for name, (text, read) in figures.items():
+        if per_object:
+            yield _per_queue(GaugeMetricFamily(prefix + name, text, labels=["vhost", "queue"]), read, sample)
+        elif name not in _SHARES:
+            yield GaugeMetricFamily(prefix + name, text, value=sum(read(each.figures) for each in _queues(sample)))
+
+
+def _queue_counters(prefix: str, sample: Sample, per_object: bool) -> Iterator[Metric]:
+    for name, (text, read) in _QUEUE_COUNTERS.items():
+        if per_object:
+            yield _per_queue(CounterMetricFamily(prefix + name, text, labels=["vhost", "queue"]), read, sample)
+        else:
+            yield CounterMetricFamily(prefix + name, text, value=read(sample.total))
+
+
+def _per_queue(
+    metric: GaugeMetricFamily | CounterMetricFamily, read: Read | ReadDeliveries, sample: Sample
+) -> GaugeMetricFamily | CounterMetricFamily:
+    name = f"{metric.name}_total" if isinstance(metric, CounterMetricFamily) else metric.name
+    metric.samples = _Samples(
+        lambda: (
+            PrometheusSample(name, {"vhost": each.virtual_host, "queue": each.declared.name}, read(each.figures))
+            for each in _queues(sample)
+        )
+    )
+    return metric
+
+
+class _Samples(list[PrometheusSample]):
+    """Samples that are made while they are gone through."""
+
+    def __init__(self, make: Callable[[], Iterator[PrometheusSample]]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __iter__(self) -> Iterator[PrometheusSample]:
+        return self._make()
+
+
+def _queues(sample: Sample) -> Iterable[QueueSample]:
+    return sample.queues.values()
+
+
+def _connections(prefix: str, sample: Sample, per_object: bool) -> Iterator[Metric]:
+    incoming = "Total number of bytes received on a connection"
+    outgoing = "Total number of bytes sent on a connection"
+    connections = list(sample.connections.values())
+    labels = ["connection"] if per_object else []
+    received = CounterMetricFamily(f"{prefix}connection_incoming_bytes", incoming, labels=labels)
+    sent = CounterMetricFamily(f"{prefix}connection_outgoing_bytes", outgoing, labels=labels)
+    channels = GaugeMetricFamily(f"{prefix}connection_channels", "Channels on a connection", labels=labels)
+    if per_object:
+        for each in connections:
+            received.add_metric([each.name], each.received_bytes)
+            sent.add_metric([each.name], each.sent_bytes)
+            channels.add_metric([each.name], len(each.channels))
+    else:
+        received.add_metric([], sum(each.received_bytes for each in connections))
+        sent.add_metric([], sum(each.sent_bytes for each in connections))
+        channels.add_metric([], sum(len(each.channels) for each in connections))
+    yield from (received, sent, channels)
+
+
+def _channels(prefix: str, sample: Sample, per_object: bool) -> Iterator[Metric]:
+    pairs = [(connection, channel) for connection in sample.connections.values() for channel in connection.channels]
+    labels = ["channel"] if per_object else []
+    for name, text, values in (
+        ("consumers", "Consumers on a channel", [len(channel.consumers) for _, channel in pairs]),
+        ("messages_unacked", "Delivered but not yet acknowledged messages", [channel.unacked for _, channel in pairs]),
+        (
+            "messages_unconfirmed",
+            "Published but not yet confirmed messages",
+            [channel.unconfirmed for _, channel in pairs],
+        ),
+    ):
+        metric = GaugeMetricFamily(f"{prefix}channel_{name}", text, labels=labels)
+        if per_object:
+            for (connection, channel), value in zip(pairs, values, strict=True):
+                metric.add_metric([channel_name(connection, channel)], value)
+        else:
+            metric.add_metric([], sum(values))
+        yield metric

@@ -1,0 +1,1 @@
+"""One request from the socket to the answer; the page; a pipeline's run on it."""

@@ -1,0 +1,1 @@
+"""A client of the API for the shell: tables, lists that are watched, what somebody should look at."""
