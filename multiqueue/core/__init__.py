@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._engines import LinkedBlockingMultiQueue as LinkedBlockingMultiQueue
 from ._engines import Queue as Queue
-from ._engines import Ring as Ring
 from ._engines import SubQueue as SubQueue
-from ._engines import Turn as Turn
 from ._engines import engine as engine
 from ._notebook import notebook_table as notebook_table
 from ._protocols import Offerable as Offerable
@@ -31,6 +29,8 @@ if TYPE_CHECKING:
     from ._lane import LaneSettings as LaneSettings
     from ._lane import Unset as Unset
     from ._lane_waiting import Ticket as Ticket
+    from ._ring import Ring as Ring
+    from ._ring import Turn as Turn
     from ._statistics import MultiQueueStatistics as MultiQueueStatistics
     from ._statistics import SubQueueStatistics as SubQueueStatistics
 
@@ -71,6 +71,8 @@ _LATER = {
     "LaneSettings": "_lane",
     "Unset": "_lane",
     "Ticket": "_lane_waiting",
+    "Ring": "_engine" if engine == "c" else "_ring",
+    "Turn": "_engine" if engine == "c" else "_ring",
     "MultiQueueStatistics": "_statistics",
     "SubQueueStatistics": "_statistics",
 }

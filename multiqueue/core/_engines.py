@@ -11,7 +11,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Literal
 
-__all__ = ["LinkedBlockingMultiQueue", "Queue", "Ring", "SubQueue", "Turn", "engine"]
+__all__ = ["LinkedBlockingMultiQueue", "Queue", "SubQueue", "engine"]
 
 
 def _has_extension() -> bool:
@@ -31,9 +31,7 @@ engine: Literal["c", "python"] = "c" if _is_wanted() and _has_extension() else "
 if TYPE_CHECKING or engine == "python":
     from ._multi_queue import LinkedBlockingMultiQueue
     from ._queue import Queue
-    from ._ring import Ring, Turn
     from ._sub_queue import SubQueue
 else:
     from ._compiled import LinkedBlockingMultiQueue, SubQueue
     from ._compiled_queue import Queue
-    from ._engine import Ring, Turn
