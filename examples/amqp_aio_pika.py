@@ -1,4 +1,4 @@
-"""aio-pika against a broker in this process: a coroutine that publishes, and one that iterates over a queue."""
+"""Use aio-pika with a broker in this process: one coroutine publishes, another iterates over a queue."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Celery on a broker in this process: a worker, a chord, and a task that is tried again."""
+"""Use Celery with a broker in this process: a worker, a chord, and a task that retries."""
 
 from celery import Celery, chord
 from celery.contrib.testing.worker import start_worker

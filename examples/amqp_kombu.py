@@ -1,4 +1,4 @@
-"""kombu against a broker in this process: a topic exchange, two queues, a consumer of both."""
+"""Use kombu with a broker in this process: a topic exchange, two queues, a consumer of both."""
 
 from kombu import Connection, Consumer, Exchange, Producer, Queue
 

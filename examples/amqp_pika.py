@@ -1,4 +1,4 @@
-"""pika against a broker in this process: publish with confirms, consume with acks, an answer to a request."""
+"""Use pika with a broker in this process: publish with confirms, consume with acks, answer a request."""
 
 import pika
 

@@ -1,4 +1,4 @@
-"""Look at a live queue: a browser sees every message, and every message is still there for those who work."""
+"""Look at a live queue: a browser sees every message and takes none."""
 
 from multiqueue.broker import Broker, Message
 

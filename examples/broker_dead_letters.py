@@ -1,6 +1,6 @@
-"""Retries from dead letters: what is rejected waits in a queue without consumers, expires there, and comes back.
+"""Retry with dead letters: a rejected message waits in a queue without consumers, expires there, and comes back.
 
-A message that was rejected twice has had its chances and is parked.
+After two rejections the message is parked.
 """
 
 from multiqueue.broker import Broker, Message, deaths_of

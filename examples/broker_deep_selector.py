@@ -1,6 +1,6 @@
-"""One message behind ten thousand that its consumer does not want, on a durable queue with 1 MiB of memory.
+"""Select one message behind ten thousand others, on a durable queue with 1 MiB of memory.
 
-The broker reads headers, not bodies, until it has found it; the others need not be taken away first.
+The broker reads headers, not bodies, until it finds the message; the others stay in the queue.
 """
 
 from tempfile import TemporaryDirectory

@@ -1,4 +1,4 @@
-"""Messages that outlive the process: a broker with a data directory, closed and opened again."""
+"""Keep messages across a restart: close a broker with a data directory and open it again."""
 
 import tempfile
 

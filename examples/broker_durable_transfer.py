@@ -1,4 +1,4 @@
-"""Take a message and publish its result in one commit: after a crash you find the one or the other, never both."""
+"""Take a message and publish its result in one commit: after a crash you find one of them, never both."""
 
 import tempfile
 

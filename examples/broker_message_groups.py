@@ -1,4 +1,4 @@
-"""Message groups: two workers share a queue, and no customer's messages are ever with both."""
+"""Group messages: two workers share a queue, and each customer's messages go to one of them at a time."""
 
 from collections import defaultdict
 

@@ -1,4 +1,4 @@
-"""Two kinds of queue of one's own: the shortest job first, and what was put last first."""
+"""Write your own kinds of queue: the shortest job first, and the newest message first."""
 
 from bisect import bisect_right, insort
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A queue of ten priorities: what matters more is received first, however late it was published."""
+"""Use a queue with ten priorities: you receive the highest first, even if it was published last."""
 
 from multiqueue.broker import Broker, Message
 

@@ -1,4 +1,4 @@
-"""A slow consumer beside a fast one: with a prefetch of one it holds one message, and the fast one gets the rest."""
+"""Run a slow consumer beside a fast one: with a prefetch of one it holds one message, the fast one gets the others."""
 
 import threading
 

@@ -1,6 +1,6 @@
-"""A worker that acknowledges what it has done, beside a publisher that knows what has arrived.
+"""Run a worker that acknowledges finished jobs, beside a publisher that waits for confirms.
 
-Runs against a broker in this process; with BROKER_URL=amqp://... against that one.
+It uses a broker in this process, or the one at BROKER_URL=amqp://...
 """
 
 from __future__ import annotations

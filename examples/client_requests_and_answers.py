@@ -1,4 +1,4 @@
-"""Requests and answers over two queues: a coroutine asks, a callback answers."""
+"""Send requests and answers over two queues: a coroutine asks, a callback answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A coroutine waits on many queues that threads fill."""
+"""Wait in a coroutine on many queues that threads fill."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""`import multiqueue as queue`: a program written for the standard library, unchanged but for one line."""
+"""Change one line, `import multiqueue as queue`, in a program written for the standard library."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""A tenant that submits ten times as much does not make the others wait: each has a sub-queue, and they take turns."""
+"""Give each tenant a sub-queue: one that submits ten times as much does not delay the others."""
 
 from multiqueue import LinkedBlockingMultiQueue
 

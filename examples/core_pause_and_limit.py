@@ -1,4 +1,4 @@
-"""Back-pressure by pausing, with a reason for each who pauses; and a limit on what is in flight."""
+"""Pause a sub-queue, with a reason from each component that pauses it, and limit what is in flight."""
 
 from multiqueue import Empty, LinkedBlockingMultiQueue
 

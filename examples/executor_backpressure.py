@@ -1,4 +1,4 @@
-"""Endless input, bounded memory: `map` reads no further ahead than it is told.
+"""Process endless input in bounded memory: `map` reads at most `buffersize` items ahead.
 
 python examples/executor_backpressure.py
 """

@@ -1,4 +1,4 @@
-"""A full lane says so; a cancelled job makes room; a paused lane waits.
+"""Handle a full lane: it raises `Full`, a cancelled job makes room, and a paused lane waits.
 
 python examples/executor_full_lane.py
 """

@@ -1,4 +1,4 @@
-"""A lane per customer: the big one's backlog does not keep the small one waiting.
+"""Give each customer a lane: the backlog of a big one does not delay a small one.
 
 python examples/executor_lanes.py
 """

@@ -1,4 +1,4 @@
-"""Many Spark jobs from one driver: priorities, at most two at a time, and a cancel that reaches Spark.
+"""Run many Spark jobs from one driver: priorities, at most two at a time, and a cancel that reaches Spark.
 
 python examples/spark_dispatcher.py
 """

@@ -1,4 +1,4 @@
-"""An urgent job behind a dozen others: in a thread pool, whatever its scheduler pool, and in a lane.
+"""Submit an urgent job behind a dozen others: to a thread pool, with a scheduler pool, and to a lane.
 
 python examples/spark_fair_pools.py
 """

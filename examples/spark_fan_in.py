@@ -1,4 +1,4 @@
-"""Many DataFrames, one loop: rows as they come, an early end, and Arrow batches.
+"""Read many DataFrames in one loop: rows as they arrive, an early end, and Arrow batches.
 
 python examples/spark_fan_in.py
 """

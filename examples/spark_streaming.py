@@ -1,7 +1,7 @@
-"""Orders from a queue into Parquet, each once, and an answer for each to another queue.
+"""Stream orders from a queue into Parquet, each once, and answer each in another queue.
 
-Runs against a broker in this process, which leases the messages to the query. With the URL of another broker of AMQP
-0-9-1 give a directory for them instead: spool="/...".
+It uses a broker in this process, which leases the messages to the query. For another AMQP 0-9-1 broker, pass its URL
+and a directory: spool="/...".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tasks that tell the driver what they find while they run; one of them fails, and nothing is counted twice.
+"""Get findings from tasks while they run: one task fails, and no value is counted twice.
 
 python examples/spark_task_events.py
 """

@@ -1,4 +1,4 @@
-"""A store on its own: messages and the queue they stand on in one commit, and what is there after a restart."""
+"""Use a store alone: commit messages with their queue, and read them after a restart."""
 
 import tempfile
 

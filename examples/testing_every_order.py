@@ -1,4 +1,4 @@
-"""Find a race by trying every order, then show that its remedy holds in all of them.
+"""Find a race by trying every order, then show that the fix holds in all of them.
 
 python examples/testing_every_order.py
 """

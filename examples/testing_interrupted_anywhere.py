@@ -1,4 +1,4 @@
-"""Ctrl-C at every point of a put: what is left of the standard library's queue, and of ours.
+"""Press Ctrl-C at every point of a put, and see which queues stay locked: the standard library's, and ours.
 
 python examples/testing_interrupted_anywhere.py
 """

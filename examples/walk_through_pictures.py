@@ -1,4 +1,4 @@
-"""The pictures and the page of the walk-through: SVG by hand, and cells run one after the other.
+"""Draw the pictures of the walk-through as SVG, and write its page from the cells' results.
 
 python examples/walk_through_pictures.py docs   writes walk-through.md and its pictures anew.
 """

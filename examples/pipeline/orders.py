@@ -1,4 +1,4 @@
-"""The job of pipeline.toml: what is done with each file of orders."""
+"""The job of pipeline.toml: it cleans each file of orders."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A DAG of Airflow 3 for a pipeline: a task for each section of lanes, and one for the steps and for what is left.
+"""Run a pipeline from Airflow 3: a task for each section of lanes, and one for the rest and the steps.
 
-A task ends with the run's document as its result. It is tried again where the exit status says that this helps.
+A task's result is the run's document. Airflow retries a task if the exit status says that this helps.
 """
 
 from __future__ import annotations

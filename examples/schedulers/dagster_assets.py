@@ -1,4 +1,4 @@
-"""A pipeline as an asset of Dagster: `dagster asset materialize -f dagster_assets.py --select customers`."""
+"""Make a pipeline an asset of Dagster: `dagster asset materialize -f dagster_assets.py --select customers`."""
 
 from __future__ import annotations
 
