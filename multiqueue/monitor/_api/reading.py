@@ -477,14 +477,14 @@ class Reading:
         """`/api/health/checks/alarms`: whether publishers are blocked."""
         alarms = sorted(frozenset() if self._server is None else self._server.alarms)
         if alarms:
-            return Answer(503, {"status": "failed", "reason": "There are alarms in effect", "alarms": alarms})
+            return _failed("There are alarms in effect", alarms=alarms)
         return {"status": "ok"}
 
     def check_hosts(self, ask: Ask) -> Any:
         """`/api/health/checks/virtual-hosts`: whether each can be used."""
         down = [host.name for host in self._broker.virtual_hosts() if not _is_up(host)]
         if down:
-            return Answer(503, {"status": "failed", "reason": "Some virtual hosts are down", "virtual-hosts": down})
+            return _failed("Some virtual hosts are down", **{"virtual-hosts": down})
         return {"status": "ok"}
 
     def check_node(self, ask: Ask) -> Any:
@@ -498,11 +498,10 @@ class Reading:
         """`/api/health/checks/below-node-connection-limit`: whether another client can come."""
         server = self._server
         if server is None:
-            return Answer(503, {"status": "failed", "reason": "no active listeners for AMQP/AMQPS"})
+            return _failed("no active listeners for AMQP/AMQPS")
         count = len(server.connections())
         if count >= server.max_connections:
-            reason = "node connection limit is reached"
-            return Answer(503, {"status": "failed", "reason": reason, "connections": count})
+            return _failed("node connection limit is reached", connections=count)
         return {"status": "ok"}
 
     def check_host(self, ask: Ask) -> Any:
@@ -517,7 +516,7 @@ class Reading:
         port, ports = int(ask["port"]), [listener["port"] for listener in self._listeners()]
         if port in ports:
             return {"status": "ok", "port": port}
-        return Answer(503, {"status": "failed", "reason": "No active listener", "missing": port, "ports": ports})
+        return _failed("No active listener", missing=port, ports=ports)
 
     def check_protocol(self, ask: Ask) -> Any:
         """`/api/health/checks/protocol-listener/PROTOCOL`."""
@@ -525,8 +524,7 @@ class Reading:
         protocol, found = known.get(ask["protocol"]), [listener["protocol"] for listener in self._listeners()]
         if protocol in found:
             return {"status": "ok", "protocol": protocol}
-        reason = {"status": "failed", "reason": "No active listener", "missing": ask["protocol"], "protocols": found}
-        return Answer(503, reason)
+        return _failed("No active listener", missing=ask["protocol"], protocols=found)
 
     def nothing_in_host(self, ask: Ask) -> Any:
         """An empty list, for a virtual host that exists."""
@@ -589,6 +587,10 @@ def between(ask: Ask) -> Callable[[View], bool]:
 
 def _decoded_key(binding: Any) -> str:
     return unquote(properties_key(binding.routing_key, binding.arguments))
+
+
+def _failed(reason: str, **more: Any) -> Answer:
+    return Answer(503, {"status": "failed", "reason": reason, **more})
 
 
 def _is_well(ask: Ask) -> Any:

@@ -20,8 +20,19 @@ from urllib.parse import quote
 
 from ...amqp import RABBITMQ_HASH, ChannelFigures, ConnectionFigures, ConsumerFigures, Permissions, User
 from ...broker import Binding, Exchange, QueueConsumer, QueueStatistics
+from .._figures.history import LENGTHS, OCTETS
 from .._figures.node import CHURN, COUNTERS, GAUGES
-from .._figures.samples import DELIVERIES, Delivering, Pair, QueueKey, QueueSample, Totals, deliveries
+from .._figures.samples import (
+    DELIVERIES,
+    Delivering,
+    Pair,
+    QueueKey,
+    QueueSample,
+    Totals,
+    capacity,
+    deliveries,
+    lengths,
+)
 
 View = dict[str, Any]
 ViewLater = Callable[[], View]
@@ -60,6 +71,17 @@ def gauges(pair: Pair, figures: Mapping[str, tuple[int, int]]) -> View:
     return view
 
 
+def lengths_view(pair: Pair, now: QueueStatistics | Totals, before: QueueStatistics | Totals) -> View:
+    """Depths of a queue, of a virtual host, or of all."""
+    return gauges(pair, dict(zip(LENGTHS, zip(lengths(now), lengths(before), strict=True), strict=True)))
+
+
+def octets(pair: Pair, now: ConnectionFigures | Totals, before: ConnectionFigures | Totals) -> View:
+    """The bytes of a connection, or of those of a virtual host."""
+    now_and_before = (now.received_bytes, now.sent_bytes), (before.received_bytes, before.sent_bytes)
+    return counted(pair, zip(OCTETS, *now_and_before, strict=True))
+
+
 def delivery_stats(now: Delivering, before: Delivering) -> Iterable[Counted]:
     """The counts of messages delivered and acked, as `counted` wants them."""
     return zip(DELIVERIES, deliveries(now), deliveries(before), strict=True)
@@ -83,9 +105,7 @@ def queue_orders(pair: Pair) -> dict[str, Callable[[QueueSample], Any]]:
     return {
         "name": lambda each: each.declared.name,
         "vhost": lambda each: each.virtual_host,
-        "messages": lambda each: each.figures.depth,
-        "messages_ready": lambda each: each.figures.available + each.figures.held,
-        "messages_unacknowledged": lambda each: each.figures.unacked,
+        **{name: partial(_length, place) for place, name in enumerate(LENGTHS)},
         "message_bytes": lambda each: each.figures.depth_bytes,
         "consumers": lambda each: each.figures.consumers,
         "message_stats.publish_details.rate": rate(lambda figures: figures.enqueued),
@@ -94,13 +114,15 @@ def queue_orders(pair: Pair) -> dict[str, Callable[[QueueSample], Any]]:
     }
 
 
+def _length(place: int, sample: QueueSample) -> int:
+    return lengths(sample.figures)[place]
+
+
 def queue_view(pair: Pair, sample: QueueSample) -> View:
     """One queue, as in a list of queues."""
     declared, now = sample.declared, sample.figures
     settings = declared.queue.settings
     before = figures_before(pair, sample)
-    ready, ready_before = now.available + now.held, before.available + before.held
-    arguments = plain(declared.arguments)
     connection = pair.latest.connections.get(getattr(declared.owner, "name", ""))
     owner = {} if connection is None else {"owner_pid_details": _ends(connection)}
     return {
@@ -112,10 +134,10 @@ def queue_view(pair: Pair, sample: QueueSample) -> View:
         "durable": settings.durable,
         "auto_delete": settings.auto_delete,
         "exclusive": settings.exclusive,
-        "arguments": arguments,
+        "arguments": plain(declared.arguments),
         "consumers": now.consumers,
-        "consumer_capacity": _capacity(now.consumers, now.consumers_willing),
-        "consumer_utilisation": _capacity(now.consumers, now.consumers_willing),
+        "consumer_capacity": capacity(now),
+        "consumer_utilisation": capacity(now),
         **_special_consumers(sample),
         "head_message_timestamp": _head_timestamp(sample),
         "redelivering_since": _loop_since(pair, sample),
@@ -124,14 +146,7 @@ def queue_view(pair: Pair, sample: QueueSample) -> View:
         "operator_policy": None,
         "effective_policy_definition": {},
         "recoverable_slaves": None,
-        **gauges(
-            pair,
-            {
-                "messages": (now.depth, before.depth),
-                "messages_ready": (ready, ready_before),
-                "messages_unacknowledged": (now.unacked, before.unacked),
-            },
-        ),
+        **lengths_view(pair, now, before),
         "message_bytes": now.depth_bytes,
         "message_bytes_ready": now.available_bytes,
         "message_bytes_unacknowledged": now.unacked_bytes,
@@ -209,11 +224,6 @@ def _queue_stats(pair: Pair, now: QueueStatistics, before: QueueStatistics) -> V
 
 def _ends(connection: ConnectionFigures) -> View:
     return {"name": connection.name, "peer_host": connection.peer_host, "peer_port": connection.peer_port}
-
-
-def _capacity(consumers: int, willing: int) -> float:
-    """The share of consumers that could take a message at once."""
-    return willing / consumers if consumers else 0
 
 
 def consumers_of(
@@ -355,13 +365,7 @@ def connection_view(pair: Pair, now: ConnectionFigures) -> View:
         "frame_max": now.frame_max,
         "channel_max": now.channel_max,
         "channels": len(now.channels),
-        **counted(
-            pair,
-            [
-                ("recv_oct", now.received_bytes, before.received_bytes),
-                ("send_oct", now.sent_bytes, before.sent_bytes),
-            ],
-        ),
+        **octets(pair, now, before),
     }
 
 
@@ -441,18 +445,6 @@ def _consumer_view(connection: ConnectionFigures, channel: ChannelFigures, now: 
 # -- virtual hosts, users, the whole
 
 
-def totals_view(pair: Pair, now: Totals, before: Totals) -> View:
-    """Depths of a virtual host, or of all."""
-    return gauges(
-        pair,
-        {
-            "messages": (now.ready + now.unacked, before.ready + before.unacked),
-            "messages_ready": (now.ready, before.ready),
-            "messages_unacknowledged": (now.unacked, before.unacked),
-        },
-    )
-
-
 def message_stats(pair: Pair, now: Totals, before: Totals) -> View:
     """Counters of a virtual host, or of all, with their rates."""
     return counted(
@@ -480,14 +472,8 @@ def host_view(pair: Pair, name: str) -> View:
         "default_queue_type": "undefined",
         "tracing": False,
         "cluster_state": {NODE: "stopped" if name in pair.latest.down else "running"},
-        **counted(
-            pair,
-            [
-                ("recv_oct", now.received_bytes, before.received_bytes),
-                ("send_oct", now.sent_bytes, before.sent_bytes),
-            ],
-        ),
-        **totals_view(pair, now, before),
+        **octets(pair, now, before),
+        **lengths_view(pair, now, before),
         "message_stats": message_stats(pair, now, before),
     }
 
@@ -535,7 +521,7 @@ def overview_view(pair: Pair, version: str, listeners: list[View]) -> View:
         "enable_queue_totals": False,
         "message_stats": message_stats(pair, now, before),
         "churn_rates": node_counters(pair, CHURN),
-        "queue_totals": totals_view(pair, now, before),
+        "queue_totals": lengths_view(pair, now, before),
         "object_totals": {
             "channels": len(channels),
             "connections": len(sample.connections),

@@ -24,8 +24,8 @@ _MOST_SAMPLES: Final = 600  # of one answer
 _MOST_GAPS: Final = 100
 
 Figures = tuple[int, ...]  # in the order of the history's names
-_LENGTHS: Final = ("messages", "messages_ready", "messages_unacknowledged")
-_DATA: Final = ("recv_oct", "send_oct")
+LENGTHS: Final = ("messages", "messages_ready", "messages_unacknowledged")
+OCTETS: Final = ("recv_oct", "send_oct")
 
 
 class Gaps:
@@ -130,7 +130,7 @@ AGES: Final = ("lengths", "msg_rates", "data_rates", "node_stats")
 def _kind(name: str) -> str:
     if name in NODE_FIGURES:
         return "node_stats"
-    return "lengths" if name in _LENGTHS else "data_rates" if name in _DATA else "msg_rates"
+    return "lengths" if name in LENGTHS else "data_rates" if name in OCTETS else "msg_rates"
 
 
 def _put(details: dict[str, Any], samples: list[dict[str, int]]) -> None:

@@ -24,9 +24,19 @@ from typing import Any, Final, Literal
 
 from ...amqp import Server
 from ...broker import Broker
-from .history import AGES, Figures, Gaps, History
+from .history import AGES, LENGTHS, OCTETS, Figures, Gaps, History
 from .node import FIGURES as NODE_FIGURES
-from .samples import DELIVERIES, Census, Pair, QueueKey, QueueSample, Sample, Totals, deliveries
+from .samples import (
+    DELIVERIES,
+    Census,
+    Pair,
+    QueueKey,
+    QueueSample,
+    Sample,
+    Totals,
+    deliveries,
+    lengths,
+)
 
 _log = logging.getLogger("multiqueue.monitor")
 INTERVAL: Final = 1.0  # seconds between two samples
@@ -56,11 +66,9 @@ class Sampler:
         self._taking = threading.Lock()
         self._census = Census(broker, server, data, wall_clock)
         self._gaps = Gaps()
-        self._queues = History(
-            ("messages", "messages_ready", "messages_unacknowledged", "publish", *DELIVERIES), self._gaps
-        )
-        self._hosts = History((*self._queues.names, "recv_oct", "send_oct"), self._gaps)  # by name; None: all of them
-        self._connections = History(("recv_oct", "send_oct"), self._gaps)  # by name
+        self._queues = History((*LENGTHS, "publish", *DELIVERIES), self._gaps)
+        self._hosts = History((*self._queues.names, *OCTETS), self._gaps)  # by name; None: all of them
+        self._connections = History(OCTETS, self._gaps)  # by name
         self._nodes = History(NODE_FIGURES, self._gaps)  # of one, by None
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
@@ -211,9 +219,8 @@ def _pair(sample: Sample, last: Pair | None) -> Pair:
 
 def _of_queue(sample: QueueSample) -> Figures:
     now = sample.figures
-    return (now.depth, now.available + now.held, now.unacked, now.enqueued, *deliveries(now))
+    return (*lengths(now), now.enqueued, *deliveries(now))
 
 
 def _of_totals(now: Totals) -> Figures:
-    lengths = (now.ready + now.unacked, now.ready, now.unacked)
-    return (*lengths, now.published, *deliveries(now), now.received_bytes, now.sent_bytes)
+    return (*lengths(now), now.published, *deliveries(now), now.received_bytes, now.sent_bytes)

@@ -342,12 +342,28 @@ def _redelivering_since(before: QueueSample, now: QueueStatistics, wall: float) 
     return None if gone else before.redelivering_since
 
 
+def with_ack(figures: Delivering) -> int:
+    """Deliveries to consumers that acknowledge."""
+    return figures.delivered - figures.delivered_no_ack - figures.got - figures.got_no_ack
+
+
 def deliveries(figures: Delivering) -> Figures:
     """The counts of messages delivered and acked, in the order of `DELIVERIES`."""
     no_ack, got, got_no_ack = figures.delivered_no_ack, figures.got, figures.got_no_ack
-    delivered = figures.delivered
-    with_ack = delivered - no_ack - got - got_no_ack
-    return delivered, with_ack, no_ack, got, got_no_ack, figures.got_empty, figures.acked, figures.redelivered
+    settled = figures.got_empty, figures.acked, figures.redelivered
+    return (figures.delivered, with_ack(figures), no_ack, got, got_no_ack, *settled)
+
+
+def capacity(figures: QueueStatistics) -> float:
+    """The share of a queue's consumers that could take a message at once."""
+    return figures.consumers_willing / figures.consumers if figures.consumers else 0.0
+
+
+def lengths(figures: QueueStatistics | Totals) -> Figures:
+    """How many messages there are: all, ready, and unacked, in the order of `LENGTHS`."""
+    if isinstance(figures, Totals):
+        return figures.ready + figures.unacked, figures.ready, figures.unacked
+    return figures.depth, figures.available + figures.held, figures.unacked
 
 
 def totals(

@@ -12,7 +12,7 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -24,7 +24,7 @@ from ...broker import QueueStatistics
 from .._api.views import API_VERSION, NODE, channel_name
 from .._base.pieces import gathered
 from .._figures.sampler import Sampler
-from .._figures.samples import Delivering, QueueSample, Sample, Totals
+from .._figures.samples import Sample, Totals, capacity, with_ack
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -32,6 +32,7 @@ _LINES: Final = 1000  # of one piece
 QUEUE_TYPE: Final = "rabbit_classic_queue"
 Read = Callable[[QueueStatistics], float]
 ReadDeliveries = Callable[[QueueStatistics | Totals], float]
+Family = TypeVar("Family", GaugeMetricFamily, CounterMetricFamily)
 
 _QUEUE_GAUGES: Final[dict[str, dict[str, tuple[str, Read]]]] = {
     "queue_coarse_metrics": {
@@ -41,8 +42,8 @@ _QUEUE_GAUGES: Final[dict[str, dict[str, tuple[str, Read]]]] = {
     },
     "queue_consumer_count": {"queue_consumers": ("Consumers on a queue", lambda q: q.consumers)},
     "queue_metrics": {
-        "queue_consumer_capacity": ("Consumer capacity", lambda q: _capacity(q)),
-        "queue_consumer_utilisation": ("Same as consumer capacity", lambda q: _capacity(q)),
+        "queue_consumer_capacity": ("Consumer capacity", capacity),
+        "queue_consumer_utilisation": ("Same as consumer capacity", capacity),
         "queue_messages_bytes": ("Size in bytes of ready and unacknowledged messages", lambda q: q.depth_bytes),
         "queue_messages_ready_bytes": ("Size in bytes of ready messages", lambda q: q.available_bytes),
         "queue_messages_unacked_bytes": ("Size in bytes of all unacknowledged messages", lambda q: q.unacked_bytes),
@@ -60,7 +61,7 @@ _QUEUE_COUNTERS: Final[dict[str, tuple[str, ReadDeliveries]]] = {
     ),
     "queue_messages_delivered_ack": (
         "Total number of messages delivered to consumers in manual acknowledgement mode",
-        lambda q: _with_ack(q),
+        with_ack,
     ),
     "queue_messages_acked": ("Total number of messages acknowledged", lambda q: q.acked),
     "queue_messages_redelivered": ("Total number of messages redelivered", lambda q: q.redelivered),
@@ -69,15 +70,6 @@ _QUEUE_COUNTERS: Final[dict[str, tuple[str, ReadDeliveries]]] = {
 }
 _SHARES: Final = ("queue_consumer_capacity", "queue_consumer_utilisation")  # of no meaning as sums
 _FAMILIES: Final = (*_QUEUE_GAUGES, "queue_delivery_metrics", "connection_coarse_metrics", "channel_metrics")
-
-
-def _with_ack(figures: Delivering) -> int:
-    """Deliveries to consumers that acknowledge."""
-    return figures.delivered - figures.delivered_no_ack - figures.got - figures.got_no_ack
-
-
-def _capacity(figures: QueueStatistics) -> float:
-    return figures.consumers_willing / figures.consumers if figures.consumers else 0.0
 
 
 class BrokerCollector(Collector):
@@ -165,9 +157,9 @@ def _identity_of(endpoint: str) -> Metric:
     return _labelled("identity_info", "RabbitMQ node & cluster identity info", labels)
 
 
-def _labelled(name: str, text: str, labels: dict[str, str]) -> Metric:
+def _labelled(name: str, text: str, labels: dict[str, str], value: int = 1) -> Metric:
     metric = GaugeMetricFamily(f"rabbitmq_{name}", text, labels=list(labels))
-    metric.add_metric(list(labels.values()), 1)
+    metric.add_metric(list(labels.values()), value)
     return metric
 
 
@@ -201,15 +193,13 @@ def _traffic(sample: Sample) -> Iterator[Metric]:
     channels = [channel for each in sample.connections.values() for channel in each.channels]
     publishers = sum(each.published > 0 for each in channels)
     consumers = sum(len(each.consumers) for each in channels)
-    for name, text, value in (
-        ("publishers", "Current number of publishers: channels that have published", publishers),
-        ("consumers", "Current number of consumers of connections", consumers),
-    ):
-        gauge = GaugeMetricFamily(f"rabbitmq_global_{name}", text, labels=["protocol"])
-        gauge.add_metric(["amqp091"], value)
-        yield gauge
+    protocol = {"protocol": "amqp091"}
+    yield _labelled(
+        "global_publishers", "Current number of publishers: channels that have published", protocol, publishers
+    )
+    yield _labelled("global_consumers", "Current number of consumers of connections", protocol, consumers)
     yield from _global(
-        {"protocol": "amqp091"},
+        protocol,
         ("received", "Total number of messages received from publishers", total.published),
         ("received_confirm", "Total number of messages from publishers expecting confirmations", total.with_confirms),
         ("routed", "Total number of messages routed to queues or streams", total.routed),
@@ -218,12 +208,12 @@ def _traffic(sample: Sample) -> Iterator[Metric]:
         ("unroutable_dropped", "Total number of other messages that no queue took", total.dropped),
     )
     yield from _global(
-        {"protocol": "amqp091", "queue_type": QUEUE_TYPE},
+        {**protocol, "queue_type": QUEUE_TYPE},
         ("delivered", "Total number of messages delivered to consumers", total.delivered),
         (
             "delivered_consume_manual_ack",
             "Total number of messages delivered to consumers with manual acknowledgment",
-            _with_ack(total),
+            with_ack(total),
         ),
         (
             "delivered_consume_auto_ack",
@@ -359,7 +349,9 @@ def _queue_gauges(
         if per_object:
             yield _per_queue(GaugeMetricFamily(prefix + name, text, labels=["vhost", "queue"]), read, sample)
         elif name not in _SHARES:
-            yield GaugeMetricFamily(prefix + name, text, value=sum(read(each.figures) for each in _queues(sample)))
+            yield GaugeMetricFamily(
+                prefix + name, text, value=sum(read(each.figures) for each in sample.queues.values())
+            )
 
 
 def _queue_counters(prefix: str, sample: Sample, per_object: bool) -> Iterator[Metric]:
@@ -370,14 +362,12 @@ def _queue_counters(prefix: str, sample: Sample, per_object: bool) -> Iterator[M
             yield CounterMetricFamily(prefix + name, text, value=read(sample.total))
 
 
-def _per_queue(
-    metric: GaugeMetricFamily | CounterMetricFamily, read: Read | ReadDeliveries, sample: Sample
-) -> GaugeMetricFamily | CounterMetricFamily:
+def _per_queue(metric: Family, read: Read | ReadDeliveries, sample: Sample) -> Family:
     name = f"{metric.name}_total" if isinstance(metric, CounterMetricFamily) else metric.name
     metric.samples = _Samples(
         lambda: (
             PrometheusSample(name, {"vhost": each.virtual_host, "queue": each.declared.name}, read(each.figures))
-            for each in _queues(sample)
+            for each in sample.queues.values()
         )
     )
     return metric
@@ -394,46 +384,51 @@ class _Samples(list[PrometheusSample]):
         return self._make()
 
 
-def _queues(sample: Sample) -> Iterable[QueueSample]:
-    return sample.queues.values()
-
-
 def _connections(prefix: str, sample: Sample, per_object: bool) -> Iterator[Metric]:
-    incoming = "Total number of bytes received on a connection"
-    outgoing = "Total number of bytes sent on a connection"
     connections = list(sample.connections.values())
-    labels = ["connection"] if per_object else []
-    received = CounterMetricFamily(f"{prefix}connection_incoming_bytes", incoming, labels=labels)
-    sent = CounterMetricFamily(f"{prefix}connection_outgoing_bytes", outgoing, labels=labels)
-    channels = GaugeMetricFamily(f"{prefix}connection_channels", "Channels on a connection", labels=labels)
-    if per_object:
-        for each in connections:
-            received.add_metric([each.name], each.received_bytes)
-            sent.add_metric([each.name], each.sent_bytes)
-            channels.add_metric([each.name], len(each.channels))
-    else:
-        received.add_metric([], sum(each.received_bytes for each in connections))
-        sent.add_metric([], sum(each.sent_bytes for each in connections))
-        channels.add_metric([], sum(len(each.channels) for each in connections))
-    yield from (received, sent, channels)
+    names = [each.name for each in connections]
+    for kind, name, text, values in (
+        (
+            CounterMetricFamily,
+            "incoming_bytes",
+            "Total number of bytes received on a connection",
+            [each.received_bytes for each in connections],
+        ),
+        (
+            CounterMetricFamily,
+            "outgoing_bytes",
+            "Total number of bytes sent on a connection",
+            [each.sent_bytes for each in connections],
+        ),
+        (GaugeMetricFamily, "channels", "Channels on a connection", [len(each.channels) for each in connections]),
+    ):
+        yield _of_each(kind, f"{prefix}connection_{name}", text, "connection", names if per_object else None, values)
 
 
 def _channels(prefix: str, sample: Sample, per_object: bool) -> Iterator[Metric]:
     pairs = [(connection, channel) for connection in sample.connections.values() for channel in connection.channels]
-    labels = ["channel"] if per_object else []
+    names = [channel_name(*pair) for pair in pairs]
     for name, text, values in (
         ("consumers", "Consumers on a channel", [len(channel.consumers) for _, channel in pairs]),
-        ("messages_unacked", "Delivered but not yet acknowledged messages", [channel.unacked for _, channel in pairs]),
-        (
-            "messages_unconfirmed",
-            "Published but not yet confirmed messages",
-            [channel.unconfirmed for _, channel in pairs],
-        ),
+        ("messages_unacked", "Delivered but not yet acknowledged messages", [each.unacked for _, each in pairs]),
+        ("messages_unconfirmed", "Published but not yet confirmed messages", [each.unconfirmed for _, each in pairs]),
     ):
-        metric = GaugeMetricFamily(f"{prefix}channel_{name}", text, labels=labels)
-        if per_object:
-            for (connection, channel), value in zip(pairs, values, strict=True):
-                metric.add_metric([channel_name(connection, channel)], value)
-        else:
-            metric.add_metric([], sum(values))
-        yield metric
+        kind = GaugeMetricFamily
+        yield _of_each(kind, f"{prefix}channel_{name}", text, "channel", names if per_object else None, values)
+
+
+def _of_each(
+    kind: type[GaugeMetricFamily | CounterMetricFamily],
+    name: str,
+    text: str,
+    label: str,
+    names: Sequence[str] | None,
+    values: Sequence[int],
+) -> Metric:
+    """A line for each name, or their sum without names."""
+    if names is None:
+        return kind(name, text, value=sum(values))
+    metric = kind(name, text, labels=[label])
+    for each, value in zip(names, values, strict=True):
+        metric.add_metric([each], value)
+    return metric
