@@ -213,7 +213,7 @@ def test_the_page_is_for_everybody_and_says_nothing(client: Client, broker: Brok
         assert found.status == 200, name
         assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", found.text), name
         assert "a-secret-name" not in found.text
-    for name in ("/page/", "/page/../_app.py", "/page/%2e%2e/_app.py", "/page/nope.js"):
+    for name in ("/page/", "/page/../_server/app.py", "/page/%2e%2e/_server/app.py", "/page/nope.js"):
         assert stranger("GET", name).status == 404
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -238,24 +237,19 @@ def test_the_metrics_tell_all_of_it(troubled: Client) -> None:
     assert '\nmultiqueue_queue_oldest_unacked_seconds{queue="orders",vhost="/"} ' in each
 
 
-@pytest.mark.slow(selected=True)
 @pytest.mark.parametrize("columns", [40, 100])
-def test_top_tells_all_of_it(troubled: Client, columns: int) -> None:
-    """In 40 columns too: a line for each, above the table. (monitor 19)"""
+def test_a_watched_list_tells_all_of_it(troubled: Client, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In 40 columns too: what is wrong with the whole above the table, with its rows below. (monitor 19)"""
+    monkeypatch.setenv("COLUMNS", str(columns))
     api = Api(troubled.url.replace("http://", "http://guest:guest@"))
-
-    async def run() -> str:
-        top = parts.top().Top(api)
-        async with top.run_test(size=(columns, 24)) as pilot:
-            while not (told := str(top.query_one("#told").render())).count("\n"):
-                await pilot.pause(0.01)
-            return told
-
-    alarm, blocked, loop, more, _ = asyncio.run(run()).splitlines()
+    lines = list(parts._watch.screen(parts._watch.QUEUES, api, None, "", None))
+    alarm, blocked, loop, more, *_, redelivers, no_ack = lines
     assert alarm.startswith("ALARM: low on disk")
-    assert (blocked, more) == ("1 connection blocked", "and 1 more; `status` has all")
+    assert (blocked, more) == ("1 connection blocked", "and 1 more")
     assert loop.startswith("queue 'mail' in")
-    assert max(map(len, (alarm, blocked, loop, more))) <= columns
+    assert redelivers.startswith("queue 'mail': redelivers for")
+    assert no_ack.startswith("queue 'orders': no ack for")
+    assert max(map(len, lines)) <= columns
 
 
 def test_a_rate_is_there_for_a_command_of_cron(broker: Broker, clock: FakeClock) -> None:
