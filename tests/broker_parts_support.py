@@ -20,12 +20,12 @@ from multiqueue.broker._delivery import received as received
 from multiqueue.broker._delivery import target as target
 from multiqueue.broker._delivery.housekeeping import Housekeeping as Housekeeping
 from multiqueue.broker._delivery.target import ReadyConsumers as ReadyConsumers
-from multiqueue.broker._durable.batch import QueueJournal as QueueJournal
 from multiqueue.broker._durable.data_directory import directory_name as directory_name
 from multiqueue.broker._durable.data_directory import virtual_host_name as virtual_host_name
 from multiqueue.broker._durable.journal import Journal as Journal
 from multiqueue.broker._durable.stored_topology import definition_of as definition_of
 from multiqueue.broker._durable.stored_topology import queue_from as queue_from
+from multiqueue.broker._durable.submission import QueueJournal as QueueJournal
 from multiqueue.broker._host import reopening as reopening
 from multiqueue.broker._host.dead_letters import dead_letter as dead_letter
 from multiqueue.broker._host.dead_letters import is_cycle as is_cycle

@@ -32,10 +32,11 @@ from ._base.waits import PutOff, serve_many, without_waiting
 from ._delivery.received import Delivery, Getter, Received, Settler
 from ._delivery.subscription import PullSubscription, Scheduler, Subscription
 from ._delivery.target import ConsumerTarget
+from ._durable.submission import Submission
 from ._host.broker import Broker
 from ._host.dead_letters import deaths_of, keys_in
 from ._host.host_state import VirtualHostPast
-from ._host.publishing import Published, Publisher, Run, Sent
+from ._host.publishing import Published, Publisher, Sent
 from ._host.transaction import Transaction
 from ._host.verbs import ConsumerOptions
 from ._host.virtual_host import VirtualHost, VirtualHostStatistics
@@ -115,7 +116,6 @@ __all__ = [
     "QueueWatch",
     "Received",
     "ResourceLocked",
-    "Run",
     "Scheduler",
     "Selector",
     "SelectorError",
@@ -123,6 +123,7 @@ __all__ = [
     "Settler",
     "SortedEntryList",
     "StandardEntryList",
+    "Submission",
     "Subscription",
     "TargetStatistics",
     "Transaction",

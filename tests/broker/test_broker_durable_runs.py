@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from broker_durable_support import bodies, persistent, take_all
@@ -287,6 +288,53 @@ def test_a_store_at_its_end_takes_nothing(
     assert host._journal is not None
     assert host._journal.is_at_end
     publisher.hand_in()  # there is nothing left of it
+
+
+def test_messages_of_a_run_join_their_queue_together(
+    host: VirtualHost, publisher: Publisher, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was published in a row for one queue joins it in one hold of its lock, each other queue's in its turn."""
+    host.declare_queue("r", durable=True)
+    joined: list[tuple[str, list[bytes]]] = []
+    for name in ("q", "r"):
+        life = host.queue(name).life
+        arrive = life.arrive
+
+        def note(entries: Any, after: Any, *, name: str = name, arrive: Any = arrive) -> Any:
+            joined.append((name, [entry.message.body for entry in entries]))
+            return arrive(entries, after)
+
+        monkeypatch.setattr(life, "arrive", note)
+    for body, key in ((b"1", "q"), (b"2", "q"), (b"3", "r"), (b"4", "q")):
+        publisher.publish(persistent(body, key), tag=body)
+    publisher.hand_in()
+    wait_until_blocked(lambda: told)
+    assert joined == [("q", [b"1", b"2"]), ("r", [b"3"]), ("q", [b"4"])]
+
+
+def test_what_one_queue_cannot_take_is_not_stored_on_another(
+    host: VirtualHost, publisher: Publisher, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A publish that raises leaves nothing in the run, and keeps no room; those around it are stored as ever."""
+    host.declare_exchange("all", "fanout")
+    transient = host.declare_queue("t")
+    host.bind_queue("q", "all")
+    host.bind_queue("t", "all")
+    publisher.publish(persistent(b"before"), tag=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(transient, "put", raising)
+        with pytest.raises(ZeroDivisionError):
+            publisher.publish(Message(b"neither", exchange="all", persistent=True), tag=2)
+    publisher.publish(persistent(b"after"), tag=3)
+    publisher.hand_in()
+    wait_until_blocked(lambda: told)
+    assert told == [(1, False), (3, False)]
+    assert bodies(host) == [b"before", b"after"]
+    assert host.queue("q").life._admitted == 0
+
+
+def raising(*arguments: object, **named: object) -> None:
+    raise ZeroDivisionError
 
 
 def test_a_queue_that_goes_while_a_run_gathers(host: VirtualHost, store: MemoryStore, publisher: Publisher) -> None:

@@ -346,7 +346,7 @@ def ends_of_arguments(scene: Scene) -> None:
 
 
 def after_commits(scene: Scene) -> None:
-    """`Published`, `Run`, `PutOff`, and a publisher's `tell`."""
+    """`Published`, `Submission`, `PutOff`, and a publisher's `tell`."""
     broker = scene.reopen()
     broker.declare_queue("kept", durable=True)
     message = Message(b"", routing_key="kept", persistent=True)
@@ -417,7 +417,7 @@ ENTRY_POINTS: dict[str, Callable[[Scene], None]] = {
     "BrokerQueue.purge stop": stop_of_a_purge,
     "register_queue_kind make": kind_when_declared,
     "register_queue_kind make, when a store is opened": kind_when_opened,
-    "Published.add_done_callback callback, Run.add_done_callback callback, PutOff.add_done_callback callback,"
+    "Published.add_done_callback callback, Submission.add_done_callback callback, PutOff.add_done_callback callback,"
     " VirtualHost.publisher tell": after_commits,
     "VirtualHost.__init__ on_store_failure": store_failure,
     "values of headers": header_values,
@@ -439,7 +439,11 @@ INTERNAL = {
     "PullSubscription.__init__ on_closed",
     "Subscription.__init__ on_closed",
     "Publisher.__init__ _tell",
-    "Run.__init__ _tell",
+    "Submission.__init__ tell",
+    "Submission.take_turn join",
+    "Submission.take_turn otherwise",
+    "Submission.then action",
+    "Submission.then otherwise",
     "QueueConsumer.__init__ on_work",
     "QueueConsumer.__init__ on_cancelled",
     "QueueConsumer.__init__ selector",

@@ -22,7 +22,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Protocol, cast
 
-from ...broker import BrokerError, BrokerQueue, PutOff, Run, VirtualHost
+from ...broker import BrokerError, BrokerQueue, PutOff, Submission, VirtualHost
 from .._session.confirms import CommitReports
 from .._session.consumer import SessionConsumer
 from .._session.effects import AfterCommit, Client, Served, Step, Work, end_each, fail
@@ -332,7 +332,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.gate.pause(came_back)
         self.server.offload_long(partial(self._work, work, came_back))
 
-    def postpone(self, step: AfterCommit, session: Served, method: bytes, commit: Run | PutOff) -> None:
+    def postpone(self, step: AfterCommit, session: Served, method: bytes, commit: Submission | PutOff) -> None:
         self.postponed.add(step)
         self.gate.pause(step)
         commit.add_done_callback(lambda error: self.post(self._committed, step, session, method, error))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
-from ...broker import BrokerError, BrokerQueue, Publisher, PutOff, Run, VirtualHost
+from ...broker import BrokerError, BrokerQueue, Publisher, PutOff, Submission, VirtualHost
 from ...errors import MultiQueueError
 from .._wire.errors import AmqpError, ChannelFault
 from .._wire.frames import Content
@@ -68,7 +68,7 @@ class Effects(Sender, Protocol):
     def publishes(self) -> None: ...
     def throttle(self, queues: tuple[BrokerQueue, ...]) -> None: ...
 
-    def postpone(self, step: AfterCommit, session: Served, method: bytes, commit: Run | PutOff) -> None:
+    def postpone(self, step: AfterCommit, session: Served, method: bytes, commit: Submission | PutOff) -> None:
         """Do a step of `method` when `commit` is done, with its error if it has one. Later steps of the session wait
         behind it."""
 

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from ...broker import BrokerQueue, Message, MessageRefused, Published, Run, Sent, Unroutable, VirtualHost
+from ...broker import BrokerQueue, Message, MessageRefused, Published, Sent, Submission, Unroutable, VirtualHost
 from .._wire.errors import AmqpError, ChannelFault, ConnectionFault
 from .._wire.fields import encode_short_string
 from .._wire.frames import Content, decode_hot
@@ -66,7 +66,7 @@ class Publishing:
         self.returned: int = 0
         self._confirmed_at_end = self._with_confirms_at_end = 0
         self.reply_address: str | None = None  # of the session's consumer of direct answers
-        self.last_run: Run | None = None  # the last one with a publish of this session
+        self.last_run: Submission | None = None  # the last one with a publish of this session
         self._must_wait = False  # a queue has asked for time since `publish_all` began
         # The publish of before: its payload, and what was found out about it. Most publishers repeat themselves.
         self._last_publish = b""

@@ -18,11 +18,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from typing import Final
 
 from multiqueue.store import Commit, Delete, MessageStore, Operation, Put, StoreClosed, StoreError, StoreFailed
@@ -45,14 +44,26 @@ class _Change:
     """The effect of a submission on memory. One small object: thousands of them wait for one commit."""
 
     journal: Journal
-    writing: int  # bytes
-    gone: list[int] | None = None  # numbers of messages
     committed: Callable[[], object] | None = None
     failed: Callable[[BaseException], object] | None = None
+    writing: int = 0  # bytes
+    gone: list[int] | None = None  # numbers of messages
     expires_at: float | None = None  # the first of its messages; seconds since 1970
 
+    def add(self, operations: Sequence[Operation]) -> None:
+        for each in operations:
+            if type(each) is Put:
+                # One that comes with its id is of a message that is in memory anyway, and charged there.
+                if not each.id and (each.body or each.properties):  # else it only takes its turn
+                    self.writing += len(each.body) + 2 * len(each.properties) + MESSAGE_BYTES
+                if each.expires_at is not None and (self.expires_at is None or each.expires_at < self.expires_at):
+                    self.expires_at = each.expires_at
+            elif type(each) is Delete:
+                self.gone = [*(self.gone or ()), *each.ids]
+
     def written(self) -> None:
-        self.end_writing()
+        if self.writing:
+            self.end_writing()
         if self.expires_at is not None:
             self.journal.expires_at(self.expires_at)
         if self.gone is not None:
@@ -114,15 +125,8 @@ class Journal:
         lingers: bool = False,
     ) -> Commit:
         """As `MessageStore.submit`, with callbacks that know where they run."""
-        writing = 0
-        gone: list[int] | None = None
-        for each in operations:
-            # A Put that comes with its id is of a message that is in memory anyway, and charged there.
-            if type(each) is Put and not each.id:
-                writing += _cost(each)
-            elif type(each) is Delete:
-                gone = [*(gone or ()), *each.ids]
-        change = _Change(self, writing, gone, committed, failed, _first_expiry(operations))
+        change = _Change(self, committed, failed)
+        change.add(operations)
         submit = partial(self.store.submit, operations, change.written, change.refused, lingers=lingers)
         return self._charged(change, submit)
 
@@ -130,8 +134,9 @@ class Journal:
         self, parts: Sequence[Sequence[Operation]], told: Callable[[Mapping[int, StoreError]], object]
     ) -> Commit:
         """As `MessageStore.submit_run`, of parts that delete nothing; `told` knows where it runs."""
-        writing = sum([_cost(each) for part in parts for each in part if type(each) is Put and not each.id])
-        change = _Change(self, writing, expires_at=_first_expiry(chain.from_iterable(parts)))
+        change = _Change(self)
+        for part in parts:
+            change.add(part)
 
         def tell(refused: Mapping[int, StoreError]) -> None:
             change.written()
@@ -273,14 +278,3 @@ def guarded(action: Callable[[], object]) -> None:
         action()
     except Exception as error:  # noqa: BLE001  # the next action must run as well
         _log.error("what follows a commit failed", exc_info=error)
-
-
-def _first_expiry(operations: Iterable[Operation]) -> float | None:
-    times = [each.expires_at for each in operations if type(each) is Put and each.expires_at is not None]
-    return min(times) if times else None
-
-
-def _cost(put: Put) -> int:
-    if not put.body and not put.properties:
-        return 0  # only takes its turn
-    return len(put.body) + 2 * len(put.properties) + MESSAGE_BYTES

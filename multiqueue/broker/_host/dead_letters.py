@@ -20,7 +20,7 @@ from functools import partial
 
 from .._base.errors import NotFound
 from .._base.message import DeadLetterReason, Message, WireForm
-from .._durable.batch import Submission
+from .._durable.submission import Submission
 from .._queue.entry import EntryQueue
 from .._queue.queue import BrokerQueue
 from .._routing.topology import Topology

@@ -16,17 +16,17 @@ Membership  A message routed to a queue that is deleted before it is put there c
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from multiqueue.store import Commit, StoreError
+from multiqueue.store import Commit
 
 from .._base.errors import MessageRefused, NoConsumers, Unroutable
 from .._base.message import MESSAGE_BYTES, Message, PutOutcome
 from .._base.waits import may_take_long
-from .._durable.batch import Arrivals, Outcomes, Submission
 from .._durable.journal import Journal, follow
+from .._durable.submission import Outcomes, Submission, Tell
 from .._paging.memory import MemoryManager
 from .._queue.queue import BrokerQueue
 from .._routing.topology import Topology
@@ -124,9 +124,9 @@ class Publishing:
         if self.journal is not None and message.persistent:
             # Durable queues get it in one commit; the others when that is under way.
             submission = Submission(self.journal)
-            outcomes = submission.put_on([queue for queue in queues if queue.is_stored], message, immediate=immediate)
-            commit = submission.submit()
-            queues = [queue for queue in queues if not queue.is_stored]
+            outcomes = submission.put_on(queues, message, immediate=immediate)
+            commit = submission.submit() if outcomes else None
+            queues = [queue for queue in queues if not queue.is_stored] if len(outcomes) < len(queues) else []
         for queue in queues:
             outcome = queue.put(message, immediate=immediate)
             if outcome is _ENQUEUED:
@@ -193,65 +193,6 @@ def remaining(deadline: float | None) -> float | None:
     return None if deadline is None else max(deadline - time.monotonic(), 0.0)
 
 
-Tell = Callable[[list[tuple[object, bool]]], object]
-"""A callback that takes the tags of messages, each with whether a store has refused it."""
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class Run:
-    """Submissions that are handed to the store together, each to be committed or refused for itself."""
-
-    _journal: Journal
-    _tell: Tell
-    room: float  # bytes that it still takes
-    _submissions: list[tuple[Submission | Arrivals, int]] = field(default_factory=list)  # with how many parts it has
-    _tags: list[object] = field(default_factory=list)  # of each part its own; None for what no one wants to be told of
-    _commit: Commit | None = None  # of the last of them, once it is handed in
-
-    def __len__(self) -> int:
-        return len(self._tags)
-
-    def add(self, submission: Submission | Arrivals, tags: Sequence[object], size: int) -> None:
-        """Take a submission, with a tag for each of its parts."""
-        self._submissions.append((submission, len(tags)))
-        self._tags += tags
-        self.room -= size
-
-    def hand_in(self) -> None:
-        """Have it committed. Raises as `Submission.submit`."""
-        try:
-            self._commit = self._journal.submit_run(
-                [part for each, _ in self._submissions for part in each.parts], self._go_on
-            )
-        except BaseException:
-            for each, _ in self._submissions:
-                each.withdraw()
-            raise
-
-    @property
-    def is_done(self) -> bool:
-        """True once all of it is committed or refused, and told."""
-        return self._commit is not None and self._commit.is_done
-
-    def add_done_callback(self, callback: Callable[[BaseException | None], object]) -> None:
-        """As `Commit.add_done_callback`, of a run that was handed in: when all of it is done, before or after that."""
-        assert self._commit is not None, "what is not handed in is never done"
-        self._commit.add_done_callback(callback)
-
-    # On the store's thread
-
-    def _go_on(self, refused: Mapping[int, StoreError]) -> None:
-        submissions, self._submissions = self._submissions, []
-        at = 0
-        for submission, parts in submissions:
-            end = at + parts
-            submission.conclude({index - at: error for index, error in refused.items() if at <= index < end})
-            at = end
-        told = [(tag, index in refused) for index, tag in enumerate(self._tags) if tag is not None]
-        if told:
-            self._tell(told)
-
-
 class Sent(NamedTuple):
     """The immediate outcome of a message: queues that ask its publisher to wait for room, and the run that has it.
 
@@ -259,7 +200,7 @@ class Sent(NamedTuple):
     """
 
     throttled: tuple[BrokerQueue, ...] = ()
-    run: Run | None = None
+    run: Submission | None = None
 
 
 _SENT: Final = Sent()
@@ -271,10 +212,11 @@ class Publisher:
 
     _publishing: Publishing
     _tell: Tell
-    # Invariant: None, or not handed in; and what a message comes to that simply joins it.
-    _run: Run | None = None
+    # Invariant: None, or not handed in; with the bytes that it still takes, and what a message that joins it comes to.
+    _run: Submission | None = None
+    _room: float = 0
     _sent: Sent = _SENT
-    _handed_in: Run | None = None  # the last run, while no publisher was asked to wait for it
+    _handed_in: Submission | None = None  # the last run, while no publisher was asked to wait for it
 
     def publish(self, message: Message, *, mandatory: bool = False, tag: object = None) -> Sent:
         """As `VirtualHost.publish_nowait`, but for the moment in which the store is given the message.
@@ -293,15 +235,22 @@ class Publisher:
             throttled = publishing.put_on(queues, message, mandatory=mandatory).throttled
             return Sent(throttled) if throttled else _SENT
         publishing.check_size(queues, message)
-        submission = Submission(publishing.journal)
-        outcomes = submission.put_on([queue for queue in queues if queue.is_stored], message)
-        outcomes += [(queue, queue.put(message)) for queue in queues if not queue.is_stored]
+        run = self._run
+        if run is None:
+            run = self._begin()
+        sent, outcomes = self._sent, run.put_on(queues, message)
         try:
+            if len(outcomes) < len(queues):
+                outcomes += [(queue, queue.put(message)) for queue in queues if not queue.is_stored]
             throttled = publishing.account_for(message, 0, outcomes, mandatory).throttled
         except MessageRefused:
-            self._join_alone(submission, message, None)  # others have it; its publisher is told already
+            self._end_part(run, None, message.size)  # others have it; its publisher is told already
             raise
-        sent = self._join_alone(submission, message, tag)
+        except BaseException:
+            run.withdraw_part()
+            raise
+        if not self._end_part(run, tag, message.size):
+            sent = _SENT
         return sent._replace(throttled=throttled) if throttled else sent
 
     def publish_all(self, messages: Sequence[Message], tags: Sequence[object]) -> Sent | None:
@@ -318,11 +267,13 @@ class Publisher:
             outcome = queue.put_all(messages)
             sent = None if outcome is None else _SENT if outcome is _ENQUEUED else Sent((queue,))
         else:
-            arrivals = Arrivals(queue, messages) if queue.is_stored else None
-            if arrivals is None or not arrivals.admit(messages):
+            run = self._run
+            if run is None:
+                run = self._begin()
+            sent = self._sent
+            if not queue.is_stored or not run.put_all(queue, messages, tags or [None] * len(messages)):
                 return None
-            size = sum([message.size for message in messages]) + MESSAGE_BYTES * len(messages)
-            sent = self._join(arrivals, tags or [None] * len(messages), size)
+            self._take(run, sum([message.size for message in messages]) + MESSAGE_BYTES * len(messages))
         if sent is not None:
             publishing.topology.count_received(messages[0].exchange, len(messages))
         return sent
@@ -333,12 +284,13 @@ class Publisher:
         Raises:
             StoreFailed, StoreClosed: it accepts nothing any more.
         """
-        run, self._run = self._run, None
-        if run is not None:
+        run = self._run
+        if run is not None and len(run):
+            self._run = None
             run.hand_in()
             self._handed_in = run
 
-    def to_wait_for(self) -> Run | None:
+    def to_wait_for(self) -> Submission | None:
         """The run after whose commit this publisher may go on, where it does not wait by itself; None: at once.
 
         An I/O thread does not wait: the connection that publishes is held back when too much waits for its commit.
@@ -349,21 +301,24 @@ class Publisher:
         self._handed_in = None
         return None if run.is_done else run
 
-    def _join_alone(self, submission: Submission, message: Message, tag: object) -> Sent:
-        """Have the run take it, if there is anything to store."""
-        if not submission.operations:
-            return _SENT
-        return self._join(submission, (tag,), message.size + MESSAGE_BYTES)
+    def _begin(self) -> Submission:
+        publishing = self._publishing
+        assert publishing.journal is not None
+        run = self._run = Submission(publishing.journal, tell=self._tell)
+        self._room = min(_LARGEST, publishing.memory.limit * _SHARE)
+        self._sent = Sent((), run)
+        return run
 
-    def _join(self, submission: Submission | Arrivals, tags: Sequence[object], size: int) -> Sent:
-        run = self._run
-        if run is None:
-            publishing = self._publishing
-            assert publishing.journal is not None
-            run = self._run = Run(publishing.journal, self._tell, min(_LARGEST, publishing.memory.limit * _SHARE))
-            self._sent = Sent((), run)
-        sent = self._sent
-        run.add(submission, tags, size)
-        if run.room <= 0 or len(run) >= _LONGEST:
+    def _end_part(self, run: Submission, tag: object, size: int) -> bool:
+        """What was put since the last part is one; False when there is nothing to store of it."""
+        parts = len(run)
+        run.end_part(tag)
+        if len(run) == parts:
+            return False
+        self._take(run, size + MESSAGE_BYTES)
+        return True
+
+    def _take(self, run: Submission, size: int) -> None:
+        self._room -= size
+        if self._room <= 0 or len(run) >= _LONGEST:
             self.hand_in()
-        return sent

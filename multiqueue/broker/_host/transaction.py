@@ -20,7 +20,7 @@ from typing import Self
 from .._base.errors import MessageRefused, Unroutable
 from .._base.message import DeadLetterReason, Message
 from .._delivery.received import Disposition, Received, Settler
-from .._durable.batch import Outcomes, Submission
+from .._durable.submission import Outcomes, Submission
 from .._queue.entry import Entry, IllegalStep
 from .._queue.queue import BrokerQueue
 from .dead_letters import DeadLetterRouting

@@ -28,9 +28,9 @@ from .._base.message import Message
 from .._base.settings import QueueSettings
 from .._delivery.housekeeping import Housekeeping
 from .._delivery.subscription import Scheduler, Subscription, call_back
-from .._durable.batch import QueueJournal
 from .._durable.journal import Journal
 from .._durable.stored_topology import StoredTopology
+from .._durable.submission import QueueJournal, Tell
 from .._paging.memory import MemoryManager, MemoryStatistics
 from .._paging.spill import Spill
 from .._queue.figures import QueueStatistics
@@ -40,7 +40,7 @@ from .._routing.topology import DeclaredQueue, Topology
 from .dead_letters import DeadLetterRouting
 from .declarations import PREDECLARED, TRACE_EXCHANGE
 from .host_state import HostState, VirtualHostPast
-from .publishing import Published, Publisher, Publishing, Tell
+from .publishing import Published, Publisher, Publishing
 from .verbs import HostParts, Receiving, Verbs
 
 MEMORY_LIMIT: Final = 256 << 20  # bytes of messages a virtual host with a store keeps in memory

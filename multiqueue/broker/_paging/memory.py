@@ -127,15 +127,15 @@ class MemoryManager:
 
     def __exit__(self, *exc_info: object) -> None:
         try:
-            self._wake_loader_locked()
+            if self.paging.stirred:
+                self._wake_loader_locked()
         finally:
             self._lock.release()  # though no thread could be started: everybody else needs it
 
     def _wake_loader_locked(self) -> None:
-        if self.paging.stirred:
-            if not self._threads and not self._closed:
-                self._start()
-            self._work.notify()
+        if not self._threads and not self._closed:
+            self._start()
+        self._work.notify()
 
     # -- areas
 
@@ -448,7 +448,8 @@ class MemoryManager:
             while may_wait and self._on_the_way and not self._closed:
                 if paging.amounts[Account.WRITING] + cost <= share and paging.room(cost):
                     break
-                self._wake_loader_locked()  # this hold ends here
+                if paging.stirred:
+                    self._wake_loader_locked()  # this hold ends here
                 self._progress.wait()
             paging.room(cost, first=True)
             paging.charge(Account.WRITING, cost)

@@ -244,11 +244,24 @@ class Life:
                 self._count_admitted(-len(entries), -sum([entry.size for entry in entries]))
             if self.deleted:
                 return
-            self.arrive(entries, after)
+            if len(entries) == 1 or self._are_alike(entries):
+                self.arrive(entries, after)
+            else:
+                for entry in entries:
+                    self.arrive((entry,), after)
         if after:
             self._callbacks.act(after)
         if self._alerts is not None:
             self._watch(self._alerts, entries)
+
+    def _are_alike(self, entries: Sequence[Entry]) -> bool:
+        """True when the entries are such as `entries_of` makes."""
+        if not self._takes_runs:
+            return False
+        for entry in entries:
+            if entry.expires_at is not None or entry.held_until is not None:
+                return False
+        return True
 
     def join_in_turn(self, entry: Entry, turn: Put) -> None:
         """Let an admitted entry join that is not stored: its turn has come. Under no lock."""
