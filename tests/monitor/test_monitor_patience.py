@@ -118,7 +118,7 @@ def test_silent_peers_keep_neither_door_shut(broker: Broker, server: Server, tls
     trusting.check_hostname = False
     with urllib.request.urlopen(f"{http.url}/", context=trusting, timeout=30) as answer:
         assert answer.status == 200
-    assert all(is_cut(each) for each in silent[:18])
+    assert all(is_cut(each) for each in silent[:17])
     mq.connect(server.url).close()
     for each in silent:
         each.close()

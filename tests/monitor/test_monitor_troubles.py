@@ -55,7 +55,9 @@ def until(holds: Callable[[], Any]) -> Any:
     return found
 
 
-def test_a_blocked_connection_is_not_running(client: Client, short_of: set[str], connection: Any) -> None:
+def test_a_blocked_connection_is_not_running(
+    many_samples: None, client: Client, short_of: set[str], connection: Any
+) -> None:
     """Under an alarm the state is RabbitMQ's: `blocking` until the client publishes, then `blocked`. (monitor 19)"""
     channel = connection.channel()
     channel.queue_declare("q")
