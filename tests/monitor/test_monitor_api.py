@@ -36,23 +36,23 @@ def make_user(client: Client, name: str, tags: str, host: str | None = "/") -> C
 
 
 @pytest.mark.parametrize(
-    "user", [None, "guest:wrong", "nobody:guest", "guest", ":", "\N{SNOWMAN}:\N{SNOWMAN}", "guest:" + "x" * 5000]
+    "header",
+    [
+        None,
+        *("Bearer x", "Basic", "Basic !!!", "Basic \x80", "Basic /w=="),
+        *(
+            f"Basic {base64.b64encode(user.encode()).decode()}"
+            for user in ("guest:wrong", "nobody:guest", "guest", ":", "\N{SNOWMAN}:\N{SNOWMAN}", "guest:" + "x" * 5000)
+        ),
+    ],
 )
-def test_a_stranger_is_asked_for_a_password(client: Client, user: str | None) -> None:
-    """An unknown user gets 401 and the scheme, and nothing of the broker. (monitor 1)"""
-    reply = client.as_user(user)("GET", "/api/overview")
+def test_a_stranger_is_asked_for_a_password(client: Client, header: str | None) -> None:
+    """Whatever the header, an unknown user gets 401 and the scheme, and nothing of the broker. (monitor 1)"""
+    headers = {} if header is None else {"authorization": header}
+    reply = client.as_user(None)("GET", "/api/overview", headers=headers)
     assert reply.status == 401
     assert reply.headers["www-authenticate"].startswith("Basic ")
     assert "node" not in reply.text
-
-
-@pytest.mark.parametrize(
-    "header",
-    ["Bearer x", "Basic", "Basic !!!", "Basic \x80", "Basic " + base64.b64encode(b"nocolon").decode(), "Basic /w=="],
-)
-def test_an_authorization_that_is_none_is_refused(client: Client, header: str) -> None:
-    """No header makes the server fail."""
-    assert client.as_user(None)("GET", "/api/overview", headers={"authorization": header}).status == 401
 
 
 def test_tags_decide_what_is_seen(client: Client) -> None:
@@ -64,6 +64,9 @@ def test_tags_decide_what_is_seen(client: Client) -> None:
     assert [manager("GET", path).status for path in ("/api/overview", "/api/nodes", "/api/users")] == [200, 401, 401]
     assert [monitor("GET", path).status for path in ("/api/overview", "/api/nodes", "/api/users")] == [200, 200, 401]
     assert client("GET", "/api/users").status == 200
+    client("PUT", "/api/vhosts/far")
+    assert [each("GET", "/api/queues/far").status for each in (manager, monitor)] == [401, 200]
+    assert [host["name"] for host in monitor.get("/api/vhosts")] == ["/", "far"]
 
 
 def test_a_manager_sees_its_own_virtual_hosts_alone(client: Client) -> None:
@@ -202,6 +205,7 @@ def test_no_answer_lets_another_site_read_it(client: Client) -> None:
     """CORS stays closed, for OPTIONS too."""
     for method in ("GET", "OPTIONS"):
         reply = client(method, "/api/overview", headers={"origin": "http://evil.example"})
+        assert reply.status == 200
         assert not [name for name in reply.headers if name.startswith("access-control")]
 
 
@@ -327,30 +331,6 @@ def test_messages_are_published_got_peeked_moved_and_purged(client: Client) -> N
     assert client.get("/api/queues/%2F/from")["messages"] == 0
     assert client("POST", "/api/queues/%2F/from/move", {"to": "from"}).status == 400
     assert client("POST", "/api/queues/%2F/from/move", {"to": "nope"}).status == 404
-
-
-def test_names_with_every_sign_stand_in_a_path(client: Client) -> None:
-    """A slash, a percent sign, a space and a snowman in a name are no path."""
-    for name in ("a/b", "50%", "two words", "\N{SNOWMAN}", "%2F", "?q=1", "#"):
-        quoted = "".join(f"%{byte:02X}" for byte in name.encode())
-        assert client("PUT", f"/api/queues/%2F/{quoted}", {}).status == 201
-        assert client.get(f"/api/queues/%2F/{quoted}")["name"] == name
-        assert client("DELETE", f"/api/queues/%2F/{quoted}").status == 204
-
-
-def test_a_binding_is_found_and_removed_by_its_key(client: Client) -> None:
-    """Two bindings between the same ends differ by key and arguments, and each goes alone."""
-    client("PUT", "/api/queues/%2F/q", {})
-    for body in ({"routing_key": "a.*"}, {"routing_key": "a.*", "arguments": {"x": 1}}, {}):
-        reply = client("POST", "/api/bindings/%2F/e/amq.topic/q/q", body)
-        assert reply.status == 201
-        place = reply.headers["location"].partition("/")[2]
-        assert client("GET", f"/api/bindings/%2F/e/amq.topic/q/q/{place}").status == 200
-    keys = [each["properties_key"] for each in client.get("/api/bindings/%2F/e/amq.topic/q/q")]
-    assert len(set(keys)) == 3
-    for key in keys:
-        assert client("DELETE", f"/api/bindings/%2F/e/amq.topic/q/q/{key.replace('%', '%25')}").status == 204
-    assert client.get("/api/bindings/%2F/e/amq.topic/q/q") == []
 
 
 def test_aliveness_and_health(client: Client, server: Any) -> None:
@@ -629,40 +609,12 @@ def test_definitions_of_rabbitmq_load_and_come_out_again(client: Client) -> None
         assert other.as_user("imported:sesame").get("/api/definitions") == exported
 
 
-def test_what_we_have_not_is_left_out_by_name(client: Client) -> None:
-    """A policy is named in the answer, so that no caller takes it for done."""
-    asked = {"policies": [{"name": "ha", "vhost": "/", "pattern": ".*", "definition": {"ha-mode": "all"}}]}
-    reply = client("POST", "/api/definitions", asked)
-    assert (reply.status, reply.json) == (200, {"left_out": ["policy 'ha' in vhost '/'"]})
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"queues": [{"name": "q", "vhost": "nope"}]},
-        {"queues": [{"vhost": "/"}]},
-        {"queues": "q"},
-        {"users": [{"name": "u", "password_hash": "x", "tags": ""}]},
-        {"users": [{"name": "u", "password_hash": "x", "hashing_algorithm": "md5", "tags": ""}]},
-        {"permissions": [{"user": "nobody", "vhost": "/", "configure": "", "write": "", "read": ""}]},
-        {"permissions": [{"user": "guest", "vhost": "/", "configure": "("}]},
-        {"bindings": [{"source": "amq.direct", "vhost": "/", "destination": "q", "destination_type": "stone"}]},
-        {"exchanges": [{"name": "good", "vhost": "/", "type": "direct"}, {"name": "x", "vhost": "/", "type": 5}]},
-    ],
-)
-def test_definitions_with_a_mistake_change_nothing(client: Client, wrong: dict[str, Any]) -> None:
-    """They are checked as a whole before the first change. (monitor 5)"""
-    before = client.get("/api/definitions")
-    good = {"exchanges": [{"name": "good", "vhost": "/", "type": "direct"}]}
-    reply = client("POST", "/api/definitions", {**good, **wrong})
-    assert reply.status == 400, reply
-    assert client.get("/api/definitions") == before
-
-
 # -- what HTTP and AMQP have in common
 
 
-@pytest.mark.parametrize("name", ["€", "a/b", "a b", "%2F", "\N{SNOWMAN}" * 85, "~", "x\r\ny: z", "."])
+@pytest.mark.parametrize(
+    "name", ["€", "a/b", "a b", "%2F", "50%", "?q=1", "#", "\N{SNOWMAN}" * 85, "~", "x\r\ny: z", "."]
+)
 def test_names_of_all_kinds_work(client: Client, name: str) -> None:
     """A queue may be called anything in UTF-8: it is bound, and the answer says where the binding is."""
     queue = quote(name, safe="")
@@ -672,6 +624,8 @@ def test_names_of_all_kinds_work(client: Client, name: str) -> None:
     assert reply.status == 201
     (binding,) = client.get(f"/api/bindings/%2F/e/{queue}/q/{queue}")
     assert (binding["destination"], binding["routing_key"], binding["arguments"]) == (name, name, {name: name})
+    place = reply.headers["location"].partition("/")[2]
+    assert client.get(f"/api/bindings/%2F/e/{queue}/q/{queue}/{place}") == binding
     assert client("DELETE", f"/api/bindings/%2F/e/{queue}/q/{reply.headers['location']}").status == 204
     assert client.get(f"/api/bindings/%2F/e/{queue}/q/{queue}") == []
 
@@ -760,6 +714,7 @@ def test_a_declaration_over_http_needs_the_rights_of_one_over_amqp(client: Clien
         {"priority": 3000},
         {"type": "\ud800"},
         {"body": "\ud800"},
+        {"body": {"a": 1}},
     ],
 )
 def test_a_message_that_stays_in_this_process_can_be_looked_at(
@@ -770,6 +725,7 @@ def test_a_message_that_stays_in_this_process_can_be_looked_at(
     broker.publish(Message(**{"body": b"", "routing_key": "objects", **odd}))
     (found,) = client.get("/api/queues/%2F/objects/messages")
     assert found["routing_key"] == "objects"
+    assert found["payload"] == str(odd.get("body", "")).encode(errors="backslashreplace").decode()
     got = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
     assert client("POST", "/api/queues/%2F/objects/get", got).status == 200
 
@@ -785,6 +741,7 @@ def test_metrics_have_rabbitmqs_names(client: Client, broker: Broker) -> None:
     sums = asked("GET", "/metrics").text
     assert "\nrabbitmq_queue_messages_ready 1.0\n" in sums
     assert "\nrabbitmq_queues 1.0\n" in sums
+    assert "rabbitmq_queue_consumer_capacity" not in sums  # a share is of no meaning as a sum
     objects = asked("GET", "/metrics/per-object").text
     assert 'rabbitmq_queue_messages{queue="orders",vhost="/"} 1.0' in objects
     detailed = asked("GET", "/metrics/detailed?family=queue_coarse_metrics&family=nope").text
@@ -823,15 +780,6 @@ def test_the_server_ends_with_its_broker(broker: Broker) -> None:
     http.close()
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", http.port), timeout=5)
-
-
-def test_an_object_of_this_process_can_be_looked_at(client: Client, broker: Broker) -> None:
-    """A body that is no bytes is shown as Python writes it, and stays."""
-    broker.declare_queue("objects")
-    broker.publish(Message({"a": 1}, routing_key="objects"))
-    (found,) = client.get("/api/queues/%2F/objects/messages")
-    assert found["payload"] == "{'a': 1}"
-    assert json.loads(json.dumps(found)) == found
 
 
 def test_a_virtual_host_is_deleted_with_all_that_is_in_it(client: Client, broker: Broker, server: Any) -> None:

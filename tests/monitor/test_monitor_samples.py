@@ -62,49 +62,36 @@ def test_the_first_look_in_a_second_is_of_now(sampler: Sampler, broker: Broker, 
     assert ("/", "orders") in sampler.look().latest.queues
 
 
-def test_a_rate_is_what_came_between_two_samples(sampler: Sampler, broker: Broker, clock: FakeClock) -> None:
-    """Three messages in two seconds are 1.5 per second."""
+@pytest.mark.parametrize(
+    ("samples", "messages", "wait", "seconds", "rate"),
+    [
+        pytest.param(1, 3, 2.0, 2.0, 1.5, id="three messages in two seconds"),
+        pytest.param(0, 1, 0.0, 0.0, 0.0, id="what came before anybody looked is no rate"),
+        pytest.param(1, 1, 1000.0, 0.0, 0.0, id="messages of last week are not the rate of now"),
+        pytest.param(2, 1, 0.01, 1.01, 1 / 1.01, id="one within 10 ms of a sample is not 100 per second"),
+    ],
+)
+def test_a_rate_is_what_came_between_two_samples(
+    sampler: Sampler,
+    broker: Broker,
+    clock: FakeClock,
+    samples: int,
+    messages: int,
+    wait: float,
+    seconds: float,
+    rate: float,
+) -> None:
+    """Of the latest and the one before, where both are of about now."""
     broker.declare_queue("orders")
-    sampler.look()
-    for number in range(3):
-        broker.publish(Message(b"%d" % number, routing_key="orders"))
-    clock.advance(2.0)
+    for number in range(samples):
+        clock.advance(1.0 if number else 0.0)
+        sampler.refresh()
+    for _ in range(messages):
+        broker.publish(Message(b"", routing_key="orders"))
+    clock.advance(wait)
     pair = sampler.refresh()
-    assert pair.seconds == 2.0
-    assert pair.rate(pair.latest.total.published, pair.previous.total.published) == 1.5
-    sampler.close()
-
-
-def test_the_first_sample_has_no_rate(sampler: Sampler, broker: Broker) -> None:
-    """What was published before anybody looked is no rate."""
-    broker.declare_queue("orders")
-    broker.publish(Message(b"", routing_key="orders"))
-    pair = sampler.look()
-    assert pair.rate(pair.latest.total.published, pair.previous.total.published) == 0.0
-    sampler.close()
-
-
-def test_after_a_long_pause_there_is_no_rate_of_then(sampler: Sampler, broker: Broker, clock: FakeClock) -> None:
-    """Messages of last week are not shown as the rate of now."""
-    broker.declare_queue("orders")
-    sampler.look()
-    broker.publish(Message(b"", routing_key="orders"))
-    clock.advance(1000.0)
-    assert sampler.look().seconds == 0.0
-    sampler.close()
-
-
-def test_a_look_just_after_a_sample_tells_no_wild_rate(sampler: Sampler, broker: Broker, clock: FakeClock) -> None:
-    """One message within 10 ms of a sample is not shown as 100 per second: the rate is since the sample before."""
-    broker.declare_queue("orders")
-    sampler.look()
-    clock.advance(1.0)
-    sampler.refresh()
-    broker.publish(Message(b"", routing_key="orders"))
-    clock.advance(0.01)
-    pair = sampler.refresh()
-    assert pair.seconds == pytest.approx(1.01)
-    assert pair.rate(pair.latest.total.published, pair.previous.total.published) == pytest.approx(1 / 1.01)
+    assert pair.seconds == pytest.approx(seconds)
+    assert pair.rate(pair.latest.total.published, pair.previous.total.published) == pytest.approx(rate)
 
 
 def test_samples_are_taken_without_a_looker(many_samples: None, broker: Broker) -> None:
@@ -299,14 +286,15 @@ def test_what_is_read_at_two_moments_never_falls() -> None:
     assert (first.routed, first.dropped, first.confirmed) == (7, 2, 4)
     later = totals(
         sums,
-        [dataclasses.replace(exchange, unroutable=4)],
+        [dataclasses.replace(exchange, received=9, unroutable=4)],
         VirtualHostPast(),
         [],
         closed | {"returned": 3, "confirmed": 3},
         0,  # its store is at its end
         first,
     )
-    assert (later.routed, later.dropped, later.returned, later.confirmed, later.syncs) == (7, 2, 3, 4, 5)
+    assert (later.published, later.routed, later.dropped, later.returned, later.confirmed) == (10, 7, 2, 3, 4)
+    assert later.syncs == 5
 
 
 class Anything(RuleBasedStateMachine):
@@ -443,6 +431,7 @@ def test_a_sample_counts_every_message_once(broker: Broker) -> None:
     total = census.take(0.0).total
     assert (total.ready, total.unacked, total.published, total.delivered, total.acked) == (0, 0, 6, 1, 1)
     assert census.take(0.0).queues == {}
+    assert census.take(0.0).total.published == 6  # of those that went long ago, too
 
 
 def test_closing_ends_the_thread_and_twice_is_harmless(broker: Broker) -> None:

@@ -7,7 +7,7 @@ import json
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -259,20 +259,6 @@ def test_a_watched_table_fits_its_terminal(columns: int, titles: list[str], monk
     assert max(map(len, lines)) <= columns
     assert lines[0].split() == titles
     assert "1,234" in lines[1]
-
-
-def test_troubles_stand_around_a_watched_table(moments: list[Callable[[], object]]) -> None:
-    """Those of the broker above it, those of its rows below it, three of them and how many more."""
-
-    class Troubled:
-        def ask(self, method: str, *path: str, query: str = "") -> Any:
-            if path == ("overview",):
-                return {"troubles": {"alarms": ["disk"]}}
-            return {"items": [{"name": name, "state": "flow"} for name in "abcd"]}
-
-    lines = list(_watch.screen(_watch.QUEUES, cast(Api, Troubled()), None, "", None))
-    assert lines[0] == "ALARM: low on disk, publishers are blocked"
-    assert lines[-4:] == [*(f"queue '{name}': publishers wait" for name in "abc"), "and 1 more"]
 
 
 def test_options_of_a_watch_need_one(shell: Any) -> None:

@@ -229,6 +229,15 @@ def test_the_shell_tells_all_of_it(troubled: Client, monkeypatch: pytest.MonkeyP
     assert "redelivers" in shell("queue", "show", "mail").stdout
 
 
+@pytest.mark.parametrize(("count", "more"), [(1, []), (2, ["so does 1 other queue"]), (3, ["so do 2 other queues"])])
+def test_queues_that_are_not_named_are_counted(count: int, more: list[str]) -> None:
+    """Of many queues in a loop the answer names some. (monitor 19)"""
+    told = {"queues_redelivering": count, "redelivering": [{"queue": "mail", "vhost": "/", "since": 0}]}
+    first, *rest = parts._troubles.of_the_whole({"troubles": told}, [], now=60.0)
+    assert first == "queue 'mail' in '/' redelivers the same messages for 1 min 0 s"
+    assert rest == more
+
+
 def test_the_metrics_tell_all_of_it(troubled: Client) -> None:
     """Under names of ours, in the sums and for each queue. (monitor 19)"""
     whole, each = (troubled("GET", path).text for path in ("/metrics", "/metrics/per-object"))
