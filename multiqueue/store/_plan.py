@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from zlib import crc32
 
+from ._bodies import Bodies
 from ._dropped import Dropped
 from ._protocol import Define, Delete, Delivered, DropQueue, Operation, Put, Undefine
 
@@ -34,9 +35,15 @@ _HEADERS_OF = (
     "FROM header WHERE (queue, level, id) IN"
     " (SELECT queue, level, id FROM body WHERE id IN (SELECT value FROM json_each(?)))"
 )
-SIZES = f"SELECT count(*), total(size) {_HEADERS_OF}"
-DELETE_HEADERS = f"DELETE {_HEADERS_OF}"
-DELETE_BODIES = "DELETE FROM body WHERE id IN (SELECT value FROM json_each(?))"
+_SIZES = f"SELECT count(*), total(size) {_HEADERS_OF}"
+_DELETE_HEADERS = f"DELETE {_HEADERS_OF}"
+_DELETE_BODIES = "DELETE FROM body WHERE id IN (SELECT value FROM json_each(?))"
+# The place and the size of each body among these that is in a file: one row, as the others (NOT INDEXED: by id).
+_PLACES = (
+    "SELECT json_group_array(json_array(data, (SELECT size FROM header"
+    " WHERE (queue, level, id) = (body.queue, body.level, body.id))))"
+    " FROM body NOT INDEXED WHERE id IN (SELECT value FROM json_each(?)) AND typeof(data) = 'integer'"
+)
 _DELIVERED = (
     "UPDATE header SET deliveries = ? WHERE (queue, level, id) = (SELECT queue, level, id FROM body WHERE id = ?)"
 )
@@ -51,8 +58,9 @@ _DROP = "INSERT OR IGNORE INTO dropped VALUES (?)"
 class Plan:
     """Operations of one transaction, gathered by kind."""
 
-    def __init__(self, dropped: Dropped) -> None:
+    def __init__(self, dropped: Dropped, bodies: Bodies) -> None:
         self.drops: list[int] = []  # queues that it drops
+        self._bodies = bodies
         self._dropped = dropped  # and those before it: what is put on them is gone
         self.messages = 0  # how many more there are afterwards, and their bytes
         self.bytes = 0
@@ -65,7 +73,7 @@ class Plan:
         """Apply the operations; the caller begins and commits.
 
         Raises:
-            sqlite3.Error, TypeError, ValueError, OverflowError: roll back.
+            sqlite3.Error, OSError, TypeError, ValueError, OverflowError: roll back.
         """
         for operation in operations:
             kind = type(operation)
@@ -118,6 +126,11 @@ class Plan:
         puts = list(self._puts.values())
         are_plain = _are_plain(puts)
         _check_kinds(puts, min(self._puts), are_plain)
+        least = self._bodies.large_bytes
+        large = [put for put in puts if len(put.body) >= least]
+        places: Iterator[int] | None = None
+        if large and self._bodies.takes(sum([len(put.body) for put in large])):
+            places = iter(self._bodies.append([(put.id, put.body) for put in large]))
         headers: list[object] = []
         bodies: list[object] = []
         for put in puts:
@@ -126,7 +139,11 @@ class Plan:
             headers += (message_id, len(body), crc32(properties, seed), bytearray(properties), queue, level)
             if not are_plain:
                 headers += (put.expires_at, put.deliveries, 1 if put.transient else 0)
-            bodies += (message_id, queue, level, crc32(body, seed), body if len(body) > _COPIED else bytearray(body))
+            if places is not None and len(body) >= least:
+                bodies += (message_id, queue, level, 0, next(places))
+            else:
+                data = body if len(body) > _COPIED else bytearray(body)
+                bodies += (message_id, queue, level, crc32(body, seed), data)
         if are_plain:
             _insert_rows(connection, _HEADERS_PLAIN, 6, headers)
         else:
@@ -136,12 +153,21 @@ class Plan:
         self.bytes += sum([len(put.body) for put in puts])
 
     def _delete(self, connection: sqlite3.Connection) -> None:
-        ids = json.dumps(list(self._deletes))
-        count, size = connection.execute(SIZES, (ids,)).fetchone()
-        connection.execute(DELETE_HEADERS, (ids,))
-        connection.execute(DELETE_BODIES, (ids,))
+        count, size = remove(connection, list(self._deletes), self._bodies)
         self.messages -= count
-        self.bytes -= int(size)
+        self.bytes -= size
+
+
+def remove(connection: sqlite3.Connection, ids: Sequence[int], bodies: Bodies) -> tuple[int, int]:
+    """Delete messages; how many there were, and the bytes of their bodies."""
+    listed = json.dumps(ids)
+    if not bodies.is_empty:
+        ((places,),) = connection.execute(_PLACES, (listed,)).fetchall()
+        bodies.release([(place, size or 0) for place, size in json.loads(places)])
+    count, size = connection.execute(_SIZES, (listed,)).fetchone()
+    connection.execute(_DELETE_HEADERS, (listed,))
+    connection.execute(_DELETE_BODIES, (listed,))
+    return count, int(size)
 
 
 def check(message_id: int, data: bytes) -> int:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ._batch import Submission
+from ._bodies import Bodies
 from ._confirmed import LogIndex, Mark
 from ._errors import StoreFull
 from ._protocol import Put
@@ -33,7 +34,9 @@ _NO_LIMIT = 0xFFFFFFFE  # pages, SQLite's own maximum
 
 
 def code(error: BaseException | None) -> int:
-    """SQLite's primary result code, 0 if it is not from there."""
+    """SQLite's primary result code, also of a file of bodies that found no room; 0 if it is from neither."""
+    if isinstance(error, OSError):
+        return FULL if error.errno in (errno.ENOSPC, errno.EDQUOT) else 0
     return (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 
@@ -47,6 +50,7 @@ class Room:
         reserve: SpaceReserve,
         log: LogIndex,
         mark: Mark,
+        bodies: Bodies,
         *,
         quota_bytes: int | None,
         log_bytes: int,
@@ -56,8 +60,9 @@ class Room:
         self._reserve = reserve
         self._log = log
         self._mark = mark
+        self._bodies = bodies
         self._quota_bytes = quota_bytes
-        self._most_pages = _NO_LIMIT if quota_bytes is None else max(1, quota_bytes // PAGE_BYTES)
+        self._most_pages = _NO_LIMIT  # the limit that SQLite has
         self._log_bytes = log_bytes
         self._log_file = f"{file}-wal"
         self._log_step_bytes = log_bytes // _LOG_STEPS  # 0 once the disk had no room for one
@@ -73,8 +78,11 @@ class Room:
     # The quota
 
     def limit(self) -> None:
-        """Hold the file to its quota."""
-        self._set_most_pages(self._most_pages)
+        """Hold the file to what its quota has beside the files of bodies."""
+        if self._quota_bytes is not None:
+            self._most_pages = max(1, (self._quota_bytes - self._bodies.disk_bytes) // PAGE_BYTES)
+            self._set_most_pages(self._most_pages)
+            self._bodies.most_bytes = self._quota_bytes - self._used_pages() * PAGE_BYTES
 
     def unlimit(self) -> None:
         """Let the file grow beyond its quota: a removal may need a page."""
@@ -82,7 +90,7 @@ class Room:
 
     def is_at_quota(self, submissions: Sequence[Submission]) -> bool:
         """Whether it is the quota that is too small for these, and not the disk."""
-        if self._most_pages == _NO_LIMIT:
+        if self._quota_bytes is None:
             return False
         wanted = sum(
             len(one.body) + len(one.properties) + 200
@@ -90,7 +98,7 @@ class Room:
             for one in submission.operations
             if isinstance(one, Put)
         )
-        free = self._most_pages - self._pragma("page_count") + self._pragma("freelist_count")
+        free = self._most_pages - self._used_pages()
         return free * PAGE_BYTES < 2 * wanted + 64 * PAGE_BYTES
 
     def refusal(self, messages: int) -> StoreFull:
@@ -104,6 +112,12 @@ class Room:
             f"{str(self._file)!r} is full: {messages} messages stand in its quota of {self._quota_bytes} bytes; "
             "consume some, or raise quota_bytes"
         )
+
+    @property
+    def is_short(self) -> bool:
+        """Whether what is free in the files is needed soon."""
+        is_near = self._quota_bytes is not None and 4 * self._bodies.disk_bytes > 3 * self._bodies.most_bytes
+        return self.is_tight or is_near
 
     # The disk
 
@@ -207,6 +221,9 @@ class Room:
             else:
                 self.syncs += 2  # the log, then the file
                 return
+
+    def _used_pages(self) -> int:
+        return self._pragma("page_count") - self._pragma("freelist_count")
 
     def _set_most_pages(self, pages: int) -> None:
         self._connection.execute(f"PRAGMA max_page_count = {pages}").fetchone()

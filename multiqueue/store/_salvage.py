@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from ._bodies import BodyDamaged, read_bodies
 from ._confirmed import LogIndex, damage_of_log, read_log
 from ._errors import NoStore, StoreDamaged
 from ._plan import check
@@ -23,6 +24,8 @@ from ._sqlite_reader import shortfall
 
 _CACHE_BYTES = 8 << 20
 _LAST_ID = (1 << 63) - 1
+_LEAP = 8  # ids that a leap over what cannot be read passes at a time: few pages of bodies have fewer messages
+_LEAPS = 100_000  # about as many leaps at most: seconds
 
 
 class Message(NamedTuple):
@@ -136,10 +139,8 @@ class Salvage:
                 self._note(f"message {message_id}: its place cannot be read")
                 continue
             places.add((queue, level))
-            is_right = isinstance(data, bytes) and check(message_id, data) == expected
-            if not is_right:
-                self._note(f"message {message_id}: the body is not the one that was stored")
-            yield self._message(message_id, queue, level, data if is_right else None)
+            body = self._body(message_id, expected, data)
+            yield self._message(message_id, queue, level, body)
         if self._noted > noted or self._lacks_bodies():
             yield from self._without_bodies(places)
 
@@ -155,6 +156,22 @@ class Salvage:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _body(self, message_id: int, expected: object, data: object) -> bytes | None:
+        """The body that a row has or names; None, and a note, where it is not the one that was stored."""
+        if isinstance(data, bytes) and check(message_id, data) == expected:
+            return data
+        where = "the body"
+        if isinstance(data, int):
+            try:
+                found, gone = read_bodies(self.file.parent, {message_id: data})
+                if not gone:
+                    return found[message_id]
+                where = "the file of its body is missing: it"
+            except (BodyDamaged, OSError) as error:
+                where = f"the body ({error})"
+        self._note(f"message {message_id}: {where} is not the one that was stored")
+        return None
 
     def _message(self, message_id: int, queue: int, level: int, body: bytes | None) -> Message:
         """A message with what its header says."""
@@ -224,7 +241,7 @@ class Salvage:
                 reason = error
             row = self._row(question, start)  # sqlite3 reads one row ahead, and lost it with the error
             if row is None:
-                resumed = first_behind(lambda place: self._id(question, place), start)
+                resumed = first_behind(lambda place: self._id(question, place), start, self._last_id())
                 until = "the end" if resumed is None else f"id {resumed}"
                 self._note(f"{what} from id {start} on cannot be read up to {until}: {reason}")
                 if resumed is None:
@@ -244,22 +261,31 @@ class Salvage:
             return None
         return None if row and (not isinstance(row[0], int) or row[0] < start) else row
 
+    def _last_id(self) -> int:
+        try:
+            (found,) = self.connection.execute("SELECT value FROM meta WHERE key = 'next_id'").fetchone()
+        except (*DAMAGE, TypeError):
+            return _LAST_ID
+        return found if isinstance(found, int) and found > 0 else _LAST_ID
+
     def _id(self, question: str, start: int) -> int | None:
         row = self._row(question, start)
         return None if row is None else row[0] if row else _LAST_ID
 
 
-def first_behind(readable: Callable[[int], int | None], gap: int) -> int | None:
+def first_behind(readable: Callable[[int], int | None], gap: int, last: int = _LAST_ID) -> int | None:
     """The lowest id that can be read behind a gap that begins at an id; None if there is none.
 
-    `readable(place)` is the first id from a place on, None within the gap, 2^63 - 1 behind the last one.
+    `readable(place)` is the first id from a place on, None within the gap, 2^63 - 1 behind the last one. No id is
+    higher than `last`: the smaller that is, the smaller are the steps, and so what lies between two gaps and is leapt
+    over with them.
     """
-    step = 1
-    while readable(gap + step) is None:
-        step *= 2
-        if gap + step >= _LAST_ID:
+    low, step, most = gap, 1, max(_LEAP, last // _LEAPS)
+    while readable(low + step) is None:
+        low, step = low + step, min(2 * step, most)
+        if low + step > last:
             return None
-    low, high = gap + step // 2, gap + step  # low: in the gap, high: behind it
+    high = low + step  # low: in the gap, high: behind it
     while low + 1 < high:
         middle = (low + high) // 2
         low, high = (middle, high) if readable(middle) is None else (low, middle)

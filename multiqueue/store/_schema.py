@@ -6,6 +6,7 @@ State       The file. `application_id` says that it is a store, `user_version` i
             (no id from there on was ever given), `clean` (1 while the store is closed, by a close) and
             `redeliver_floor`. A message is a row of `header` and one of `body`, in one transaction.
             Headers lie in the order in which they are paged; a body knows its header's place.
+            The `data` of a large body is its place in a file of bodies (`_bodies.py`), an integer; its `check` is 0.
             `check` columns are CRC-32 of the bytes, begun with the id, for SQLite does not notice a flipped bit.
             `dropped` names queues whose messages are still being removed: no reader shows them.
 """
@@ -20,7 +21,7 @@ from typing import Any
 
 from ._errors import OtherFile, StoreDamaged
 
-FORMAT = 1
+FORMAT = 2
 APPLICATION_ID = 0x6D715331  # "mqS1"
 FILE_NAME = "messages.sqlite"
 
@@ -28,7 +29,9 @@ FILE_NAME = "messages.sqlite"
 # message writes 26 KB instead of 43 KB (docs/decisions/0701-headers-apart.md).
 PAGE_BYTES = 8192
 
-_SCHEMA = """
+# Asked at opening and when a file of bodies is written anew; rows of small bodies are not in it.
+_PLACES = "CREATE INDEX body_place ON body (data) WHERE typeof(data) = 'integer';"
+_SCHEMA = f"""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE header (
     queue INTEGER NOT NULL,
@@ -51,6 +54,7 @@ CREATE TABLE body (
     "check" INTEGER NOT NULL,
     data BLOB NOT NULL
 );
+{_PLACES}
 CREATE TABLE definition (
     place INTEGER PRIMARY KEY,
     kind TEXT NOT NULL,
@@ -68,7 +72,14 @@ META = ("next_id", "clean", "redeliver_floor")  # the keys of its table
 DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
 
 # From a format to the next one. Each is run in a transaction that also writes the new `user_version`.
-UPGRADES: Mapping[int, Callable[[sqlite3.Connection], None]] = {}
+BODIES_IN_FILES = (  # the place and the size of each
+    "SELECT data, (SELECT size FROM header WHERE (queue, level, id) = (body.queue, body.level, body.id))"
+    " FROM body WHERE typeof(data) = 'integer'"
+)
+
+UPGRADES: Mapping[int, Callable[[sqlite3.Connection], object]] = {
+    1: lambda connection: connection.execute(_PLACES)  # it had all bodies in the table
+}
 
 
 def connect(

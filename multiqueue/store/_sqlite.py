@@ -1,8 +1,8 @@
 """A store in a directory: one SQLite file, one thread that writes it, one process that has it open.
 
 Promise     The table in docs/design/store.md. Opening is all that a store needs after a crash.
-State       The directory: `messages.sqlite` with SQLite's `-wal` and `-shm`, `confirmed`, `lock`, `reserve`. They
-            belong together.
+State       The directory: `messages.sqlite` with SQLite's `-wal` and `-shm`, `bodies-N`, `confirmed`, `lock`,
+            `reserve`. They belong together.
             In memory: `GroupCommit` has what waits, `SqliteWriter` what the writer knows, `SqliteReader` connections.
 Membership  Opening: lock, the log made certain and compared with its mark, tables, `clean` off, ids reserved, count;
             what fails on the way lets go of all that went before. Closing: commit, `clean` on, log into the file,
@@ -22,6 +22,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
+from ._bodies import LARGE_COMMIT_BYTES, Bodies, BodyDamaged
 from ._confirmed import MARK_NAME, LogIndex, Mark, checked_log
 from ._errors import NoStore, StoreDamaged, StoreFailed, StoreLocked
 from ._front import StoreFront
@@ -31,7 +32,7 @@ from ._log import close_leaving_log, renew_log
 from ._plan import MOST_STATEMENTS
 from ._protocol import Durability, Level, StoreStatistics
 from ._room import Room
-from ._schema import FILE_NAME, META, PAGE_BYTES, are_numbers, connect, prepare
+from ._schema import BODIES_IN_FILES, FILE_NAME, META, PAGE_BYTES, are_numbers, connect, prepare
 from ._space_reserve import SpaceReserve
 from ._sqlite_reader import SqliteReader, unreadable
 from ._sqlite_writer import IDS_RESERVED, SqliteWriter
@@ -39,6 +40,7 @@ from ._sqlite_writer import IDS_RESERVED, SqliteWriter
 MAX_PENDING_BYTES = 8 << 20
 LOG_BYTES = 8 << 20
 _SMALL_DISK_PARTS = 32  # of a small disk one is for the log, three for the reserve; the rest is for messages
+_LOGS_OF_BODIES = 4  # how much longer than the log a file of bodies becomes: 32 MiB, so that one fits into the reserve
 CACHE_BYTES = 8 << 20
 _SYNCHRONOUS = {Durability.SYNC: "FULL", Durability.RELAXED: "NORMAL", Durability.MEMORY: "OFF"}
 _SCRATCH_PREFIX = "multiqueue-scratch-"
@@ -51,6 +53,8 @@ class SqliteStore(StoreFront):
     takes up to about `log_bytes` more, for a moment also what a batch brings: 8 MiB unless told, or a 32nd part
     of a disk below 256 MiB. `reserve_bytes` of disk (three times `log_bytes` unless told) are held back so that
     messages can still be removed when the disk is full.
+    At "sync" a commit that brings `large_commit_bytes` or more in bodies of 2 KiB or more writes these into a file
+    beside the messages' file; such files count in the quota.
     `max_pending_bytes` is how much may wait for its commit before `submit` blocks.
 
     Raises:
@@ -71,13 +75,16 @@ class SqliteStore(StoreFront):
         max_pending_bytes: int = MAX_PENDING_BYTES,
         log_bytes: int | None = None,
         reserve_bytes: int | None = None,
+        large_commit_bytes: int = LARGE_COMMIT_BYTES,
     ) -> None:
         durability = Durability(durability)
         if durability is Durability.MEMORY:
             raise ValueError(
                 "a store on disk is 'sync' or 'relaxed'; MemoryStore and SqliteStore.scratch() keep nothing"
             )
-        self._open(Path(path), durability, quota_bytes, max_pending_bytes, log_bytes, reserve_bytes, None)
+        self._open(
+            Path(path), durability, quota_bytes, max_pending_bytes, log_bytes, reserve_bytes, large_commit_bytes, None
+        )
 
     @staticmethod
     def is_in(path: str | os.PathLike[str]) -> bool:
@@ -103,7 +110,7 @@ class SqliteStore(StoreFront):
         except OSError as error:
             raise NoStore(f"cannot make a directory in {str(top)!r}: {error.strerror}; name another one") from error
         store = cls.__new__(cls)
-        store._open(path, Durability.MEMORY, quota_bytes, max_pending_bytes, LOG_BYTES, 0, path)
+        store._open(path, Durability.MEMORY, quota_bytes, max_pending_bytes, LOG_BYTES, 0, LARGE_COMMIT_BYTES, path)
         return store
 
     def _open(
@@ -114,6 +121,7 @@ class SqliteStore(StoreFront):
         max_pending_bytes: int,
         log_bytes: int | None,
         reserve_bytes: int | None,
+        large_commit_bytes: int,
         remove: Path | None,
     ) -> None:
         for name, size, least in (
@@ -121,6 +129,7 @@ class SqliteStore(StoreFront):
             ("max_pending_bytes", max_pending_bytes, 1),
             ("log_bytes", log_bytes, 1),
             ("reserve_bytes", reserve_bytes, 0),
+            ("large_commit_bytes", large_commit_bytes, 1),
         ):
             if size is not None and not (isinstance(size, int) and size >= least):
                 raise ValueError(f"{name} is {size!r}; it is a whole number of bytes, at least {least}")
@@ -154,11 +163,28 @@ class SqliteStore(StoreFront):
                 self._reader = SqliteReader(self._file, first_id)
                 opening.callback(self._reader.close)
                 self._opening_levels, messages, size = self._reader.census()
-                room = Room(connection, self._file, reserve, log, mark, quota_bytes=quota_bytes, log_bytes=log_bytes)
+                self._bodies = Bodies(
+                    path,
+                    file_bytes=_LOGS_OF_BODIES * log_bytes,
+                    syncs=durability is Durability.SYNC,
+                    large_commit_bytes=None if durability is Durability.RELAXED else large_commit_bytes,
+                )
+                self._bodies.begin(connection.execute(BODIES_IN_FILES))
+                room = Room(
+                    connection,
+                    self._file,
+                    reserve,
+                    log,
+                    mark,
+                    self._bodies,
+                    quota_bytes=quota_bytes,
+                    log_bytes=log_bytes,
+                )
                 self._writer = SqliteWriter(
                     connection,
                     self._file,
                     room,
+                    self._bodies,
                     syncs=durability is Durability.SYNC,
                     first_id=first_id,
                     messages=messages,
@@ -168,6 +194,10 @@ class SqliteStore(StoreFront):
             except (sqlite3.Error, UnicodeDecodeError) as error:
                 opening.close()
                 raise unreadable(self._file, error, is_closed=True) from error
+            except BodyDamaged as error:
+                raise StoreDamaged(
+                    f"{str(path)!r} is damaged: {error}; `multiqueue store dump` reads what is left"
+                ) from error
             except OSError as error:
                 raise _failure(path, error) from error
             self._commits = GroupCommit(
@@ -222,8 +252,8 @@ class SqliteStore(StoreFront):
             syncs=self._writer.syncs,
             pending_operations=operations,
             pending_bytes=pending_bytes,
-            file_bytes=sum(file.stat().st_size for file in files if file.exists()),
-            free_bytes=self._reader.free_pages() * PAGE_BYTES,
+            file_bytes=sum(file.stat().st_size for file in files if file.exists()) + self._bodies.disk_bytes,
+            free_bytes=self._reader.free_pages() * PAGE_BYTES + self._bodies.dead_bytes,
         )
 
     def close(self) -> None:

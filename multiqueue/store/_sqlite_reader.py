@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ._bodies import BodyDamaged, read_bodies
 from ._errors import StoreDamaged, StoreError, StoreFailed
 from ._plan import check
 from ._protocol import Definition, Header, Level, Outline
@@ -75,11 +76,37 @@ class SqliteReader:
         return rows
 
     def read(self, ids: Iterable[int]) -> dict[int, bytes]:
-        rows = self._ask(_READ, (json.dumps(list(ids)),))
-        for message_id, expected, data in rows:
-            if type(data) is not bytes or check(message_id, data) != expected:
+        found: dict[int, bytes] = {}
+        places: dict[int, int] = {}
+        for message_id, expected, data in self._ask(_READ, (json.dumps(list(ids)),)):
+            if type(data) is int:
+                places[message_id] = data
+            elif type(data) is bytes and check(message_id, data) == expected:
+                found[message_id] = data
+            else:
                 raise self._damage(f"the body of message {message_id} is not the one that was stored")
-        return {message_id: data for message_id, _, data in rows}
+        if places:
+            found.update(self._read_from_files(places))
+        return found
+
+    def _read_from_files(self, places: dict[int, int]) -> dict[int, bytes]:
+        found: dict[int, bytes] = {}
+        while True:
+            try:
+                read, gone = read_bodies(self._file.parent, places)
+            except BodyDamaged as error:
+                raise self._damage(str(error)) from None
+            except OSError as error:
+                raise StoreFailed(f"{error.filename or self._file} cannot be read: {error.strerror}") from error
+            found.update(read)
+            if not gone:
+                return found
+            # Their file was emptied since their rows were read: the messages are gone, or their bodies were moved.
+            now = {message_id: data for message_id, _, data in self._ask(_READ, (json.dumps(gone),))}
+            for message_id, place in now.items():
+                if place == places[message_id]:
+                    raise self._damage(f"the file that has the body of message {message_id} is missing")
+            places = now
 
     def expired(self, now: float, limit: int) -> list[tuple[int, int, int]]:
         return self._ask(_EXPIRED, (now, self._first_id, limit))

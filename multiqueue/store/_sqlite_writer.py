@@ -10,7 +10,6 @@ Waiting     A commit waits for the disk. A checkpoint that must shorten the log 
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -18,15 +17,20 @@ from itertools import chain, groupby
 from pathlib import Path
 
 from ._batch import Submission
+from ._bodies import Bodies, BodyDamaged, places_of, read_bodies
 from ._dropped import Dropped
 from ._errors import StoreError, StoreFailed
-from ._plan import DELETE_BODIES, DELETE_HEADERS, SIZES, Plan
+from ._plan import Plan, remove
 from ._protocol import Define, Put
 from ._room import FULL, Room, code
 
 IDS_RESERVED = 1 << 20  # ids that may be given before the next one is written down
 _IDLE_SECONDS = 1.0  # after so long without a commit the log is copied into the file
 _STEP_ROWS = 100  # a step of removal: a millisecond, and each commit may have to wait for one
+_STEP_BYTES = 256 << 10  # of bodies that are moved in a step
+_BODIES_OF = (
+    "SELECT id, data FROM body WHERE typeof(data) = 'integer' AND data >= ? AND data < ? ORDER BY data LIMIT 32"
+)
 _CONSTRAINT, _TOO_BIG = 19, 18  # SQLite's primary result codes
 _THERE_ALREADY = (1555, 2067, 2579)  # extended ones: a primary key, a unique value, a rowid
 _CALLERS_MISTAKE = (sqlite3.ProgrammingError, sqlite3.InterfaceError, TypeError, ValueError, OverflowError)
@@ -40,6 +44,7 @@ class SqliteWriter:
         connection: sqlite3.Connection,
         file: Path,
         room: Room,
+        bodies: Bodies,
         *,
         syncs: bool,
         first_id: int,
@@ -50,6 +55,7 @@ class SqliteWriter:
         self._connection = connection
         self._file = file
         self._room = room
+        self._bodies = bodies
         self._syncs_commits = syncs
         self._first_id = first_id
         self._reserved = first_id + IDS_RESERVED  # Invariant: what a commit stores has ids below this, and so has meta
@@ -68,7 +74,7 @@ class SqliteWriter:
     @property
     def syncs(self) -> int:
         """How often the disk was asked to sync."""
-        return self._commit_syncs + self._room.syncs
+        return self._commit_syncs + self._room.syncs + self._bodies.syncs
 
     # What the writer thread calls
 
@@ -95,6 +101,10 @@ class SqliteWriter:
             if self._to_remove or self._has_stale:
                 self._remove_some()
                 return 0.0
+            sparse = self._bodies.sparse(is_hurried=self._room.is_short)
+            if sparse is not None:
+                self._move_bodies(sparse)
+                return 0.0
             return self._tidy() if is_idle else 0.0
         except (sqlite3.Error, OSError) as error:
             if code(error) != FULL:
@@ -120,6 +130,7 @@ class SqliteWriter:
     def let_go(self) -> None:
         try:
             self._let_go(self._has_finished)
+            self._bodies.close(was_clean=self._has_finished)
         finally:
             self._room.close()
 
@@ -180,7 +191,7 @@ class SqliteWriter:
         """Commit, or undo and give the reason to refuse; raises when the reason is the disk."""
         try:
             self._transaction(submissions, next_id)
-        except (sqlite3.Error, *_CALLERS_MISTAKE) as error:
+        except (sqlite3.Error, OSError, *_CALLERS_MISTAKE) as error:
             self._undo()
             if code(error) not in (FULL, _CONSTRAINT, _TOO_BIG) and not isinstance(error, _CALLERS_MISTAKE):
                 raise
@@ -188,14 +199,14 @@ class SqliteWriter:
         return None
 
     def _transaction(self, submissions: Sequence[Submission], next_id: int) -> None:
-        plan = Plan(self._dropped)
+        plan = Plan(self._dropped, self._bodies)
         reserved = self._reserved
         self._connection.execute("BEGIN IMMEDIATE")
         plan.run(self._connection, chain.from_iterable([submission.operations for submission in submissions]))
         if next_id + IDS_RESERVED // 2 > reserved:
             reserved = next_id + IDS_RESERVED
             self._connection.execute("UPDATE meta SET value = ? WHERE key = 'next_id'", (reserved,))
-        self._connection.execute("COMMIT")
+        self._end_transaction()
         self._reserved = reserved
         for queue in plan.drops:
             self._dropped.add(queue)
@@ -203,9 +214,17 @@ class SqliteWriter:
         self.messages += plan.messages
         self.bytes += plan.bytes
         self.commits += 1
+
+    def _end_transaction(self) -> None:
+        """Commit: the bodies that are in files, then the rows that name them."""
+        self._bodies.sync()
+        self._connection.execute("COMMIT")
         self._commit_syncs += self._syncs_commits
+        self._bodies.committed()
+        self._room.limit()
 
     def _undo(self) -> None:
+        self._bodies.undone()
         if self._connection.in_transaction:  # SQLite undoes some of its errors itself
             self._connection.execute("ROLLBACK")
 
@@ -229,15 +248,35 @@ class SqliteWriter:
             self._to_remove.pop()
 
     def _remove(self, ids: list[int]) -> None:
-        listed = json.dumps(ids)
         self._connection.execute("BEGIN IMMEDIATE")
-        count, size = self._connection.execute(SIZES, (listed,)).fetchone()
-        self._connection.execute(DELETE_HEADERS, (listed,))
-        self._connection.execute(DELETE_BODIES, (listed,))
-        self._connection.execute("COMMIT")
+        count, size = remove(self._connection, ids, self._bodies)
+        self._end_transaction()
         self.messages -= count
-        self.bytes -= int(size)
-        self._commit_syncs += self._syncs_commits
+        self.bytes -= size
+
+    def _move_bodies(self, number: int) -> None:
+        """Write some live bodies of a file to the end of the newest one."""
+        rows = self._connection.execute(_BODIES_OF, places_of(number)).fetchall()
+        moved: list[tuple[int, int, bytes]] = []
+        for message_id, place in rows:
+            try:
+                found, _ = read_bodies(self._file.parent, {message_id: place})
+            except BodyDamaged:
+                found = {}
+            if not found:
+                self._bodies.damaged.add(number)
+                return
+            moved.append((message_id, place, found[message_id]))
+            if sum(len(body) for _, _, body in moved) >= _STEP_BYTES:
+                break
+        self._connection.execute("BEGIN IMMEDIATE")
+        places = self._bodies.append([(message_id, body) for message_id, _, body in moved])
+        self._connection.executemany(
+            "UPDATE body SET data = ? WHERE id = ?",
+            [(place, message_id) for place, (message_id, _, _) in zip(places, moved, strict=True)],
+        )
+        self._bodies.release([(place, len(body)) for _, place, body in moved])
+        self._end_transaction()
 
     def _tidy(self) -> float | None:
         """Give free pages back, then copy the log into the file once nothing has come for a while."""

@@ -96,6 +96,28 @@ ssize_t write(int descriptor, const void *data, size_t length) {
 PWRITE(pwrite)
 PWRITE(pwrite64)
 
+/* Python's os.pwritev is one of the second pair where the C library has it. */
+typedef ssize_t (*pwritev_type)(int, const struct iovec *, int, off64_t, int);
+static ssize_t written(int descriptor, const struct iovec *parts, off64_t offset, ssize_t done) {
+    for (ssize_t left = path_of(descriptor) ? done : 0; left > 0; parts++) {
+        ssize_t some = left < (ssize_t)parts->iov_len ? left : (ssize_t)parts->iov_len;
+        note('w', path_of(descriptor), (uint64_t)(offset + done - left), parts->iov_base, (uint32_t)some);
+        left -= some;
+    }
+    return done;
+}
+
+#define PWRITEV(name, flags_parameter, flags)                                                                   \
+    ssize_t name(int descriptor, const struct iovec *parts, int count, off64_t offset flags_parameter) {        \
+        return written(descriptor, parts, offset,                                                               \
+                       REAL(pwritev_type, #name)(descriptor, parts, count, offset, flags));                     \
+    }
+#define COMMA_INT_FLAGS , int flags
+PWRITEV(pwritev, , 0)
+PWRITEV(pwritev64, , 0)
+PWRITEV(pwritev2, COMMA_INT_FLAGS, flags)
+PWRITEV(pwritev64v2, COMMA_INT_FLAGS, flags)
+
 #define TRUNCATE(name)                                                                  \
     int name(int descriptor, off64_t length) {                                          \
         int done = REAL(truncate_type, #name)(descriptor, length);                      \

@@ -65,7 +65,10 @@ def _delete(store: SqliteStore, here: list[int], count: int) -> None:
 
 def main(directory: str, durability: str, seed: str, messages: str) -> None:
     try:
-        with SqliteStore(directory, durability=durability, reserve_bytes=0, log_bytes=1 << 16) as store:
+        # Half of the bodies go into files of 256 KiB, so that both ways, and files that come and go, are in every run.
+        with SqliteStore(
+            directory, durability=durability, reserve_bytes=0, log_bytes=1 << 16, large_commit_bytes=500
+        ) as store:
             tell("floor", store.redeliver_floor)
             work(store, int(seed), int(messages))
     except StoreError as error:

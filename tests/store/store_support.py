@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from multiqueue.store import Level, MemoryStore, MessageStore, Put, SqliteStore, StoreError
 from multiqueue.store.cli import store as command
 
-KINDS = ("memory", "sync", "relaxed", "scratch")
+KINDS = ("memory", "sync", "files", "relaxed", "scratch")  # "files": as "sync", with each body in a file of bodies
 Opener = Callable[[], MessageStore]
 
 
@@ -22,6 +22,9 @@ def open_store(kind: str, directory: Path) -> MessageStore:
         return MemoryStore()
     if kind == "scratch":
         return SqliteStore.scratch(directory)
+    if kind == "files":
+        # A log this short makes files of 128 bytes, so that they come, are written anew and go all the time.
+        return SqliteStore(directory, reserve_bytes=0, large_commit_bytes=1, log_bytes=32)
     return SqliteStore(directory, durability=kind, reserve_bytes=0)
 
 

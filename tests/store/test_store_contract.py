@@ -33,7 +33,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MessageSto
         yield opened
 
 
-@pytest.fixture(params=("memory", "sync", "relaxed"))
+@pytest.fixture(params=("memory", "sync", "files", "relaxed"))
 def lasting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MessageStore]:
     """A store that can be opened again, in `tmp_path`. The test that opens it again closes it."""
     with closing(open_store(request.param, tmp_path)) as opened:

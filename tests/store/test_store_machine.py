@@ -24,7 +24,6 @@ from multiqueue.store import (
     MessageStore,
     Operation,
     Put,
-    SqliteStore,
     Undefine,
 )
 
@@ -157,7 +156,7 @@ class StoreMachine(RuleBasedStateMachine):
         else:
             self.openings += 1
             shutil.copytree(self.top / str(self.openings - 1), self.directory(), ignore=shutil.ignore_patterns("*-shm"))
-            self.store = SqliteStore(self.directory(), durability=old.durability, reserve_bytes=0)
+            self.store = open_store(self.kind, self.directory())
         old.close()
         self.floor = self.store.redeliver_floor
         assert self.floor > self.highest
@@ -204,7 +203,7 @@ class StoreMachine(RuleBasedStateMachine):
         shutil.rmtree(self.top)
 
 
-@pytest.mark.parametrize(("kind", "count"), [("memory", 50), ("sync", 8), ("scratch", 25)])
+@pytest.mark.parametrize(("kind", "count"), [("memory", 50), ("sync", 8), ("files", 15), ("scratch", 25)])
 def test_any_history(kind: str, count: int) -> None:
     """After any history a store has what a dictionary has: in memory, on disk with restarts and crashes, as scratch."""
     case = cast(type[StoreMachine], type("Machine", (StoreMachine,), {"kind": kind})).TestCase

@@ -98,13 +98,14 @@ def test_a_batch_is_few_statements(count: int, rows: list[int]) -> None:
     assert connection.rows == rows
 
 
-def test_plain_messages_are_bound_in_kinds_that_sqlite3_binds_as_they_are() -> None:
+def test_plain_messages_are_bound_in_kinds_that_sqlite3_binds_as_they_are(tmp_path: Path) -> None:
     """A batch of plain messages for several queues is six values a header, and no adapter is looked for."""
     connection = Connection()
-    _plan.Plan(_plan.Dropped()).run(connection, [put(queue, id=queue) for queue in range(1, 5)])  # type: ignore[arg-type]
-    headers, bodies = connection.values
-    assert (len(headers), len(bodies)) == (4 * 6, 4 * 5)
-    assert {type(value) for value in headers + bodies} == {int, bytearray}
+    bodies = _plan.Bodies(tmp_path, file_bytes=1, syncs=False, large_commit_bytes=None)
+    _plan.Plan(_plan.Dropped(), bodies).run(connection, [put(queue, id=queue) for queue in range(1, 5)])  # type: ignore[arg-type]
+    headers, rows = connection.values
+    assert (len(headers), len(rows)) == (4 * 6, 4 * 5)
+    assert {type(value) for value in headers + rows} == {int, bytearray}
 
 
 @pytest.mark.parametrize("size", [0, _plan._COPIED, _plan._COPIED + 1])

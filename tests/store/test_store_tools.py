@@ -179,7 +179,7 @@ def test_compact(tmp_path: Path) -> None:
     """`compact` makes the file small, and leaves what is in it."""
     bodies = filled(tmp_path)
     with SqliteStore(tmp_path, reserve_bytes=0) as store:
-        given = stored(store, *(put(1, b"x" * 10_000) for _ in range(300)))
+        given = stored(store, *(put(1, b"x" * 5_000) for _ in range(600)))
         store.submit([Delete(given)]).wait()
         before = everything(store)
         assert "open in this process" in str(run("compact", tmp_path).exception)
@@ -324,7 +324,7 @@ def test_a_header_that_changed_is_not_paged(tmp_path: Path) -> None:
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.99])
 def test_a_file_that_was_cut_off(tmp_path: Path, share: float) -> None:
     """A file that is too short is not opened: the error has its length and what it should be. `dump` reads the rest."""
-    bodies = filled(tmp_path)
+    bodies = filled(tmp_path, 3000)
     file = tmp_path / "messages.sqlite"
     size = file.stat().st_size
     os.truncate(file, int(size * share))
@@ -336,7 +336,7 @@ def test_a_file_that_was_cut_off(tmp_path: Path, share: float) -> None:
         assert dumped.exit_code == 1
         found = read_back(tmp_path / "b", dumped)
         assert found.items() <= bodies.items()
-        assert len(found) > 0.8 * share * len(bodies) - 30
+        assert len(found) > (share - 0.2) * len(bodies)  # headers stand in front of the bodies
         assert "the file is cut off" in dumped.stderr
 
 
@@ -368,21 +368,22 @@ def read_back(directory: Path, dumped: Result) -> dict[int, bytes]:
 
 @pytest.mark.slow(selected=True)
 def test_flipped_bytes(tmp_path: Path) -> None:
-    """Wherever a byte is changed: no wrong message is ever read, errors name the file, and the rest is dumped.
+    """Wherever a byte is changed: no wrong message is ever read, errors name the store, and the rest is dumped.
 
     (store 5)
     """
     bodies = filled(tmp_path / "a", 100)
-    content = (tmp_path / "a" / "messages.sqlite").read_bytes()
+    (large,) = (tmp_path / "a").glob("bodies-*")
     random_ = random.Random(2)
     told = rest = 0
-    for number in range(36):
-        place = random_.randrange(len(content)) if number % 2 else random_.randrange(12) * 8192 + random_.randrange(100)
-        flipped = bytearray(content)
-        flipped[place] ^= 1 << random_.randrange(8)
+    for number in range(48):
         directory = tmp_path / str(number)
-        directory.mkdir()
-        (directory / "messages.sqlite").write_bytes(flipped)
+        shutil.copytree(tmp_path / "a", directory)
+        file = directory / (large.name if number % 4 == 3 else "messages.sqlite")
+        flipped = bytearray(file.read_bytes())
+        place = random_.randrange(len(flipped)) if number % 2 else random_.randrange(12) * 8192 + random_.randrange(100)
+        flipped[place] ^= 1 << random_.randrange(8)
+        file.write_bytes(flipped)
         told += run("check", directory).exit_code
         found, errors = read_carefully(directory)
         assert found.items() <= bodies.items(), place
@@ -394,8 +395,8 @@ def test_flipped_bytes(tmp_path: Path) -> None:
         back = read_back(tmp_path / f"{number} back", dumped)
         assert back.items() <= bodies.items(), place
         rest += len(back) >= 90
-    assert told > 12
-    assert rest > 24  # what hits the root of a table takes the table
+    assert told > 16
+    assert rest > 36  # what hits the root of a table takes the table
 
 
 def read_carefully(directory: Path) -> tuple[dict[int, bytes], list[str]]:

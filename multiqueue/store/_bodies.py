@@ -1,0 +1,306 @@
+"""Large bodies: files beside the SQLite file, written once and appended to only.
+
+SQLite writes a body twice, into its log and then into its file, and copies it some four times on the way. A commit
+that brings many bytes in large bodies appends these to a file of bodies instead, and their rows have the places in that
+file. That costs the commit a second sync, so a commit of fewer bytes leaves them to SQLite
+(docs/decisions/0709-large-bodies-in-files.md).
+
+Promise     A body is on the disk before the row that names its place is committed. A file is removed when the commit
+            that deleted its last row is on the disk, so no row names a file that a crash has taken away. A transaction
+            that is undone leaves bytes that no row names; the next one writes over them.
+State       Files `bodies-N`, N rising; each is written by one opening only. A record is the message's id, the length
+            and the check sum of its body, and the body. A place is N in the upper bits, the offset in the lower 40.
+            `Bodies` belongs to the writer thread, but for `disk_bytes` and `dead_bytes`, which others read. `_live` has
+            the bytes of each file that committed rows name. `_new_end`, `_changes` and `_is_dirty` belong to the
+            transaction in progress.
+Reading     Any thread opens the file that it reads (`read_bodies`). A file that is gone was emptied after the row was
+            read: the reader asks for the row again, and only a row that still names the file is damage.
+Assumes     At `relaxed` nothing writes a body before its row, so bodies stay in SQLite there, and the next opening
+            removes the files that were emptied.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from zlib import crc32
+
+LARGE_COMMIT_BYTES = 256 << 10  # of large bodies in a commit: from here on to write them once is worth a second sync
+_LARGE_BYTES = 2 << 10  # a body that is smaller is no dearer as a row
+_OFFSET_BITS = 40
+_OFFSETS = (1 << _OFFSET_BITS) - 1
+_PREFIX = "bodies-"
+_RECORD = struct.Struct(">QQI")  # id, bytes of the body, its check sum
+_MOST_PARTS = 1000  # of one write: the kernel takes 1,024
+
+
+class BodyDamaged(Exception):
+    """A file of bodies has something else in a body's place; the message says what."""
+
+
+class Bodies:
+    """The files of bodies of one opened store, for the one thread that writes it."""
+
+    def __init__(self, directory: Path, *, file_bytes: int, syncs: bool, large_commit_bytes: int | None) -> None:
+        """`large_commit_bytes`: commits that bring so many bytes in large bodies write them here, none if it is None.
+        A file that is longer than `file_bytes` is followed by the next one."""
+        self._directory = directory
+        self._file_bytes = file_bytes
+        self._syncs_commits = syncs
+        self._least_bytes = large_commit_bytes
+        self.large_bytes = _LARGE_BYTES if large_commit_bytes is None else min(_LARGE_BYTES, large_commit_bytes)
+        self._removes = large_commit_bytes is not None  # else a file that is emptied waits for the next opening
+        self._sizes = dict(body_files(directory))
+        self._live: dict[int, int] = {}
+        self._number = max(self._sizes, default=0)  # the highest; the file that is written, once there is a descriptor
+        self._descriptor: int | None = None
+        self._end = 0  # of what is committed in the file that is written
+        self._new_end = 0  # and with the transaction in progress
+        self._changes: list[tuple[int, int]] = []  # its pending (number, bytes): more live bytes, or fewer
+        self._is_dirty = False
+        self.most_bytes = 1 << 62  # of all files, where there is a quota
+        self.damaged: set[int] = set()  # files that cannot be written anew, for a body in them cannot be read
+        self.syncs = 0
+        self.disk_bytes = sum(self._sizes.values())
+        self.dead_bytes = self.disk_bytes
+
+    def begin(self, live: Iterable[tuple[int, int]]) -> None:
+        """Take over what earlier openings left: the place and the body's bytes of each row that names one.
+
+        Raises:
+            BodyDamaged: a file is missing or cut off.
+        """
+        ends: dict[int, int] = {}
+        for place, size in live:
+            number, offset = place >> _OFFSET_BITS, place & _OFFSETS
+            self._add(number, _RECORD.size + size)
+            ends[number] = max(ends.get(number, 0), offset + _RECORD.size + size)
+        for number, end in ends.items():
+            if self._sizes.get(number, 0) < end:
+                raise BodyDamaged(
+                    f"{_PREFIX}{number} has {self._sizes[number]} bytes, and {end} are named"
+                    if number in self._sizes
+                    else f"{_PREFIX}{number} is missing"
+                )
+        for number in self._sizes.keys() - self._live.keys():
+            self._remove(number)
+
+    @property
+    def is_empty(self) -> bool:
+        """True when no row names a place."""
+        return not self._live and not self._changes
+
+    # A transaction
+
+    def takes(self, size: int) -> bool:
+        """Whether large bodies that come to so many bytes are worth a file.
+
+        Raises:
+            OSError: they are, and the quota has no room for them.
+        """
+        if self._least_bytes is None or size < self._least_bytes:
+            return False
+        if self.disk_bytes + size > self.most_bytes:
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+        return True
+
+    def append(self, bodies: Sequence[tuple[int, bytes]]) -> list[int]:
+        """Write the bodies of messages, with their ids; their places. Only `sync` makes them certain.
+
+        Raises:
+            OSError: undo; where the disk is full, that is said by `errno`.
+        """
+        if self._descriptor is None or self._new_end >= self._file_bytes:
+            self._begin_file()
+        places: list[int] = []
+        parts: list[bytes] = []
+        start = end = self._new_end
+        for message_id, body in bodies:
+            places.append(self._number << _OFFSET_BITS | end)
+            parts += (_RECORD.pack(message_id, len(body), crc32(body, message_id & 0xFFFFFFFF)), body)
+            end += _RECORD.size + len(body)
+        self._is_dirty = True
+        self._write(parts, start)
+        self._new_end = end
+        self._changes.append((self._number, end - start))
+        return places
+
+    def release(self, gone: Iterable[tuple[int, int]]) -> None:
+        """Rows with these places and sizes are deleted by the transaction in progress."""
+        self._changes += [(place >> _OFFSET_BITS, -_RECORD.size - size) for place, size in gone]
+
+    def sync(self) -> None:
+        """Have on the disk what was appended, before the commit."""
+        if self._is_dirty and self._syncs_commits:
+            assert self._descriptor is not None
+            self._sync()
+        self._is_dirty = False
+
+    def committed(self) -> None:
+        """The transaction is on the disk: remove the files that it emptied."""
+        self._end = self._new_end
+        changes, self._changes = self._changes, []
+        for number, size in changes:
+            self._add(number, size)
+        if self._removes:
+            for number in {number for number, size in changes if size < 0}:
+                if not self._is_written(number) and number not in self._live:
+                    self._remove(number)
+
+    def undone(self) -> None:
+        self._new_end = self._end
+        self._changes = []
+        self._is_dirty = False
+
+    # Compaction
+
+    def sparse(self, *, is_hurried: bool) -> int | None:
+        """The file that is worth writing anew: less than a quarter of it is live, or half where room is short."""
+        most = 2 if is_hurried else 4
+        for number, live in self._live.items():
+            if not self._is_written(number) and live * most < self._sizes[number] and number not in self.damaged:
+                return number
+        return None
+
+    def close(self, *, was_clean: bool) -> None:
+        """After a failure nobody knows which rows the log has: the next opening removes what none of them names."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+            if was_clean and self._number not in self._live:
+                self._remove(self._number)
+
+    def _begin_file(self) -> None:
+        """Go on in a new file, and have its name on the disk."""
+        path = body_file(self._directory, self._number + 1)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            if self._is_dirty and self._syncs_commits and self._descriptor is not None:
+                self._sync()
+            if self._syncs_commits:
+                _sync_directory(self._directory)
+        except BaseException:
+            os.close(descriptor)
+            os.unlink(path)
+            raise
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        self._descriptor = descriptor
+        self._number += 1
+        self._sizes[self._number] = 0
+        self._end = self._new_end = 0
+
+    def _sync(self) -> None:
+        assert self._descriptor is not None
+        if sys.platform == "darwin":
+            fcntl.fcntl(self._descriptor, fcntl.F_FULLFSYNC)
+        else:
+            os.fdatasync(self._descriptor)
+        self.syncs += 1
+
+    def _write(self, parts: list[bytes], offset: int) -> None:
+        assert self._descriptor is not None
+        start = offset
+        for first in range(0, len(parts), _MOST_PARTS):
+            some = parts[first : first + _MOST_PARTS]
+            wanted = sum(map(len, some))
+            written = os.pwritev(self._descriptor, some, start)
+            while written < wanted:  # a write is cut short by a full disk, which the next one says, or at 2 GiB
+                rest = memoryview(b"".join(some))[written:]
+                written += os.pwrite(self._descriptor, rest, start + written)
+            start += wanted
+        size = max(self._sizes[self._number], start)
+        grown = size - self._sizes[self._number]
+        self.disk_bytes += grown
+        self.dead_bytes += grown  # until the commit
+        self._sizes[self._number] = size
+
+    def _is_written(self, number: int) -> bool:
+        return number == self._number and self._descriptor is not None
+
+    def _add(self, number: int, size: int) -> None:
+        """So many bytes more of a file are live, or fewer."""
+        left = self._live.get(number, 0) + size
+        self.dead_bytes -= size
+        if left:
+            self._live[number] = left
+        else:
+            self._live.pop(number, None)
+
+    def _remove(self, number: int) -> None:
+        with suppress(OSError):  # then the next opening does
+            os.unlink(body_file(self._directory, number))
+        size = self._sizes.pop(number)
+        self.disk_bytes -= size
+        self.dead_bytes -= size
+
+
+def body_file(directory: Path, number: int) -> Path:
+    return directory / f"{_PREFIX}{number}"
+
+
+def body_files(directory: Path) -> Iterator[tuple[int, int]]:
+    """The number and the size of each file of bodies."""
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            number = entry.name.removeprefix(_PREFIX)
+            if number != entry.name and number.isdecimal() and str(int(number)) == number:
+                with suppress(FileNotFoundError):
+                    yield int(number), entry.stat().st_size
+
+
+def places_of(number: int) -> tuple[int, int]:
+    """The first place of a file and the first one behind it."""
+    return number << _OFFSET_BITS, (number + 1) << _OFFSET_BITS
+
+
+def read_bodies(directory: Path, places: Mapping[int, int]) -> tuple[dict[int, bytes], list[int]]:
+    """The bodies at these places, by id; and the ids of those whose file is gone.
+
+    Raises:
+        BodyDamaged: something else is there. OSError: the file cannot be read.
+    """
+    found: dict[int, bytes] = {}
+    gone: list[int] = []
+    by_file: dict[int, list[tuple[int, int]]] = {}
+    for message_id, place in places.items():
+        by_file.setdefault(place >> _OFFSET_BITS, []).append((message_id, place & _OFFSETS))
+    for number, wanted in by_file.items():
+        try:
+            descriptor = os.open(body_file(directory, number), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            gone += [message_id for message_id, _ in wanted]
+            continue
+        try:
+            for message_id, offset in wanted:
+                found[message_id] = _read(descriptor, number, message_id, offset)
+        finally:
+            os.close(descriptor)
+    return found, gone
+
+
+def _read(descriptor: int, number: int, message_id: int, offset: int) -> bytes:
+    head = os.pread(descriptor, _RECORD.size, offset)
+    if len(head) == _RECORD.size:
+        found_id, size, expected = _RECORD.unpack(head)
+        if found_id == message_id and size <= os.fstat(descriptor).st_size - offset - _RECORD.size:
+            body = os.pread(descriptor, size, offset + _RECORD.size)
+            while 0 < len(body) < size:  # one read gives 2 GiB at most
+                body += os.pread(descriptor, size - len(body), offset + _RECORD.size + len(body))
+            if crc32(body, message_id & 0xFFFFFFFF) == expected:
+                return body
+    raise BodyDamaged(f"{_PREFIX}{number} does not have the body of message {message_id} at {offset}")
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
