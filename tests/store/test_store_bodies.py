@@ -38,11 +38,13 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 def filled(store: SqliteStore) -> list[int]:
     """Publish until the quota is reached; the ids of what was stored."""
     given: list[int] = []
-    try:
+
+    def fill() -> None:
         while True:
-            given += stored(store, put(1, large(len(given))))
-    except StoreFull as error:
-        assert "quota of 1048576 bytes" in str(error)
+            given.extend(stored(store, put(1, large(len(given)))))
+
+    with pytest.raises(StoreFull, match="quota of 1048576 bytes"):
+        fill()
     return given
 
 
