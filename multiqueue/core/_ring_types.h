@@ -199,7 +199,7 @@ static int Ring_init(RingObject *r, PyObject *args, PyObject *kwargs) {
     PyObject *outer_ = Py_None;
     double least = 0.0;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O$d", names, &outer_, &least)) return -1;
-    State *st = PyModule_GetState(PyType_GetModuleByDef(Py_TYPE(r), &module_def));
+    State *st = r->st;
     TurnObject *outer = outer_ == Py_None ? NULL : (TurnObject *)outer_;
     if (outer && !PyObject_TypeCheck(outer_, st->turn_type)) { PyErr_Format(PyExc_TypeError, "'outer' must be a Turn, not %R", outer_); return -1; }
     if (!(isfinite(least) && least >= 0)) {
@@ -208,7 +208,7 @@ static int Ring_init(RingObject *r, PyObject *args, PyObject *kwargs) {
         Py_XDECREF(given);
         return -1;
     }
-    if (r->st) { PyErr_SetString(PyExc_TypeError, "a Ring is initialized once"); return -1; }
+    if (r->outer || r->ring.n_levels) { PyErr_SetString(PyExc_TypeError, "a Ring is initialized once"); return -1; }
     if (outer) {
         LOCK(st);
         int is_free = outer->in && !outer->inner && !outer->place.next;
@@ -216,13 +216,16 @@ static int Ring_init(RingObject *r, PyObject *args, PyObject *kwargs) {
         UNLOCK(st);
         if (!is_free) { PyErr_SetString(PyExc_ValueError, "'outer' must be a turn that stands for no ring yet and has not joined its own"); return -1; }
     }
-    r->st = st;
     r->ring.least = least;
     return 0;
 }
-static PyObject *Ring_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs)) { return type->tp_alloc(type, 0); }
+static PyObject *Ring_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs)) {
+    PyObject *module = PyType_GetModuleByDef(type, &module_def);
+    RingObject *r = module ? (RingObject *)type->tp_alloc(type, 0) : NULL;
+    if (r) r->st = PyModule_GetState(module);
+    return (PyObject *)r;
+}
 static PyObject *Ring_due(RingObject *r, PyObject *Py_UNUSED(ignored)) {
-    if (!r->st) Py_RETURN_NONE;
     State *st = r->st;
     LOCK(st);
     Place *p = ring_due(&r->ring);
@@ -267,7 +270,6 @@ static int Ring_traverse(RingObject *o, visitproc visit, void *arg) {
     return 0;
 }
 static int Ring_clear(RingObject *o) {
-    if (!o->st) return 0;
     for (;;) {                                  /* the turns go, the levels stay until their turns have ended */
         LOCK(o->st);
         Place *p = ring_due(&o->ring);

@@ -14,7 +14,7 @@ from engine_operations import OPERATIONS, House
 
 MOST = 400  # allocations of one operation
 SAFE = {"get", "get in time", "take", "poll", "get many", "get of one"}
-SAFE |= {"put", "put first", "offer", "settings", "reasons"}
+SAFE |= {"put", "put first", "offer", "settings", "reasons", "ring"}
 
 
 def main() -> int:

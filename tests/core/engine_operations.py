@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from multiqueue import Empty, Full, LinkedBlockingMultiQueue, Queue, ShutDown
+from multiqueue.core import Ring, Turn
 
 
 class House:
@@ -104,6 +105,25 @@ def _many(house: House) -> None:
     assert len(house.c.get_many(10_000)) == 5000
 
 
+def _ring(house: House) -> None:
+    """Turns that come, are served, move and go, in a ring within a ring; and at the end all of it is a circle."""
+    ring = Ring()
+    customer = Turn(ring, weight=2.5)
+    inner = Ring(customer)
+    turns = [Turn(inner, priority=number) for number in range(5)]
+    for turn in turns:
+        turn.join()
+    for _ in range(10):
+        due = ring.due()
+        assert due is not None
+        due.charge(3.0)
+        due.leave()
+        due.resume()
+        due.priority += 3
+    turns[1].leave()
+    inner.check_invariants()
+
+
 # Whether it takes elements: what it returns is what it has taken.
 OPERATIONS: dict[str, Callable[[House], Any]] = {
     "put": lambda house: house.b.put(1),
@@ -132,5 +152,6 @@ OPERATIONS: dict[str, Callable[[House], Any]] = {
     "attributes": _attributes,
     "many": _many,
     "peek": lambda house: (house.m.peek(), house.a.peek()),
+    "ring": _ring,
     "task done": lambda house: (house.m.get(), house.a.task_done()),
 }

@@ -274,6 +274,27 @@ def inner_turn_of(kind: Kind, ring: Any) -> Any:
     return turn
 
 
+def test_classes_that_forget_to_initialize(kind: Kind) -> None:
+    """A ring and a turn are initialized once; one that never was is refused or empty, and does no harm."""
+
+    class Forgetful(kind.Ring):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            pass
+
+    ring = kind.Ring()
+    turn = kind.Turn.__new__(kind.Turn)
+    for use in (turn.join, turn.leave, turn.charge, lambda: turn.priority, lambda: setattr(turn, "priority", 1)):
+        with pytest.raises((TypeError, AttributeError)):
+            use()
+    if kind.Ring is not PlainRing:
+        kind.Turn(Forgetful()).join()
+        kind.joined(ring, "a")
+        with pytest.raises(TypeError, match="a Ring is initialized once"):
+            ring.__init__()
+        with pytest.raises(TypeError, match="a Turn is initialized once"):
+            ring.due().__init__(ring)
+
+
 def test_tails_come_and_go(kind: Kind) -> None:
     """A turn that has left is gone with its last reference; one that is in lives by its ring, and dies with it."""
     ring = kind.Ring()
@@ -321,10 +342,10 @@ def test_a_turn_costs_the_same_however_many_tails() -> None:
         for turn in turns:
             turn.join()
 
-        def turn_of_one() -> None:
+        def turn_of_one(number: int) -> None:
             due = ring.due()
             assert due is not None
-            due.charge(1.0 + id(due) % 5)
+            due.charge(1.0 + number % 5)
 
         def come_back() -> None:
             due = ring.due()
@@ -332,7 +353,7 @@ def test_a_turn_costs_the_same_however_many_tails() -> None:
             due.leave()
             due.resume()
 
-        served = [lines_of(turn_of_one) for _ in range(3 * count)]
+        served = [lines_of(lambda number=number: turn_of_one(number)) for number in range(5 * count)]
         return [max(served), max(lines_of(come_back) for _ in range(20))]
 
     assert most(10) == most(10_000)
@@ -418,9 +439,12 @@ class RingMachine(RuleBasedStateMachine):
         if self.turns:
             turn, model = self.turns[at % len(self.turns)]
             turn.priority = priority
-            was_in, advance = model.is_in, max(0.0, model.served - model.level.line)
+            was_in = model.is_in
             model.ring.take_out(model)
-            model.priority, model.round = priority, 0
+            advance = max(0.0, model.served - model.level.line)
+            old, model.priority, model.round = model.priority, priority, 0
+            if not any(other.ring is model.ring and other.priority == old for _, other in self.turns):
+                del model.ring.levels[old]  # a level lives as long as a turn names it
             model.served = model.level.line + advance
             if was_in:
                 model.ring.put_in(model, False)
