@@ -157,7 +157,7 @@ def test_an_outgrown_queue_is_visited_when_it_becomes_empty() -> None:
     assert desk.pass_time(1000) == []
     received.accept()
     assert desk.pass_time(0.25) == ["q"]
-    assert queue.life.source.asks_selectors
+    assert queue.life.source.has_all
     assert desk.pass_time(1000) == []
     desk.host.close()
 

@@ -14,17 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final
 
 from .._base.message import MESSAGE_BYTES, Message
 from .._base.ports import AT_ONCE, After
 from .._base.settings import QueueKind
 from .._queue.consumer import ConsumerState, QueueConsumer, Reader
-from .._queue.entry import Entry, EntryState, Key, Position
+from .._queue.entry import SEIZE, SETTLE, Entry, EntryState, Key, Position
 from .._queue.entry_list import levels_of, make_entry_list
 from .._queue.entry_source import Deadlines, ResidentEntries
 from .._queue.life import Life
-from .._queue.ports import Doubt, EntrySource, Rows
+from .._queue.ports import Doubt, EntrySource, Pager, Rows
 from .assignments import Assignments
 from .coming import Coming
 from .memory import MemoryManager
@@ -45,22 +45,13 @@ def cost_of(message: Message, size: int) -> int:
     return cost
 
 
-class PagedQueue(Protocol):
-    """The work of a queue that pages when its lock is free: see `Spill`."""
-
-    def catch_up(self) -> object: ...
-    def trim(self) -> object: ...
-    def report_loss(self, consumer: QueueConsumer) -> object: ...
-    def keep_in_memory(self) -> object: ...
-
-
 class PagedEntries(EntrySource):
     """One queue's. `own_rows` is where a queue that is not durable has its rows; entries get their numbers there."""
 
-    asks_selectors = False
+    has_all = False
     start: Position = -1
 
-    def __init__(self, life: Life, name: str, memory: MemoryManager, paged: PagedQueue, own_rows: Rows | None) -> None:
+    def __init__(self, life: Life, name: str, memory: MemoryManager, paged: Pager, own_rows: Rows | None) -> None:
         settings = life.settings
         self._life = life
         self._memory = memory
@@ -73,7 +64,7 @@ class PagedEntries(EntrySource):
         self.taken: dict[int, Entry] = {}  # by position: with consumers, seized, or held until their time
         # Of what is ready and has a past: deliveries, which consumers refused it, doubt. The store may not know of it.
         self._returned: dict[int, tuple[int, set[int] | None, bool]] = {}
-        self._deadlines = Deadlines(self)  # of what the store does not have, and of what is held
+        self._deadlines = Deadlines(self.get, self._count)  # of what the store does not have, and of what is held
         # What was in memory when the queue began to page and is not adopted yet; None when that is nothing.
         self._coming: Coming | None = None
         self._getter = Reader(self.start)
@@ -81,13 +72,14 @@ class PagedEntries(EntrySource):
 
     # -- entries
 
-    def add(self, entry: Entry, after: After) -> Entry | None:
-        if self._coming is not None and not self._coming.goes_before(entry):
-            self._coming.add(entry)
-            self.adopt_some(_ADOPTED_BY_A_PUT)
-        else:
-            self._arrive(entry)
-        if not (entry.is_stored and self._coming is None) and self._memory.writes_too_much:
+    def add(self, entries: Sequence[Entry], after: After) -> Entry | None:
+        for entry in entries:
+            if self._coming is not None and not self._coming.goes_before(entry):
+                self._coming.add(entry)
+                self.adopt_some(_ADOPTED_BY_A_PUT)
+            else:
+                self._arrive(entry)
+        if not (entries[0].is_stored and self._coming is None) and self._memory.writes_too_much:
             after.append(self._paged.catch_up)
         return None
 
@@ -130,7 +122,7 @@ class PagedEntries(EntrySource):
                 paging.arrive_taken(self.area, position, cost, entry, share, backed=entry.is_stored)
         if entry.state is EntryState.HELD and entry.held_until is not None:
             self._deadlines.add(entry.held_until, entry)
-        if entry.expires_at is not None and self.note_expiry(entry, entry.expires_at):
+        if entry.expires_at is not None and self.remind(entry.expires_at, entry, holds=False):
             self._life.visit_by(entry.expires_at)
 
     def _arrive(self, entry: Entry, seen_by: Collection[TargetList] = ()) -> None:
@@ -173,8 +165,11 @@ class PagedEntries(EntrySource):
         self._remember(entry)
         return entry.state is EntryState.AVAILABLE and self._take(entry)
 
-    def remove(self, entries: Sequence[Entry]) -> None:
-        for entry in entries:
+    def remove(self, entries: Sequence[Entry], *, is_taken: bool = True) -> None:
+        if not is_taken:
+            gone, _ = self.consume_all((entry.position, entry.size) for entry in entries)
+            assert len(gone) == len(entries), f"of {entries!r}, which were offered, some are gone"
+        for entry in entries if is_taken else ():
             if (coming := self._coming) is not None and coming.has(entry):
                 coming.remove(entry)
                 if not len(coming):
@@ -184,12 +179,8 @@ class PagedEntries(EntrySource):
             self.taken.pop(position, None)
             with self._memory as paging:
                 paging.settle(self.area, position, is_deleted=entry.is_settled_elsewhere)
-        self._visit_if_empty()
-
-    def consume(self, entries: Sequence[Entry]) -> None:
-        gone, _ = self.consume_all((entry.position, entry.size) for entry in entries)
-        assert len(gone) == len(entries), f"of {entries!r}, which were offered, some are gone"
-        self._visit_if_empty()
+        if not self._life.figures.depth:
+            self._life.visit_by(AT_ONCE)
 
     def consume_all(self, rows: Iterable[tuple[int, int]]) -> tuple[list[int], int]:
         """Take messages, by position and size, that are settled at once: those that were there, and their bytes."""
@@ -214,41 +205,29 @@ class PagedEntries(EntrySource):
         with self._memory as paging:
             paging.requeue(self.area, position, entry, is_new=is_new)
 
-    def hold(self, entry: Entry, until: float) -> bool:
+    def remind(self, when: float, entry: Entry, *, holds: bool) -> bool:
         if (coming := self._coming) is not None and coming.has(entry):
-            return coming.old.hold(entry, until)
-        if entry.position not in self.taken and not self._take(entry):
+            return coming.old.remind(when, entry, holds=holds)
+        if holds and entry.position not in self.taken and not self._take(entry):
             return False
-        self._deadlines.add(until, entry)
-        return True
-
-    def note_expiry(self, entry: Entry, when: float) -> bool:
-        if (coming := self._coming) is not None and coming.has(entry):
-            return coming.old.note_expiry(entry, when)
-        if entry.is_stored:
+        if not holds and entry.is_stored:
             return False  # the store knows
         self._deadlines.add(when, entry)
         return True
 
-    def due(self, now: float, most: int) -> list[Entry]:
-        due = [] if self._coming is None else self._coming.old.due(now, most)
+    def due(self, now: float, most: int, after: After) -> list[Entry]:
+        if self._last_get + _GETTER_STAYS <= now:  # as `next_time` has it
+            self.assignments.leave(self._getter)
+        if not self._life.figures.depth:
+            after.append(self._paged.keep_in_memory)
+        due = [] if self._coming is None else self._coming.old.due(now, most, after)
         return due + self._deadlines.due(now, most - len(due))
-
-    @property
-    def is_to_be_watched(self) -> bool:
-        return not self._life.figures.depth  # to keep everything in memory again
 
     def next_time(self) -> float:
         when = self._deadlines.first
         if self._coming is not None:
             when = min(when, self._coming.old.next_time())
         return when if self.list_for_get is None else min(when, self._last_get + _GETTER_STAYS)
-
-    def keep_time(self, now: float, after: After) -> None:
-        if self._last_get + _GETTER_STAYS <= now:  # as `next_time` has it
-            self.assignments.leave(self._getter)
-        if not self._life.figures.depth:
-            after.append(self._paged.keep_in_memory)
 
     def least_significant(self, after: After) -> Entry | None:
         """As `EntrySource.least_significant`. What is not in memory is read, and evicted, once the lock is free."""
@@ -286,7 +265,7 @@ class PagedEntries(EntrySource):
         payload = slot.payload if slot is not None else None
         return payload if isinstance(payload, Entry) else None
 
-    def __len__(self) -> int:
+    def _count(self) -> int:
         """How many are in memory, at a guess: what bounds the deadlines that are kept."""
         return len(self.taken) + len(self.area.slots)
 
@@ -299,10 +278,6 @@ class PagedEntries(EntrySource):
         past = self._returned.get(entry.position)
         if past is not None:
             entry.delivery_count, entry.refused_by, entry.maybe_delivered = past
-
-    def _visit_if_empty(self) -> None:
-        if not self._life.figures.depth:
-            self._life.visit_by(AT_ONCE)
 
     # -- readers
 
@@ -358,9 +333,6 @@ class PagedEntries(EntrySource):
 
     def reader_left(self, consumer: QueueConsumer) -> None:
         self.assignments.leave(consumer)
-
-    def restart_readers(self) -> None:
-        raise AssertionError("a queue with message groups does not page")
 
     def demand_changed(self, reader: Reader, *, willing: bool) -> None:
         self.assignments.note_demand(reader, willing=willing)
@@ -423,16 +395,20 @@ class PagedEntries(EntrySource):
             after.append(self._own_rows.drop_queue)
         self._memory.close_area(self.area)
 
-    def clear_some(self, most: int) -> tuple[list[object], bool]:
+    def some_left(self, most: int) -> tuple[list[Any], bool]:
         if self._coming is not None:
-            gone, is_more = self._coming.old.clear_some(most)
-            if gone or is_more:
-                return gone, True
+            ready, is_more = self._coming.old.some_left(most)
+            for entry in ready:
+                entry.apply(SEIZE)
+                entry.apply(SETTLE)
+            self._coming.old.remove(ready)
+            if ready or is_more:
+                return ready, True
         with self._memory as paging:
             gone = paging.clear_some(self.area, most)  # to be forgotten without this lock
         return gone, len(gone) == most
 
-    def check_structure(self) -> None:
+    def check(self, consumers: Sequence[QueueConsumer]) -> list[Doubt]:
         for position, entry in self.taken.items():
             entry.check_invariants()
             assert entry.position == position
@@ -447,14 +423,12 @@ class PagedEntries(EntrySource):
         assert figures.depth_bytes - figures.ready_bytes == sum(entry.size for entry in taken)
         held = sum(entry.state is EntryState.HELD for entry in [*self.taken.values(), *coming])
         assert figures.held == held
-
-    def check_liveness(self, consumers: Sequence[QueueConsumer]) -> list[Doubt]:
         if any(consumer.pulling or consumer.state is ConsumerState.NOTIFIED for consumer in consumers):
             return []
         for consumer in consumers:
             if consumer.state is ConsumerState.INTERESTED:
-                entry = self.next_for(consumer, [])
+                found = self.next_for(consumer, [])
                 # What a load has just brought: its loader waits for the lock that the caller holds.
-                is_told = entry is None or self._memory.paging.served
-                assert is_told, f"{consumer!r} waits beside {entry!r} and no consumer is notified"
+                is_told = found is None or self._memory.paging.served
+                assert is_told, f"{consumer!r} waits beside {found!r} and no consumer is notified"
         return []

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from heapq import heapify, heappop, heappush
-from typing import Final, Protocol
+from typing import Final
 
 from .._base.credit import Credit
 from .._base.message import Message
@@ -153,22 +153,11 @@ BROWSER_MOVES: Final[Moves] = {**ACQUIRING_MOVES, Interest.WANT: {_C.NOT_INTERES
 _IDLE: Final = (_C.INTERESTED, _C.NON_ACQUIRING)
 
 
-class ConsumerQueue(EntryQueue, Protocol):
-    """A queue as the owner of a consumer sees it: see `BrokerQueue`."""
-
-    def deliver_messages(
-        self, consumer: QueueConsumer, most: int, most_bytes: int = ..., *, may_end: bool = False
-    ) -> list[Entry]: ...
-    def set_notify_work_desired(self, consumer: QueueConsumer, desired: bool) -> None: ...
-    def credit_changed(self, consumer: QueueConsumer) -> None: ...
-    def remove_consumer(self, consumer: QueueConsumer) -> None: ...
-
-
 @dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class QueueConsumer(Reader):
     """One consumer of one broker queue; made by `BrokerQueue.add_consumer`."""
 
-    queue: ConsumerQueue
+    queue: EntryQueue
     tag: str
     on_work: Callable[[QueueConsumer], object]
     on_cancelled: Callable[[QueueConsumer], object] | None

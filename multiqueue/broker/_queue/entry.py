@@ -101,7 +101,7 @@ class IllegalStep(MultiQueueError, RuntimeError):
 
 
 class EntryQueue(Protocol):
-    """A queue as the owner of an entry sees it: see `BrokerQueue`."""
+    """A queue as the owner of an entry, or of a consumer, sees it: see `BrokerQueue`."""
 
     name: str
     settings: QueueSettings
@@ -118,6 +118,14 @@ class EntryQueue(Protocol):
     def lock(self, entries: Entries, consumer: object) -> int: ...
     def unlock(self, entries: Entries, consumer: object) -> int: ...
     def wait_for_commits(self, timeout: float | None = None) -> bool: ...
+
+    # `consumer` is a `QueueConsumer`, which knows this module.
+    def deliver_messages(
+        self, consumer: Any, most: int, most_bytes: int = ..., *, may_end: bool = False
+    ) -> list[Entry]: ...
+    def set_notify_work_desired(self, consumer: Any, desired: bool) -> None: ...
+    def credit_changed(self, consumer: Any) -> None: ...
+    def remove_consumer(self, consumer: Any) -> None: ...
 
 
 @dataclass(slots=True, eq=False, repr=False)

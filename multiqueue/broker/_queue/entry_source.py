@@ -13,12 +13,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from typing import Final, Protocol
+from typing import Any, Final
 
 from .._base.ports import After
 from .._base.settings import QueueKind
 from .consumer import ConsumerState, QueueConsumer, Reader, ReturnLog
-from .entry import SEIZE, SETTLE, Entry, EntryState, Position
+from .entry import Entry, EntryState, Position
 from .entry_list import EntryList, StandardEntryList
 from .life import Life
 from .ports import Doubt, EntrySource
@@ -28,18 +28,12 @@ _LEAST_SWEEP: Final = 1024  # deadlines; fewer are not worth sweeping
 _HEAD_IS_LEAST: Final = (QueueKind.STANDARD, QueueKind.LAST_VALUE)
 
 
-class _Listed(Protocol):
-    """As `EntryList`, or what of a queue that pages is in memory."""
-
-    def get(self, position: Position) -> Entry | None: ...
-    def __len__(self) -> int: ...
-
-
 @dataclass(eq=False, repr=False, slots=True)
 class Deadlines:
     """Which entries are due, soonest first: when they expire, and when their holds end."""
 
-    _entries: _Listed
+    _get: Callable[[Position], Entry | None]  # the entry that is at a position, if it is in memory
+    _count: Callable[[], int]  # of the entries in memory
     _heap: list[tuple[float, Position]] = field(default_factory=list)
 
     @property
@@ -49,8 +43,8 @@ class Deadlines:
 
     def add(self, when: float, entry: Entry) -> None:
         """Remember an entry that is in the list. Memory follows the depth: what others left behind is swept."""
-        if len(self._heap) > 2 * len(self._entries) + _LEAST_SWEEP:
-            self._heap = [*{item for item in self._heap if self._entries.get(item[1]) is not None}]
+        if len(self._heap) > 2 * self._count() + _LEAST_SWEEP:
+            self._heap = [*{item for item in self._heap if self._get(item[1]) is not None}]
             heapify(self._heap)
         heappush(self._heap, (when, entry.position))
 
@@ -58,7 +52,7 @@ class Deadlines:
         """Take out the next `most` of what is due, entries already gone left aside."""
         due: list[Entry] = []
         while len(due) < most and self.first <= now:
-            entry = self._entries.get(heappop(self._heap)[1])
+            entry = self._get(heappop(self._heap)[1])
             if entry is not None:
                 due.append(entry)
         return due
@@ -67,7 +61,7 @@ class Deadlines:
 class ResidentEntries(EntrySource):
     """All entries of one broker queue, in memory."""
 
-    asks_selectors = True
+    has_all = True
 
     def __init__(self, life: Life, entries: EntryList, departed: dict[int, None] | None = None) -> None:
         self._life = life
@@ -80,7 +74,7 @@ class ResidentEntries(EntrySource):
         self._log = entries if type(entries) is StandardEntryList else None
         self.start = entries.start
         self.key_of = entries.key_of
-        self._deadlines = Deadlines(entries)
+        self._deadlines = Deadlines(entries.get, entries.__len__)
         self.returns = ReturnLog()  # for readers that acquire
         self._browsers: list[QueueConsumer] = []  # they are told of late arrivals, and not of what is released
         self._getter = Reader(entries.start)  # for gets without a consumer, and to find what a ring evicts
@@ -94,22 +88,17 @@ class ResidentEntries(EntrySource):
 
     # -- entries
 
-    def add(self, entry: Entry, after: After) -> Entry | None:
-        if self._log is not None:  # as the list's `add`: behind everything, so behind each reader
-            self._log.append_all((entry,))
+    def add(self, entries: Sequence[Entry], after: After) -> Entry | None:
+        if self._log is not None:  # behind everything, so behind each reader
+            self._log.append_all(entries)
             return None
+        (entry,) = entries
         superseded = self.entries.add(entry)
         if entry.position <= self._furthest and entry.held_until is None:
             self.give_back(entry, is_new=True)
         return superseded
 
-    def add_all(self, entries: Sequence[Entry], after: After) -> None:
-        if self._log is None:
-            super().add_all(entries, after)
-        else:
-            self._log.append_all(entries)
-
-    def remove(self, entries: Sequence[Entry]) -> None:
+    def remove(self, entries: Sequence[Entry], *, is_taken: bool = True) -> None:
         departed = self._departed
         if departed is not None:
             for entry in entries:
@@ -129,15 +118,11 @@ class ResidentEntries(EntrySource):
             if len(browser.revisits) > 2 * depth + _LEAST_SWEEP:
                 browser.prune(self.entries)
 
-    def hold(self, entry: Entry, until: float) -> bool:
-        self._deadlines.add(until, entry)
-        return True
-
-    def note_expiry(self, entry: Entry, when: float) -> bool:
+    def remind(self, when: float, entry: Entry, *, holds: bool) -> bool:
         self._deadlines.add(when, entry)
         return True
 
-    def due(self, now: float, most: int) -> list[Entry]:
+    def due(self, now: float, most: int, after: After) -> list[Entry]:
         return self._deadlines.due(now, most)
 
     def next_time(self) -> float:
@@ -151,10 +136,6 @@ class ResidentEntries(EntrySource):
             if first is not None:
                 return first
         return next((entry for entry in self.entries.least_significant() if entry.is_ready), None)
-
-    def head(self, after: After) -> Entry | None:
-        # With groups there is no reader that has passed over what consumers have: a walk from the beginning.
-        return None if self._life.settings.has_groups else self.next_for(self._getter, after)
 
     def oldest_age(self, now: float) -> float:
         if self._log is not None:
@@ -235,8 +216,12 @@ class ResidentEntries(EntrySource):
 
     # -- its end, and what must hold
 
-    def some_ready(self, most: int) -> tuple[list[Entry], bool]:
-        ready: list[Entry] = []
+    def close(self, after: After) -> None:
+        self._departed = None  # the store drops all of the queue
+        self._browsers.clear()
+
+    def some_left(self, most: int) -> tuple[list[Any], bool]:
+        ready: list[Any] = []
         for _ in range(most):
             entry = self.entries.after(self._walked)
             if entry is None:
@@ -246,19 +231,7 @@ class ResidentEntries(EntrySource):
                 ready.append(entry)
         return ready, True
 
-    def close(self, after: After) -> None:
-        self._departed = None  # the store drops all of the queue
-        self._browsers.clear()
-
-    def clear_some(self, most: int) -> tuple[list[object], bool]:
-        gone, is_more = self.some_ready(most)
-        for entry in gone:
-            entry.apply(SEIZE)
-            entry.apply(SETTLE)
-            self.entries.remove(entry)
-        return [*gone], is_more
-
-    def check_structure(self) -> None:
+    def check(self, consumers: Sequence[QueueConsumer]) -> list[Doubt]:
         self.entries.check_invariants()
         figures, entries = self._life.figures, list(self.entries)
         for entry in entries:
@@ -270,9 +243,7 @@ class ResidentEntries(EntrySource):
         assert figures.ready == len(ready)
         assert figures.ready_bytes == sum(entry.size for entry in ready)
         assert figures.held == sum(entry.state is EntryState.HELD for entry in entries)
-
-    def check_liveness(self, consumers: Sequence[QueueConsumer]) -> list[Doubt]:
-        available = [entry for entry in self.entries if entry.state is EntryState.AVAILABLE]
+        available = [entry for entry in entries if entry.state is EntryState.AVAILABLE]
         acquiring = [consumer for consumer in consumers if consumer.acquires and not consumer.pulling]
         doubts = [
             (entry, consumer, f"{consumer!r} at {consumer.cursor} has overlooked {entry!r}")

@@ -74,7 +74,7 @@ class FilteredPull:
         source = self._life.source
         while len(batch) < most and (entry := source.next_for(consumer, after)) is not None:
             batch.append(entry)
-            if not source.asks_selectors:
+            if not source.has_all:
                 return batch
             source.pass_over(consumer, entry)
         for entry in batch:

@@ -366,8 +366,8 @@ class Life:
         entry = entries[0]
         if len(entries) == 1:
             figures.arrived(1, entry.size)
-            superseded = self.source.add(entry, after)
-            if entry.expires_at is not None and self.source.note_expiry(entry, entry.expires_at):
+            superseded = self.source.add(entries, after)
+            if entry.expires_at is not None and self.source.remind(entry.expires_at, entry, holds=False):
                 self.visit_by(entry.expires_at)
             if entry.held_until is not None:
                 self.hold(entry, entry.held_until)
@@ -377,7 +377,7 @@ class Life:
                 outcome = self._apply_overflow(after)
         else:
             figures.arrived(len(entries), sum([each.size for each in entries]))
-            self.source.add_all(entries, after)
+            self.source.add(entries, after)
         if figures.depth_bytes + MESSAGE_BYTES * figures.depth > limit.reserved and self._lacks_memory(after):
             outcome = _THROTTLED
         for entry in entries if self.consumers.idle else ():
@@ -416,7 +416,7 @@ class Life:
 
     def hold(self, entry: Entry, until: float) -> None:
         """Keep an entry aside until its time."""
-        if self.source.hold(entry, until):
+        if self.source.remind(until, entry, holds=True):
             entry.apply(HOLD)
             self.figures.held += 1
             self.visit_by(until)
@@ -620,10 +620,7 @@ class Life:
             entry.apply(SETTLE, owner)
             figures.depth -= 1
             figures.depth_bytes -= entry.size
-        if is_taken:
-            self.source.remove(entries)
-        else:
-            self.source.consume(entries)
+        self.source.remove(entries, is_taken=is_taken)
         if self.groups is not None and owner is not None:
             for entry in entries:
                 self._left_group(entry)
@@ -693,8 +690,7 @@ class Life:
         if self.deleted:
             return False
         source = self.source
-        source.keep_time(now, after)
-        due, ended = source.due(now, FEW), 0
+        due, ended = source.due(now, FEW, after), 0
         for entry in due:
             if entry.expires_at is not None and entry.expires_at <= now:
                 self.drop(entry, DeadLetterReason.EXPIRED, after)
@@ -711,7 +707,8 @@ class Life:
     @property
     def is_to_be_watched(self) -> bool:
         """True while there is something to do of which no time is known."""
-        return self.limit.short_of_memory or self._is_to_evict or self.source.is_to_be_watched
+        is_empty = not self.source.has_all and not self.figures.depth  # so that it keeps everything in memory again
+        return self.limit.short_of_memory or self._is_to_evict or is_empty
 
     def next_time(self) -> float:
         """When time asks for something next, infinity for never."""
@@ -738,7 +735,7 @@ class Life:
             after.append(consumer.cancelled)
         self.limit.release_memory()
         count = self.figures.ready
-        if reason is None:
+        if reason is None or not self.source.has_all:  # what a store has was sent on before
             self._let_go(after)
         else:
             after.append(partial(self._queue.in_slices, self._send_on_some))
@@ -747,7 +744,7 @@ class Life:
 
     def _send_on_some(self, after: After) -> bool:
         """Send some of what was ready to the dead letters; True when there is more."""
-        ready, is_more = self.source.some_ready(FEW)
+        ready, is_more = self.source.some_left(FEW)
         for entry in ready:
             self.drop(entry, self.reason_of_deletion, after)
         if not is_more:
@@ -766,7 +763,12 @@ class Life:
 
     def clear_some(self, after: After) -> bool:
         """Let go of some of what is left on a deleted queue; True when there is more."""
-        gone, is_more = self.source.clear_some(_CLEARED)
+        gone, is_more = self.source.some_left(_CLEARED)
+        if self.source.has_all:
+            for entry in gone:
+                entry.apply(SEIZE)
+                entry.apply(SETTLE)
+            self.source.remove(gone)
         after.append(gone.clear)  # the messages end here, and their memory is free: under no lock
         return is_more
 
@@ -774,11 +776,11 @@ class Life:
         """As `BrokerQueue.check_invariants`; what a selector may excuse is returned. Says nothing about consumers that
         are being pulled, nor, while any is, about who was notified.
         """
-        self.source.check_structure()
+        doubts = self.source.check(list(self.consumers))
         self.notifier.check_invariants()
         assert self.figures.highest_depth >= self.figures.depth
         assert self.figures.highest_ready >= self.figures.ready
-        return self.source.check_liveness(list(self.consumers))
+        return doubts
 
 
 class _Chain(threading.local):

@@ -117,7 +117,7 @@ class Notifier:
         """
         if self.consumers.non_acquiring:
             self.tell_browsers(after)
-        if not self.source.asks_selectors:  # a load has matched what the consumer can have, and tells those that chose
+        if not self.source.has_all:  # a load has matched what the consumer can have, and tells those that chose
             for consumer in self.consumers.interested():
                 if consumer.selector is None and self.source.next_for(consumer, after) is not None:
                     self.notify(consumer, after)

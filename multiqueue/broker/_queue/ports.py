@@ -100,6 +100,18 @@ class Pager(Protocol):
     def expire(self) -> None:
         """Have what the store alone knows to be past its time dropped."""
 
+    def catch_up(self) -> None:
+        """Write out what only memory has, or a piece of it."""
+
+    def trim(self) -> None:
+        """Evict what is above the limit of a ring, wherever it is."""
+
+    def keep_in_memory(self) -> None:
+        """Page no longer, if nothing is on the queue and nothing reads it."""
+
+    def report_loss(self, consumer: QueueConsumer) -> None:
+        """Tell that counted messages are lost, and cancel the consumers that would wait for them."""
+
 
 class Walk(Protocol):
     """A way through everything on a queue, for management, under no lock."""
@@ -123,18 +135,15 @@ class EntrySource(Protocol):
     """
 
     start: Position  # where a reader begins
-    asks_selectors: bool  # False where what a reader is given was matched against its selector before
+    has_all: bool  # in memory; False where what a reader is given was matched against its selector before
     key_of: Callable[[Message], Key]  # as `EntryList.key_of`; under no lock
 
     # -- entries
 
-    def add(self, entry: Entry, after: After) -> Entry | None:
-        """Give a new entry its place; returns the one that it supersedes, if any, which stays until removed."""
-
-    def add_all(self, entries: Sequence[Entry], after: After) -> None:
-        """`add` new entries of a standard queue, none of which is held."""
-        for entry in entries:
-            self.add(entry, after)
+    def add(self, entries: Sequence[Entry], after: After) -> Entry | None:
+        """Give new entries their places; returns the one that a single one supersedes, if any, which stays until
+        removed. Several are of a standard queue, and none of them is held.
+        """
 
     def take(self, entries: Sequence[Entry], owner: object) -> None:
         """Somebody takes entries that `next_for` or `next_run` gave."""
@@ -144,43 +153,26 @@ class EntrySource(Protocol):
         """Take a ready entry for no consumer, or find one that was taken; False when it is gone, or somebody's."""
         return True
 
-    def remove(self, entries: Sequence[Entry]) -> None:
-        """Taken entries are gone for good."""
-
-    def consume(self, entries: Sequence[Entry]) -> None:
-        """`take` and `remove` in one."""
-        self.remove(entries)
+    def remove(self, entries: Sequence[Entry], *, is_taken: bool = True) -> None:
+        """Entries are gone for good; unless they are taken, they are taken in this step."""
 
     def give_back(self, entry: Entry, *, is_new: bool) -> None:
         """A taken or held entry can be had again, at its place; `is_new`: browsers have not seen it."""
 
-    def hold(self, entry: Entry, until: float) -> bool:
-        """Keep an entry aside until its time; False when it is gone."""
+    def remind(self, when: float, entry: Entry, *, holds: bool) -> bool:
+        """Have an entry among what is `due` at this time, when it expires, or, if it `holds`, can be had again.
 
-    def note_expiry(self, entry: Entry, when: float) -> bool:
-        """Find this entry when it is past its time; False when that is found without."""
+        One that is held is kept aside until then; False when it is gone. False for an expiry that is found without.
+        """
 
-    def due(self, now: float, most: int) -> list[Entry]:
+    def due(self, now: float, most: int, after: After) -> list[Entry]:
         """Up to `most` entries that are past their time, or were to be held until now; perhaps one of them twice."""
 
     def next_time(self) -> float:
         """When time asks for something next, infinity for never."""
 
-    @property
-    def is_to_be_watched(self) -> bool:
-        """True while housekeeping has something to do of which no time is known."""
-        return False
-
-    def keep_time(self, now: float, after: After) -> None:
-        """Do what else time asks for."""
-        return
-
     def least_significant(self, after: After) -> Entry | None:
         """The ready entry that a ring evicts; None when there is none here now."""
-
-    def head(self, after: After) -> Entry | None:
-        """The entry that a get would have next; None where it cannot be found at once."""
-        return None
 
     def oldest_age(self, now: float) -> float:
         """Seconds since the oldest entry arrived; 0 when there is none."""
@@ -211,7 +203,8 @@ class EntrySource(Protocol):
         """A consumer is gone."""
 
     def restart_readers(self) -> None:
-        """Tell readers that an entry they have passed over may be theirs now."""
+        """Tell readers that an entry they have passed over may be theirs now: a group is free."""
+        return
 
     def demand_changed(self, reader: Reader, *, willing: bool) -> None:
         """A reader has credit and wants work now, or does not."""
@@ -230,18 +223,16 @@ class EntrySource(Protocol):
 
     # -- its end, and what must hold
 
-    def some_ready(self, most: int) -> tuple[list[Entry], bool]:
-        """The next ready ones of a deleted queue, of a source that has all in memory; and whether there may be more."""
-        return [], False
-
     def close(self, after: After) -> None:
         """The queue is deleted: what is ready cannot be taken."""
 
-    def clear_some(self, most: int) -> tuple[list[object], bool]:
-        """Let go of some of what is left of a closed source: what that was, and whether there is more."""
+    def some_left(self, most: int) -> tuple[list[Any], bool]:
+        """Some of what is left of a deleted queue, and whether there is more: the next ready entries, of a source that
+        has all in memory, else what it has let go of.
+        """
 
-    def check_structure(self) -> None:
-        """Raise AssertionError when entries contradict each other or the figures. For tests."""
+    def check(self, consumers: Sequence[QueueConsumer]) -> list[Doubt]:
+        """Raise AssertionError when entries contradict each other or the figures. For tests.
 
-    def check_liveness(self, consumers: Sequence[QueueConsumer]) -> list[Doubt]:
-        """Each entry that a consumer has overlooked, or waits beside while none is notified; its selector decides."""
+        Returns each entry that a consumer has overlooked, or waits beside while none is notified; its selector decides.
+        """

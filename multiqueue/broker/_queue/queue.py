@@ -184,7 +184,7 @@ class BrokerQueue:
             life = self.life
             if consumer.selector is not None or len(life.consumers.levels) > 1:
                 higher = life.notifier.higher_priority(consumer)
-                asks = consumer.selector is not None and life.source.asks_selectors
+                asks = consumer.selector is not None and life.source.has_all
                 asks = asks or any(other.selector is not None for other in higher)
             if asks:
                 if consumer.pulling:
@@ -619,7 +619,10 @@ class BrokerQueue:
         It stays, and costs no walk over what consumers have.
         """
         with self.callbacks.deciding() as after:
-            entry = None if self.life.deleted else self.life.source.head(after)
+            source, entry = self.life.source, None
+            # With groups there is no reader that has passed over what consumers have: a walk from the beginning.
+            if source.has_all and not (self.settings.has_groups or self.life.deleted):
+                entry = source.next_for(source.begin_get(None), after)
         return None if entry is None else entry.message
 
     def consumers(self) -> list[QueueConsumer]:
