@@ -215,10 +215,10 @@ class Turns:
             except Exception as error:  # noqa: BLE001  # a fault of ours costs one connection, not the thread
                 consumer.sender.failed(error)
                 delivered = 0
-            if delivered:
+            left -= delivered
+            if delivered and not consumer.consumer.at_end:
                 ring.append(consumer)
-                left -= delivered
-            else:
+            else:  # it is told when there is more
                 rivals[queue] -= 1
         for sender in served:
             sender.took_turn()

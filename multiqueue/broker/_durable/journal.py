@@ -47,7 +47,7 @@ class _Change:
     committed: Callable[[], object] | None = None
     failed: Callable[[BaseException], object] | None = None
     writing: int = 0  # bytes
-    gone: list[int] | None = None  # numbers of messages
+    gone: Sequence[int] | None = None  # numbers of messages
     expires_at: float | None = None  # the first of its messages; seconds since 1970
 
     def add(self, operations: Sequence[Operation]) -> None:
@@ -163,9 +163,11 @@ class Journal:
 
         A store at its end keeps them: they are delivered again when it is opened, flagged.
         """
+        change = _Change(self, gone=numbers)
         try:
-            return self.submit([Delete(numbers)], lingers=True)
-        except (StoreFailed, StoreClosed):
+            return self.store.submit([Delete(numbers)], change.written, change.refused, lingers=True, waits=False)
+        except (StoreFailed, StoreClosed) as error:
+            self.note(error)
             return None
 
     def submit_if_open(self, operations: Sequence[Operation]) -> Commit | None:

@@ -39,7 +39,7 @@ class Submission:
     `is_owed`: tried again when the store is full, for no other part could. `tell` gets the tags of parts.
     """
 
-    __slots__ = ("_commit", "_form", "_is_owed", "_journal", "_message", "_parts", "_steps", "_tags", "_tell")
+    __slots__ = ("_commit", "_form", "_is_owed", "_journal", "_message", "_parts", "_steps", "_tags", "_tell", "length")
 
     def __init__(self, journal: Journal, *, is_owed: bool = False, tell: Tell | None = None) -> None:
         self._journal = journal
@@ -48,6 +48,7 @@ class Submission:
         self._parts: list[list[Operation]] = [[]]
         self._tags: list[object] = []  # of parts whose fate `tell` is to have; None for what no one wants to be told of
         self._steps: list[_Step] = []
+        self.length: int = 0  # how many parts were ended
         self._commit: Commit | None = None  # once it is handed in as a run
         # The message that was prepared last: it goes to all its queues in one form.
         self._message: Message | None = None
@@ -82,7 +83,7 @@ class Submission:
             deliveries=entry.delivery_count,
         )
         self._parts[-1].append(put)
-        self._steps.append((len(self._parts) - 1, life, entry, put))
+        self._steps.append((self.length, life, entry, put))
         return outcome
 
     def put_on(self, queues: Sequence[BrokerQueue], message: Message, *, immediate: bool = False) -> Outcomes:
@@ -108,12 +109,13 @@ class Submission:
         entries = queue.life.admit_all(messages)
         if entries is None:
             return False
-        life, begin = queue.life, len(self._parts) - 1
+        life, begin = queue.life, self.length
         assert not self._parts[begin], "the part before was not ended"
         self._steps += [(begin + index, life, *each) for index, each in enumerate(zip(entries, puts, strict=True))]
         parts: list[list[Operation]] = [[put] for put in puts]
         self._parts[begin:] = [*parts, []]
         self._tags += tags
+        self.length += len(puts)
         return True
 
     def end_part(self, tag: object = None) -> None:
@@ -121,6 +123,7 @@ class Submission:
         if self._parts[-1]:
             self._parts.append([])
             self._tags.append(tag)
+            self.length += 1
 
     def take_turn(self, join: Callable[[Put], object], otherwise: Callable[[Put], object]) -> None:
         """Let what is not stored join among what is: an empty row gives it its number and its turn."""
@@ -133,11 +136,7 @@ class Submission:
 
     def then(self, action: Callable[[], object], otherwise: Callable[[], object] = lambda: None) -> None:
         """Add a callback for the commit, in its turn among the messages, and one for a refusal."""
-        self._steps.append((len(self._parts) - 1, None, action, otherwise))
-
-    def __len__(self) -> int:
-        """How many parts it has that were ended."""
-        return len(self._parts) - 1
+        self._steps.append((self.length, None, action, otherwise))
 
     # -- handing it in
 
@@ -175,7 +174,7 @@ class Submission:
 
     def withdraw_part(self) -> None:
         """Give back what was kept for the part that is being filled: nothing of it is stored."""
-        part = len(self._parts) - 1
+        part = self.length
         begin = len(self._steps)
         while begin and self._steps[begin - 1][0] == part:
             begin -= 1

@@ -83,7 +83,7 @@ class HostState:
 
     def check(self) -> None:
         """Return when the virtual host can be used. Raises as `VirtualHost.check_open`."""
-        if self.journal is not None:
+        if self.journal is not None and self.journal.failure is not None:
             self.journal.check()  # first: one that is closed to be opened again is down
         if self.is_closed:
             raise BrokerClosed(f"vhost '{self._name}' is closed")

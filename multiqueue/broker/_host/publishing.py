@@ -234,7 +234,10 @@ class Publisher:
             self.hand_in()  # nothing overtakes what was published before
             throttled = publishing.put_on(queues, message, mandatory=mandatory).throttled
             return Sent(throttled) if throttled else _SENT
-        publishing.check_size(queues, message)
+        body = message.body
+        size = len(body) if type(body) is bytes else message.size
+        if size > publishing.memory.largest_body:
+            publishing.check_size(queues, message)
         run = self._run
         if run is None:
             run = self._begin()
@@ -242,14 +245,16 @@ class Publisher:
         try:
             if len(outcomes) < len(queues):
                 outcomes += [(queue, queue.put(message)) for queue in queues if not queue.is_stored]
-            throttled = publishing.account_for(message, 0, outcomes, mandatory).throttled
+            throttled = ()
+            if len(outcomes) != 1 or outcomes[0][1] is not _ENQUEUED:
+                throttled = publishing.account_for(message, 0, outcomes, mandatory).throttled
         except MessageRefused:
-            self._end_part(run, None, message.size)  # others have it; its publisher is told already
+            self._end_part(run, None, size)  # others have it; its publisher is told already
             raise
         except BaseException:
             run.withdraw_part()
             raise
-        if not self._end_part(run, tag, message.size):
+        if not self._end_part(run, tag, size):
             sent = _SENT
         return sent._replace(throttled=throttled) if throttled else sent
 
@@ -285,7 +290,7 @@ class Publisher:
             StoreFailed, StoreClosed: it accepts nothing any more.
         """
         run = self._run
-        if run is not None and len(run):
+        if run is not None and run.length:
             self._run = None
             run.hand_in()
             self._handed_in = run
@@ -305,20 +310,20 @@ class Publisher:
         publishing = self._publishing
         assert publishing.journal is not None
         run = self._run = Submission(publishing.journal, tell=self._tell)
-        self._room = min(_LARGEST, publishing.memory.limit * _SHARE)
+        self._room = min(_LARGEST, publishing.memory.paging.limit * _SHARE)
         self._sent = Sent((), run)
         return run
 
     def _end_part(self, run: Submission, tag: object, size: int) -> bool:
         """What was put since the last part is one; False when there is nothing to store of it."""
-        parts = len(run)
+        parts = run.length
         run.end_part(tag)
-        if len(run) == parts:
+        if run.length == parts:
             return False
         self._take(run, size + MESSAGE_BYTES)
         return True
 
     def _take(self, run: Submission, size: int) -> None:
         self._room -= size
-        if self._room <= 0 or len(run) >= _LONGEST:
+        if self._room <= 0 or run.length >= _LONGEST:
             self.hand_in()

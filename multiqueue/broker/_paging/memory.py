@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -442,7 +442,8 @@ class MemoryManager:
 
     def begin_writing(self, cost: int, *, may_wait: bool) -> None:
         """Account for bytes that are to be committed. Waits while too many others are, if it may."""
-        with self as paging:
+        paging = self.paging
+        with self._lock:
             share = paging.limit * _WRITING_SHARE
             # Only what is on its way ends by itself: without it there is nothing to wait for.
             while may_wait and self._on_the_way and not self._closed:
@@ -454,17 +455,24 @@ class MemoryManager:
             paging.room(cost, first=True)
             paging.charge(Account.WRITING, cost)
             self._on_the_way += cost
+            if paging.stirred:
+                self._wake_loader_locked()
 
     def end_writing(self, cost: int) -> None:
-        with self as paging:
-            paging.charge(Account.WRITING, -cost)
+        with self._lock:  # as `with self`, without its calls: each commit ends here, twice
+            self.paging.charge(Account.WRITING, -cost)
             self._on_the_way -= cost
+            if self.paging.stirred:
+                self._wake_loader_locked()
             self._progress.notify_all()
 
-    def deleted(self, numbers: list[int]) -> None:
-        with self as paging:
+    def deleted(self, numbers: Sequence[int]) -> None:
+        paging = self.paging
+        with self._lock:
             for number in numbers:
-                paging.deleted(number)
+                paging.departed.pop(number, None)
+                if number in paging.deleting:
+                    paging.deleted(number)
 
     @property
     def writes_too_much(self) -> bool:

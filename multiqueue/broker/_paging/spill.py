@@ -85,7 +85,7 @@ class Spill:
         return True
 
     def check_size(self, size: int) -> None:
-        if self._may_page:
+        if self._may_page and size > self._memory.largest_body:
             self._memory.check_size(size, self._queue.label)
 
     # -- from memory to rows, and back

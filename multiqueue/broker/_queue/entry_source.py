@@ -173,9 +173,12 @@ class ResidentEntries(EntrySource):
         return entry
 
     def next_run(self, reader: Reader, most: int, after: After) -> list[Entry]:
-        run = super().next_run(reader, most, after)
-        if run and self._log is not None and self._is_plain and not reader.no_local and not reader.revisits:
-            for entry in self._log.following(run[0].position, most - 1):
+        first = self.next_for(reader, after)
+        if first is None:
+            return []
+        run = [first]
+        if most > 1 and self._log is not None and self._is_plain and not reader.no_local and not reader.revisits:
+            for entry in self._log.following(first.position, most - 1):
                 if entry.state is not _AVAILABLE or entry.expires_at is not None or entry.refused_by is not None:
                     break
                 run.append(entry)

@@ -442,7 +442,9 @@ class Life:
         entries: list[Entry] = []
         while most_bytes > 0:
             if most > 1:
-                run = _within(source.next_run(consumer, most, after), most_bytes)
+                run = source.next_run(consumer, most, after)
+                if len(run) > 1:
+                    run = _within(run, most_bytes)
             else:
                 run = [] if (entry := source.next_for(consumer, after)) is None else [entry]
             if not run:
@@ -627,7 +629,10 @@ class Life:
         if self.limit.short_of_memory and self.limit.has_room():
             self.limit.end_throttling(after)
         if self.rows is not None and not keeps_rows:
-            numbers = [entry.number for entry in entries if entry.is_stored and not entry.is_settled_elsewhere]
+            numbers: list[int] = []
+            for entry in entries:
+                if entry.is_stored and not entry.is_settled_elsewhere:
+                    numbers.append(entry.number)
             if numbers:
                 after.append(partial(self.rows.delete, numbers))
 

@@ -123,8 +123,15 @@ class Notifier:
                     self.notify(consumer, after)
                     break
             return
-        with_selector: list[QueueConsumer] = []
         is_plain = entry.refused_by is None and self.groups is None
+        for lists in self.consumers.levels if is_plain else ():  # mostly the first will do
+            if lists.interested:
+                first = next(iter(lists.interested))
+                if first.selector is None and not first.no_local:
+                    self.notify(first, after)
+                    return
+                break
+        with_selector: list[QueueConsumer] = []
         for consumer in self.consumers.interested():
             if not (is_plain and not consumer.no_local) and not self.suits(entry, consumer):
                 continue

@@ -168,8 +168,8 @@ class BrokerQueue:
 
         One where a selector is asked, or while consumers of higher priority want work. The entry with which their
         sizes reach `most_bytes` is the last.
-        After an empty list the consumer will be notified again; after any other it must call again: it will not be.
-        With `may_end` it will be after the last entry too, when it is `at_end`.
+        After an empty list, and when it is `at_end`, the consumer will be notified again; else it must call again: it
+        will not be. With `may_end` it is at the end after the last entry, without another look.
 
         Raises:
             RuntimeError: another call for this consumer is under way, perhaps one that runs its selector.
