@@ -22,7 +22,7 @@ Show = Callable[[str, str], object]  # text, HTML
 def show_progress(
     futures: Iterable[Future[Any]], *, title: str = "", every: float = 0.5, to: TextIO | None = None
 ) -> bool:
-    """Block until all futures have ended, and show how far they are every so many seconds; did all succeed?
+    """Block until all futures have ended, and show their progress; True if all succeeded.
 
     In a notebook it is a bar that is updated in place. In a terminal it is a line that is written over, elsewhere a
     line at the beginning and one at the end, on `to` or standard output. An item of a SparkDispatcher counts by what

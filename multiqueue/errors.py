@@ -60,7 +60,7 @@ class Detached(MultiQueueError, ShutDown):
 
 
 class InvalidSelection(MultiQueueError):
-    """A `SubQueueSelection` answered something that was not among its choices. Nothing was taken."""
+    """A `SubQueueSelection` returned a sub-queue that was not among its choices. Nothing was taken."""
 
 
 __all__ = [

@@ -249,7 +249,7 @@ def test_an_output_that_cannot_be_written(config: Path) -> None:
 def test_an_output_without_its_state(config: Path) -> None:
     """Results whose state is gone are not added to: they could be counted twice."""
     (config.parent / "out" / "data" / "lane=eu").mkdir(parents=True)
-    refused(call("pipeline", "run", config), "has results that the state knows nothing of")
+    refused(call("pipeline", "run", config), "has results that are not in the state")
 
 
 def test_a_job_that_does_not_exist(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,5 +322,5 @@ def test_a_table_of_many_lanes() -> None:
 def test_fresh_removes_only_a_demo(tmp_path: Path) -> None:
     """`demo --fresh` on a directory with something else removes nothing."""
     (tmp_path / "precious").write_text("x")
-    refused(call("demo", "--fresh", "--dir", tmp_path), "holds no demo of ours, so nothing was removed")
+    refused(call("demo", "--fresh", "--dir", tmp_path), "is not a demo's, so nothing was removed")
     assert (tmp_path / "precious").exists()

@@ -302,16 +302,16 @@ def fetch_health(url: str) -> bool:
             while not frames:
                 data = connected.recv(65536)
                 if not data:
-                    raise ServerError(f"{address} closed the connection instead of an answer")
+                    raise ServerError(f"{address} closed the connection instead of answering")
                 frames = splitter.feed(data)
     except OSError as error:
         raise ServerError(f"{address} does not answer: {error.strerror or error}") from error
     except ConnectionFault as error:
-        raise ServerError(f"{address} is no AMQP broker: {error}") from error
+        raise ServerError(f"{address} is not an AMQP broker: {error}") from error
     greeting = decode_method(frames[0][2])
     properties = getattr(greeting, "server_properties", {})
     if properties.get("product") != "multiqueue":
-        raise ServerError(f"{address} is {properties.get('product')}; only multiqueue tells its health so")
+        raise ServerError(f"{address} is {properties.get('product')}; only multiqueue answers this health check")
     return properties.get("healthy") is True
 
 
@@ -332,7 +332,7 @@ def fetch_status(url: str) -> dict[str, Any]:
     with client.connect(url, recover=False, call_timeout=_PATIENCE, name="multiqueue broker status") as connection:
         product = connection.server_properties.get("product")
         if product != "multiqueue":
-            raise ServerError(f"{client.parse_address(url)} is {product}; only multiqueue tells its status so")
+            raise ServerError(f"{client.parse_address(url)} is {product}; only multiqueue answers this command")
         with connection.channel() as channel:
             status: dict[str, Any] = json.loads(channel.basic_get(STATUS_QUEUE, auto_ack=True).body)
             return status

@@ -109,7 +109,7 @@ class Report:
         return tuple((result, failed) for result in self.workloads for failed in result.failures)
 
     def as_json(self) -> dict[str, Any]:
-        """The whole report as plain dictionaries and lists; docs/guides/benchmarks.md has the shape."""
+        """The whole report as plain dictionaries and lists; docs/reference/benchmarks.md has the shape."""
         names = "suite", "date", "command", "rounds"
         return {
             "schema": SCHEMA,

@@ -81,7 +81,7 @@ def publish(
     if declare and queue is None:
         raise click.UsageError("--declare needs --queue")
     if routing_key is None and queue is None and not exchange:
-        raise click.UsageError("say where to: --queue, or --exchange with --routing-key")
+        raise click.UsageError("give a destination: --queue, or --exchange with --routing-key")
     set_ = _properties(properties, headers, persistent)
     key = routing_key if routing_key is not None else queue or ""
     messages = (file.read() for file in files) if files else separated(_input(), b"\0" if nul else b"\n")
@@ -151,7 +151,7 @@ def _properties(properties: Iterable[str], headers: Iterable[str], persistent: b
     for name, value in map(_pair, properties):
         if name == "headers" or name not in Properties.__annotations__:
             known = ", ".join(name for name in Properties.__annotations__ if name != "headers")
-            raise click.UsageError(f"--property {name}: there is none of this name; {known}")
+            raise click.UsageError(f"--property {name}: there is no such property; {known}")
         if name in ("delivery_mode", "priority", "timestamp") and not value.isdecimal():
             raise click.UsageError(f"--property {name}={value}: a whole number is needed")
         found[name] = int(value) if name in ("delivery_mode", "priority", "timestamp") else value
@@ -165,7 +165,7 @@ def _properties(properties: Iterable[str], headers: Iterable[str], persistent: b
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise click.UsageError(f"{text!r} is no NAME=VALUE")
+        raise click.UsageError(f"{text!r} is not NAME=VALUE")
     return name, value
 
 

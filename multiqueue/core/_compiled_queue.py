@@ -36,7 +36,7 @@ ATTRIBUTES = ("mutex", "not_empty", "not_full", "all_tasks_done", "queue")
 
 
 class Queue(Puts[T], StandardQueue[T]):
-    """A stand-alone FIFO queue: `queue.Queue`, with what a sub-queue has that can be had alone.
+    """A stand-alone FIFO queue: `queue.Queue`, with the methods of a sub-queue that make sense alone.
 
     Thread-safe throughout; unlike `queue.Queue` also against puts from signal handlers and `__del__`, against
     exceptions that arrive anywhere, and against `fork`.
@@ -103,7 +103,7 @@ class Queue(Puts[T], StandardQueue[T]):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         gate = _engine.set_gate(self, Gate(self))
         if not isinstance(gate, Gate):  # one of multiqueue.testing
-            raise AttributeError(f"{name} cannot be had under the locks of multiqueue.testing")
+            raise AttributeError(f"{name} is not available under the locks of multiqueue.testing")
         for attribute in ATTRIBUTES:
             self.__dict__.setdefault(
                 attribute, Contents(self, gate) if attribute == "queue" else getattr(gate, attribute)

@@ -99,7 +99,7 @@ class Withdrawing(Protocol):
 
 
 class JobWatcher(Protocol):
-    """Told of an executor's jobs, each in the thread that brings it about. It must be quick and must not raise."""
+    """Gets the events of an executor's jobs, each in the thread that causes it. It must be quick and must not raise."""
 
     def submitted(self, lane: Hashable, job: Job[Any]) -> None:
         """The job waits in its lane, or has begun already. Its end is its future's."""

@@ -171,7 +171,7 @@ class Lane(Executor):
         self._workers.pause(self._subqueue, reason)
 
     def resume(self, reason: Hashable = None) -> None:
-        """Take back `reason`; jobs start again when no reason is left."""
+        """Withdraw `reason`; jobs start again when no reason is left."""
         self._subqueue.enable(reason)
 
     @property
@@ -180,7 +180,7 @@ class Lane(Executor):
         return not self._subqueue.enabled
 
     def clear(self) -> int:
-        """Cancel the jobs that wait now, not the running ones; how many."""
+        """Cancel the waiting jobs, not the running ones; returns how many."""
         return self._workers.clear(self._subqueue)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

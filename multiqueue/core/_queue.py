@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Queue(Fifo[T], StandardQueue[T]):
-    """A stand-alone FIFO queue: `queue.Queue`, with what a sub-queue has that can be had alone.
+    """A stand-alone FIFO queue: `queue.Queue`, with the methods of a sub-queue that make sense alone.
 
     Thread-safe throughout; unlike `queue.Queue` also against puts from signal handlers and `__del__`, against
     exceptions that arrive anywhere, and against `fork`.

@@ -22,7 +22,7 @@ def standard_queue() -> type[Any]:
 
     spec = find_spec("queue")
     if spec is None or spec.loader is None:
-        raise ImportError("the standard library's module queue is not to be found")
+        raise ImportError("the standard library's module queue cannot be found")
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     vars(module).update(Full=Full, ShutDown=ShutDown)  # of which there is one each

@@ -128,4 +128,4 @@ def release_owned(lock: ReentrantLock) -> None:
 
 def cannot_copy(queue: object) -> NoReturn:
     """Refuse to be pickled or copied: a copy would share elements and locks."""
-    raise TypeError(f"cannot pickle or copy a {type(queue).__name__}: its locks and those who wait are here alone")
+    raise TypeError(f"cannot pickle or copy a {type(queue).__name__}: its locks and waiting threads stay here")

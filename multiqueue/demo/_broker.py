@@ -91,7 +91,7 @@ def run_broker(console: Console) -> None:
         DemoFailed: the broker did not start, or a message was not confirmed or did not arrive.
     """
     console.print(
-        f"A broker in a process of its own, two consumers, {_RATE} messages a second, each confirmed once it is on"
+        f"A broker in a separate process, two consumers, {_RATE} messages a second, each confirmed once it is on"
         f" disk. After {_KILLED_AT_S} s kill -9 ends the broker, and another one starts over the same directory.\n"
     )
     with _quiet_client(), tempfile.TemporaryDirectory(prefix="multiqueue-demo-") as directory:

@@ -137,7 +137,7 @@ def forget(directory: Path) -> None:
         return
     if not (directory / "_multiqueue" / "state.sqlite").exists():
         if any(directory.iterdir()):
-            raise Unprepared(f"{str(directory)!r} holds no demo of ours, so nothing was removed; choose another --dir")
+            raise Unprepared(f"{str(directory)!r} is not a demo's, so nothing was removed; choose another --dir")
         return
     for name in ("data", "_multiqueue"):
         shutil.rmtree(directory / name, ignore_errors=True)

@@ -507,7 +507,7 @@ def import_definitions(url: str, file: Any) -> None:
     try:
         found = json.load(file)
     except ValueError as error:
-        raise MonitorError(f"{getattr(file, 'name', 'standard input')} is no JSON: {error}") from error
+        raise MonitorError(f"{getattr(file, 'name', 'standard input')} is not JSON: {error}") from error
     left_out = (Api(url).ask("POST", "definitions", body=found) or {}).get("left_out", [])
     for what in left_out:
         click.echo(printable(f"left out: {what}"), err=True)

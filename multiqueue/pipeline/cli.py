@@ -268,7 +268,7 @@ def redo(file: str, lanes: tuple[str, ...], since: float | None, changed: bool) 
     ):
         redone = ledger.redo(chosen, since, changed=changed)
     if redone.left:
-        click.echo(f"{counted(redone.left, 'item')} left as done: files are gone, or what was read were messages")
+        click.echo(f"{counted(redone.left, 'item')} left as done: their files are gone, or they were messages")
     if not redone.items:
         click.echo("no item is chosen: all rows stay as they are")
         return

@@ -111,7 +111,7 @@ def checked_log(connection: sqlite3.Connection, file: Path) -> LogIndex | None:
     if damage:
         if log is not None:
             log.close()
-        raise StoreDamaged(f"{damage}; `multiqueue store dump` reads what is left")
+        raise StoreDamaged(f"{damage}; `multiqueue store dump` saves the readable part")
     return log
 
 

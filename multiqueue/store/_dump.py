@@ -167,7 +167,7 @@ def _numbered(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
     try:
         yield from enumerate(lines, start=1)
     except UnicodeDecodeError as error:
-        raise NotLoaded(f"the lines are no dump, for they are not UTF-8: {error}") from error
+        raise NotLoaded(f"the lines are not a dump, because they are not UTF-8: {error}") from error
 
 
 def _wait(commit: Commit) -> None:
@@ -176,7 +176,7 @@ def _wait(commit: Commit) -> None:
     except (StoreFull, StoreFailed):
         raise
     except StoreError as error:
-        raise NotLoaded(f"the lines are no dump of one store: {error}") from error
+        raise NotLoaded(f"the lines are not a dump of one store: {error}") from error
 
 
 def _parsed(numbered: tuple[int, str]) -> dict[str, Any]:
@@ -184,9 +184,9 @@ def _parsed(numbered: tuple[int, str]) -> dict[str, Any]:
     try:
         parsed = json.loads(line)
     except ValueError as error:
-        raise NotLoaded(f"line {number} is no JSON: {error}") from error
+        raise NotLoaded(f"line {number} is not JSON: {error}") from error
     if not isinstance(parsed, dict):
-        raise NotLoaded(f"line {number} is no JSON object")
+        raise NotLoaded(f"line {number} is not a JSON object")
     return parsed
 
 
@@ -209,14 +209,14 @@ def _operation(numbered: tuple[int, str]) -> Operation | None:
             id=_number(fields["id"]),
         )
     except KeyError as error:
-        raise NotLoaded(f"line {numbered[0]} is no line of a dump: it has no {error}") from error
+        raise NotLoaded(f"line {numbered[0]} is not a line of a dump: it has no {error}") from error
     except (TypeError, ValueError) as error:
-        raise NotLoaded(f"line {numbered[0]} is no line of a dump: {error}") from error
+        raise NotLoaded(f"line {numbered[0]} is not a line of a dump: {error}") from error
 
 
 def _number(value: object) -> int:
     if type(value) is not int or abs(value) > _LARGEST:
-        raise ValueError(f"{value!r} is no whole number up to {_LARGEST}")
+        raise ValueError(f"{value!r} is not a whole number up to {_LARGEST}")
     return value
 
 

@@ -32,7 +32,7 @@ class StoreLocked(StoreError):
 
 
 class StoreDamaged(StoreError):
-    """The file is no store, of a later format, or damaged. `multiqueue store dump` reads what can be read."""
+    """The file is not a store, has a later format, or is damaged. `multiqueue store dump` saves the readable part."""
 
 
 class OtherFile(StoreDamaged):

@@ -208,7 +208,7 @@ class GroupCommit:
         if self._end is not None:
             raise type(self._end)(*self._end.args) from self._end
         if self._closing:
-            raise StoreClosed(f"{self._name} is being closed, and takes nothing more")
+            raise StoreClosed(f"{self._name} is being closed, and accepts nothing more")
 
     def _new_batch_locked(self) -> Batch:
         batch = Batch(self._lock, self.work, is_urgent=self._held is not None)

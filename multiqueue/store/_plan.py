@@ -106,7 +106,7 @@ class Plan:
             case DropQueue(queue):
                 self.drops.append(queue)
             case _:
-                raise TypeError(f"{operation!r} is no operation of a store")
+                raise TypeError(f"{operation!r} is not an operation of a store")
 
     def _flush(self, connection: sqlite3.Connection) -> None:
         if self._puts:

@@ -68,7 +68,7 @@ class Put:
 
 
 class Delete(NamedTuple):
-    """Remove messages: settled, expired, purged, moved. Ids that are not there are passed over."""
+    """Remove messages: settled, expired, purged, moved. Missing ids are ignored."""
 
     ids: Sequence[int]
 
@@ -89,7 +89,7 @@ class Define(NamedTuple):
 
 
 class Undefine(NamedTuple):
-    """Forget a definition; one that is not there is passed over."""
+    """Forget a definition; a missing one is ignored."""
 
     kind: str
     key: str
@@ -252,7 +252,7 @@ class MessageStore(Protocol):
     def statistics(self) -> StoreStatistics: ...
 
     def close(self) -> None:
-        """Commit what was submitted, note that the end was clean, let go. Closing twice is harmless.
+        """Commit what was submitted, record a clean end, and close. Closing twice is harmless.
 
         From then on nothing more is accepted, except from callbacks. Not from a callback: the close waits for the
         thread that calls it.

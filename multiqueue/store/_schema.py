@@ -148,7 +148,7 @@ def check_format(connection: sqlite3.Connection, file: Path) -> int:
     if tables == 0:
         return 0
     if application != APPLICATION_ID:
-        raise OtherFile(f"{str(file)!r} is no store: its application_id is {application:#x}; name another directory")
+        raise OtherFile(f"{str(file)!r} is not a store: its application_id is {application:#x}; name another directory")
     if version > FORMAT:
         raise OtherFile(
             f"{str(file)!r} has format {version}, and this multiqueue knows up to {FORMAT}; use a later multiqueue"

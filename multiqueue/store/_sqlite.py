@@ -47,7 +47,7 @@ _SCRATCH_PREFIX = "multiqueue-scratch-"
 
 
 class SqliteStore(StoreFront):
-    """The store in the directory `path`, made if it is not there.
+    """The store in the directory `path`, created if it does not exist.
 
     `durability` is "sync" or "relaxed". `quota_bytes` is how large the file of messages may become; the log beside it
     takes up to about `log_bytes` more, for a moment also what a batch brings: 8 MiB unless told, or a 32nd part
@@ -212,7 +212,7 @@ class SqliteStore(StoreFront):
         if not are_numbers([tuple(meta.get(key) for key in META)], *range(len(META))):
             raise StoreDamaged(
                 f"{str(self._file)!r} is damaged: the table meta has {meta}; "
-                "`multiqueue store dump` reads what can be read"
+                "`multiqueue store dump` saves the readable part"
             )
         first_id, floor = meta["next_id"], meta["redeliver_floor"]
         if not meta["clean"]:

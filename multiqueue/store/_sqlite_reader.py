@@ -181,7 +181,7 @@ def unreadable(file: Path, error: Exception, *, is_closed: bool = False) -> Stor
     is_text = "decode" in str(error)  # text that is none; sqlite3 gives no code for that
     if is_text or (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF in _DAMAGED:
         more = shortfall(file) if is_closed else ""
-        return StoreDamaged(f"{str(file)!r} is damaged: {error}{more}; `multiqueue store dump` reads what can be read")
+        return StoreDamaged(f"{str(file)!r} is damaged: {error}{more}; `multiqueue store dump` saves the readable part")
     return StoreFailed(f"{str(file)!r} cannot be read: {error}; see to the disk and open the store again")
 
 

@@ -67,7 +67,7 @@ def check(ctx: click.Context, path: Path) -> None:
         if count <= _MOST_PROBLEMS:
             click.echo(f"{path}: {problem}")
     if count:
-        click.echo(f"{counted(count, 'problem')}; `multiqueue store dump {path}` reads what can be read", err=True)
+        click.echo(f"{counted(count, 'problem')}; `multiqueue store dump {path}` saves the readable part", err=True)
         ctx.exit(1)
     click.echo(f"{path}: sound")
 

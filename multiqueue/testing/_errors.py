@@ -41,7 +41,7 @@ class Livelock(AssertionError):
 
 
 class ScheduleFailed(AssertionError):
-    """The scenario fails under one schedule. `schedule` replays it; `__cause__` is what went wrong."""
+    """The scenario fails under one schedule. `schedule` replays it; `__cause__` is the error."""
 
     def __init__(self, message: str, schedule: Sequence[str]) -> None:
         super().__init__(message)

@@ -45,7 +45,7 @@ class Cut(BaseException):
 
 
 class Run:
-    """The run that a scenario gets: `spawn` threads, `join` them, and look at what came of it."""
+    """The run that a scenario gets: `spawn` threads, `join` them, and check the result."""
 
     def __init__(self, walk: Walk, *, max_steps: int, within: Collection[str] = ()) -> None:
         self.log: list[tuple[str, str, Pending]] = []

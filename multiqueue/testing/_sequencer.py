@@ -28,7 +28,7 @@ class Sequencer:
 
     def __init__(self, *names: str, timeout: float = PATIENCE) -> None:
         if len(set(names)) != len(names):
-            raise TestToolError(f"the points need names of their own: {list(names)}")
+            raise TestToolError(f"the points need different names: {list(names)}")
         self._names = names
         self._timeout = timeout
         self._turn = threading.Condition()

@@ -114,11 +114,11 @@ def test_a_whole_file(tmp_path: Path) -> None:
         ("[limits]\nhandshake_timeout = 0", "limits.handshake_timeout: must be at least 0.01, not 0"),
         ("[tls]", ":1: tls.certificate: missing"),
         ("[listen]\n[tls]\nkye = 1", ":3: tls.kye: unknown key; did you mean 'key'?"),
-        ('[users.a]\npassword_hash = "secret"', "users.a.password_hash: no scrypt hash; make one with"),
-        ('[users.a.permissions."/"]\nread = "("', "users.a.permissions.\"/\": read = '(' is no regular expression"),
+        ('[users.a]\npassword_hash = "secret"', "users.a.password_hash: not a scrypt hash; make one with"),
+        ('[users.a.permissions."/"]\nread = "("', "users.a.permissions.\"/\": read = '(' is not a regular expression"),
         (
             '[users.a]\npassword_hash = "scrypt$16384$8$1$AAAA$AAAA"',
-            "users.a.password_hash: no scrypt hash",
+            "users.a.password_hash: not a scrypt hash",
         ),
         ('[users.a.permissions."/"]\nreed = ""', "did you mean 'read'?"),
         (
@@ -335,7 +335,7 @@ def test_status_of_nobody(url: str) -> None:
     with pytest.raises(ClientError, match="the server refused: ACCESS_REFUSED"):
         fetch_status(url.replace("guest:guest", "guest:wrong"))
     for wrong in ("http://127.0.0.1", "amqp://localhost:99999", "amqp://localhost:port", "amqp://[::1/", ""):
-        with pytest.raises(ClientError, match=r"is no (address of a broker|host with a port)"):
+        with pytest.raises(ClientError, match=r"is not (the address of a broker|a host with a port)"):
             fetch_status(wrong)
 
 

@@ -172,7 +172,7 @@ def test_a_method_that_is_a_servers(any_url: str) -> None:
     client.send_method(1, commands.Queue.DeclareOk, queue="q", message_count=0, consumer_count=0)
     code, text = client.connection_error()
     assert code == 503
-    ours = "COMMAND_INVALID - Queue.DeclareOk is nothing that a client calls on a channel"
+    ours = "COMMAND_INVALID - Queue.DeclareOk is not a method that a client calls on a channel"
     assert text in (ours, "COMMAND_INVALID - unimplemented method")
 
 

@@ -355,9 +355,9 @@ def test_a_definition_that_cannot_be_read_says_which() -> None:
     """A damaged document is an error that names it, not a missing queue."""
     store = MemoryStore()
     store.submit([Define("queue", "orders", "{")]).wait()
-    with pytest.raises(StoreDamaged, match="definition of queue 'orders' is no JSON"):
+    with pytest.raises(StoreDamaged, match="definition of queue 'orders' is not JSON"):
         VirtualHost(store=store)
-    with pytest.raises(StoreDamaged, match="no JSON object"):
+    with pytest.raises(StoreDamaged, match="not a JSON object"):
         queue_from(Definition("queue", "orders", "[]"))
     store.close()
 

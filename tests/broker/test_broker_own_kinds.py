@@ -121,8 +121,8 @@ def test_the_contract_notices_a_list_that_is_wrong(register: Register) -> None:
 @pytest.mark.parametrize(
     ("name", "make", "error", "said"),
     [
-        ("Bad Name", list, ValueError, "'Bad Name' is no name for a queue kind: small letters, digits"),
-        ("", list, ValueError, "'' is no name"),
+        ("Bad Name", list, ValueError, "'Bad Name' is not a name for a queue kind: small letters, digits"),
+        ("", list, ValueError, "'' is not a name"),
         ("priority", list, ValueError, "queue kind 'priority' is taken"),
         ("mine", 5, TypeError, "queue kind 'mine' needs a callable that makes its lists, not 5"),
     ],

@@ -61,11 +61,11 @@ def test_an_address_is_read(url: str, shown: str, vhost: str, password: str) -> 
 @pytest.mark.parametrize(
     ("url", "complaint"),
     [
-        ("http://host", "no address of a broker"),
+        ("http://host", "not the address of a broker"),
         ("amqp://host:99999", "a port from 1 to 65535"),
-        ("amqp://host:x", "is no host with a port"),
+        ("amqp://host:x", "is not a host with a port"),
         ("amqp://user:secret@host?timeout=3", "asks for timeout; known are heartbeat"),
-        ("secret", "no address of a broker"),
+        ("secret", "not the address of a broker"),
         ([], "no address to connect to"),
         (["amqp://a", "amqp://u:p@b"], "in more than its host"),
     ],
@@ -98,7 +98,7 @@ def test_options_come_from_defaults_address_and_call() -> None:
     assert (settings.heartbeat, settings.frame_max, settings.recover) == (7.0, 8192, True)
     with pytest.raises(BadAddress, match="frame_max is 1; it must be at least 4096"):
         settings_for(None, {"frame_max": 1})
-    with pytest.raises(BadAddress, match="heartbeat=soon in the address is no number"):
+    with pytest.raises(BadAddress, match="heartbeat=soon in the address is not a number"):
         settings_for(parse_address("amqp://host?heartbeat=soon"), {})
     with pytest.raises(TypeError, match="NoneType"):
         settings_for(None, {"call_timeout": None})

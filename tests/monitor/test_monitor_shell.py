@@ -93,7 +93,7 @@ def test_definitions_go_out_and_in(shell: Any, tmp_path: Path) -> None:
     shell("definitions", "import", str(tmp_path / "d.json"))
     assert "kept" in shell("queue", "list").output
     shell("definitions", "import", "-", input=shell("definitions", "export").output)
-    assert "no JSON" in shell("definitions", "import", "-", input="{", expect=2).stderr
+    assert "not JSON" in shell("definitions", "import", "-", input="{", expect=2).stderr
     policy = {"policies": [{"name": "ha", "vhost": "/"}]}
     assert "left out: policy 'ha'" in shell("definitions", "import", "-", input=json.dumps(policy), expect=1).stderr
 
@@ -130,7 +130,8 @@ def test_nobody_there_and_somebody_else(shell: Any) -> None:
         assert "no answer" in shell("queue", "list", "--url", nobody, expect=2).stderr
     with Broker() as other, other.listen() as amqp:
         assert (
-            "no broker's HTTP API" in shell("queue", "list", "--url", f"http://127.0.0.1:{amqp.port}", expect=2).stderr
+            "not a broker's HTTP API"
+            in shell("queue", "list", "--url", f"http://127.0.0.1:{amqp.port}", expect=2).stderr
         )
 
 

@@ -98,7 +98,7 @@ def test_two_lanes_of_one_name(tmp_path: Path) -> None:
             'format = "csv"\nbatch = 99999',
             '4: lanes.eu.batch: must be "auto" or a number of files from 1 to 10000, not 99999',
         ),
-        ('format = "csv"', 'format = "csv"\ndirectories = "**"', "4: lanes.eu.directories: `**` has no place here"),
+        ('format = "csv"', 'format = "csv"\ndirectories = "**"', "4: lanes.eu.directories: `**` is not possible here"),
         ('files = "eu/*.csv"', "files = 7", "2: lanes.eu.files: must be a string or an array of strings, not 7"),
         ('files = "eu/*.csv"', "files = []", "2: lanes.eu.files: must not be empty"),
         ('files = "eu/*.csv"\n', "", "1: lanes.eu: give either files = "),

@@ -281,7 +281,7 @@ def test_moves_between_places(ends: tuple[Storage, Place, Place]) -> None:
         ({"after_place": "gone"}, 'after = "move" and after_place go together'),
         ({"after": "burn"}, "lanes.a.after: "),
         ({"after_delay": 5}, 'after_delay goes with after = "move" or "delete"'),
-        ({"after": "move", "after_place": "hdfs:/x"}, "'hdfs:/x' is a place in HDFS, which is not reached"),
+        ({"after": "move", "after_place": "hdfs:/x"}, "'hdfs:/x' is a place in HDFS, which is out of reach"),
         ({"after": "move", "after_place": "in"}, "/in' has input below it; name a directory beside"),
         ({"after": "move", "after_place": "."}, "' has input below it; name a directory beside"),
     ],

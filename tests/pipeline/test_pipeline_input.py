@@ -161,11 +161,11 @@ def test_other_columns_are_told(read: Reader) -> None:
     expected and found."""
     more = {"a.csv": A, "b.csv": "customer,amount,region\ny,2,eu\n"}
     assert read.error(more) == (
-        "'b.csv' has other columns than 'a.csv': too many 'region'; expected 'customer', 'amount', "
+        "'b.csv' has other columns than 'a.csv': unexpected 'region'; expected 'customer', 'amount', "
         "found 'customer', 'amount', 'region'"
     )
     assert read.error({"b.csv": "customer,sum\ny,2\n"}, schema="customer STRING, amount INT") == (
-        "'b.csv' has other columns than lanes.lane.schema: missing 'amount', too many 'sum'; "
+        "'b.csv' has other columns than lanes.lane.schema: missing 'amount', unexpected 'sum'; "
         "expected 'customer', 'amount', found 'customer', 'sum'"
     )
     assert "missing 'amount'" in read.error({"a.csv": A, "b.csv": "customer\ny\n"})
@@ -285,8 +285,7 @@ def test_a_line_that_goes_on(read: Reader, line: str, rest: str) -> None:
     (pipeline 13)
     """
     assert read.error({"a.jsonl": '{"a": 0}\r\n' + line + "\n"}, "jsonl") == (
-        f"line 2 of 'a.jsonl' goes on behind its document, and {rest!r} would not be read; "
-        "a document a line is expected"
+        f"line 2 of 'a.jsonl' goes on after its document, and {rest!r} would not be read; a document a line is expected"
     )
 
 
@@ -402,7 +401,7 @@ def test_parquet_files_of_other_columns(read: Reader) -> None:
     assert read({"1.parquet": one, "2.parquet": two}, "parquet") == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
     more = {"1.parquet": one, "2.parquet": {**two, "c": [1.5]}}
     assert read.error(more, "parquet") == (
-        "'2.parquet' has other columns than '1.parquet': too many 'c'; expected 'a', 'b', found 'b', 'a', 'c'"
+        "'2.parquet' has other columns than '1.parquet': unexpected 'c'; expected 'a', 'b', found 'b', 'a', 'c'"
     )
     assert "missing 'b'" in read.error({"1.parquet": one, "2.parquet": {"a": [2]}}, "parquet")
     other = read.error({"1.parquet": one, "2.parquet": {"a": ["2"], "b": ["y"]}}, "parquet")

@@ -249,7 +249,7 @@ def test_plan_refuses_what_run_refuses(tmp_path: Path) -> None:
     make_tree(tmp_path, LANES)
     (tmp_path / "out" / "data" / "lane=old").mkdir(parents=True)
     for attempt in (lambda: plan_of(config_of(tmp_path)), lambda: again(tmp_path)):
-        with pytest.raises(StateMismatch, match="has results that the state knows nothing of"):
+        with pytest.raises(StateMismatch, match="has results that are not in the state"):
             attempt()
 
 

@@ -43,7 +43,7 @@ def test_every_command_refuses_the_same_places(tmp_path: Path, place: str, comma
     path.write_text(configuration(place, "hdfs:/x"))
     asked = CliRunner().invoke(main, ["pipeline", command, str(path)])
     assert asked.exit_code == 2
-    assert f"{place.removesuffix('.1')}: 'hdfs:/x' is a place in HDFS, which is not reached; take " in asked.output
+    assert f"{place.removesuffix('.1')}: 'hdfs:/x' is a place in HDFS, which is out of reach; use " in asked.output
     assert [one.name for one in tmp_path.iterdir()] == ["p.toml"]
 
 
@@ -67,7 +67,7 @@ def test_every_command_refuses_the_same_places(tmp_path: Path, place: str, comma
         ("oss://b/x", "'oss://b/x' is a URL with a scheme that is not known, 'oss'"),
         ("file://host/x", "'file://host/x' names the host 'host'; a file on this machine is file:///PATH"),
         ("file:x", "'file:x' is not absolute"),
-        ("", "an empty path is no place"),
+        ("", "an empty path is not a place"),
     ],
 )
 def test_what_is_not_local(text: str, said: str) -> None:
@@ -156,7 +156,7 @@ def test_a_message_that_names_a_place(tmp_path: Path) -> None:
         return Item("i", "a", files, tmp_path, messages=(Payload("1", "", {}, body.encode()),))
 
     assert named_files(item(f"file://{tmp_path}/a.csv"), Storage()).paths == (tmp_path / "a.csv",)
-    with pytest.raises(JobError, match=r"the message '1': 'hdfs://b/a\.csv' is a place in HDFS, which is not reached"):
+    with pytest.raises(JobError, match=r"the message '1': 'hdfs://b/a\.csv' is a place in HDFS, which is out of reach"):
         named_files(item("hdfs://b/a.csv"), Storage())
 
 

@@ -96,7 +96,7 @@ def test_any_lane_name_is_one_directory(tmp_path: Path, publisher: Publisher, la
 def test_results_without_a_state(tmp_path: Path, publisher: Publisher, ledger: Ledger) -> None:
     """An empty ledger beside results is refused: the files would be counted twice."""
     publish(publisher, item(tmp_path), "rows")
-    with pytest.raises(StateMismatch, match="has results that the state knows nothing of"):
+    with pytest.raises(StateMismatch, match="has results that are not in the state"):
         Publisher(publisher.output).prepare(ledger)
 
 

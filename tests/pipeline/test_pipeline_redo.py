@@ -161,7 +161,7 @@ def test_files_that_are_gone_are_not_done_anew(base: Path) -> None:
     run(base, "old")
     (base / "us" / "0001.txt").unlink()
     said = call(base, "redo").stdout.splitlines()
-    assert said[0] == "1 item left as done: files are gone, or what was read were messages"
+    assert said[0] == "1 item left as done: their files are gone, or they were messages"
     assert said[1].startswith("4 items to be done anew")
     run(base, "new")
     assert Counter(rows_in(base / "out")) == {"new eu": 2, "new us": 2, "old us": 2}

@@ -272,7 +272,7 @@ def test_a_lost_session_hands_everything_back(tmp_path: Path) -> None:
         raise SparkSessionStopped("stopped")
 
     run = pipeline(tmp_path, work=work)
-    with pytest.raises(SessionLost, match="the Spark session ended under the run; run the same command to go on"):
+    with pytest.raises(SessionLost, match="the Spark session ended during the run; run the same command to go on"):
         run.run()
     again = pipeline(tmp_path)
     again.run()
@@ -294,7 +294,7 @@ def test_a_session_that_is_lost_before_a_submit(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(HandLane, "submit", submit_or_not)
     run = pipeline(tmp_path)
-    with pytest.raises(SessionLost, match="the Spark session ended under the run; run the same command to go on"):
+    with pytest.raises(SessionLost, match="the Spark session ended during the run; run the same command to go on"):
         run.run()
     monkeypatch.undo()
     again = pipeline(tmp_path)

@@ -41,7 +41,7 @@ class Session:
         ({"a": "int", "b": "string"}, True, []),
         ({"B": "string", "A": "int"}, True, []),
         ({"a": "int", "b": "string", "c": "date"}, False, []),
-        ({"a": "int", "b": "string", "c": "date"}, True, ["'c' (date) is too many"]),
+        ({"a": "int", "b": "string", "c": "date"}, True, ["'c' (date) is unexpected"]),
         ({"b": "array<int>"}, False, ["'a' (int) is missing", "'b' is array<int>, not string"]),
     ],
 )

@@ -247,7 +247,7 @@ def test_a_table_of_another_state(tmp_path: Path, kind: str, ledger: Ledger) -> 
     put_all(opened(tmp_path, kind, ledger), items(tmp_path, 1), "x")
     with (
         open_ledger(tmp_path / "other.sqlite", tmp_path) as other,
-        pytest.raises(StateMismatch, match="has rows that the state knows nothing of, or is another state's"),
+        pytest.raises(StateMismatch, match="has rows that are not in the state, or belongs to another state"),
     ):
         opened(tmp_path, kind, other)
 
@@ -506,7 +506,7 @@ def test_columns_that_come_later(tmp_path: Path, kind: str, ledger: Ledger) -> N
     output = opened(tmp_path, kind, ledger)
     put_all(output, items(tmp_path, 1), "x")
     (error,) = put_all(output, items(tmp_path, 2)[1:], "y", {"row": "string", "more": "string"})
-    assert re.search(r"'more' \(string\) is too many; output.on_other_columns is 'refuse'", str(error))
+    assert re.search(r"'more' \(string\) is unexpected; output.on_other_columns is 'refuse'", str(error))
     assert len(list((tmp_path / "out/data").glob("i*"))) == 1
     adding = opened(tmp_path, kind, ledger, on_other_columns="add")
     before = versions(tmp_path / "out/data", kind)

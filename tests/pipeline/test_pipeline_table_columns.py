@@ -38,7 +38,7 @@ def test_the_tables_spelling_counts() -> None:
 @pytest.mark.parametrize(
     ("rule", "found", "said"),
     [
-        (REFUSE, {**TABLE, "more": "date"}, r"'more' \(date\) is too many; output.on_other_columns is 'refuse'"),
+        (REFUSE, {**TABLE, "more": "date"}, r"'more' \(date\) is unexpected; output.on_other_columns is 'refuse'"),
         (REFUSE, {"item": "string", "Amount": "long"}, r"'at' \(timestamp\) is missing"),
         (REFUSE, {**TABLE, "Amount": "integer"}, "'Amount' is integer, not long"),
         (ADD, {**TABLE, "Amount": "integer"}, "'Amount' is integer, not long; .* may be 'refuse', 'widen'"),

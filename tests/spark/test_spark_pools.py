@@ -49,7 +49,7 @@ def test_a_wrong_pool_is_refused(settings: dict[str, object], problem: str) -> N
 
 def test_a_pool_named_twice_is_refused(tmp_path: Path) -> None:
     """Two pools of one name are refused, and no file is written."""
-    with pytest.raises(ValueError, match="'a' is there twice"):
+    with pytest.raises(ValueError, match="'a' is defined twice"):
         pools_xml(["a", SchedulerPool("a", weight=2)], tmp_path)
     assert not list(tmp_path.iterdir())
 

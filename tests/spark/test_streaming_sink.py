@@ -210,9 +210,9 @@ def test_a_lost_connection_is_made_again(broker: Broker, url: str, monkeypatch: 
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        ("value", {}, "nothing to put column value in; .*to_json"),
+        ("value", {}, "no place for column value; .*to_json"),
         ("routing_key", {}, "there is no column body"),
-        ("body", {"routingKey": None}, "where to"),
+        ("body", {"routingKey": None}, "no destination"),
         ("body", {"spool": "/x"}, "there is no option spool; there are url, exchange"),
         ("body", {"url": None}, "the option url is missing"),
         ("body", {"mandatory": "1"}, "option mandatory='1': it must be true or false"),

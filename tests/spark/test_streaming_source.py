@@ -262,7 +262,7 @@ def test_bodies_do_not_make_up_for_each_other(url: str, engine: Any) -> None:
         ({"queue": None}, "the option queue is missing"),
         ({"queue": " , "}, "option queue=' , ': it names no queue"),
         ({"queue": "a,a:2"}, "a queue is named twice"),
-        ({"url": "http://user:secret@x"}, r"option url=\.\.\.: .*no address of a broker"),
+        ({"url": "http://user:secret@x"}, r"option url=\.\.\.: .*not the address of a broker"),
         ({"spool": None}, r"where are messages to be .*option\(\"sourceId\", .*option\(\"spool\", "),
         ({"sourceId": "x" * 201}, "it has more than 200 bytes"),
         ({"spool": "relative"}, "the path must be absolute"),

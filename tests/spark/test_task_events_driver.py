@@ -325,7 +325,7 @@ def test_one_that_is_dropped_ends_its_job(desk: Desk) -> None:
 def test_an_executor_that_cannot_reach_the_broker_says_what_to_do(desk: Desk) -> None:
     """The task's error names the address, without its password, and the ways out."""
     with (
-        pytest.raises(TaskEventsError, match=r"can not reach the broker: .*127\.0\.0\.1:1.*task_url.*fan_in") as caught,
+        pytest.raises(TaskEventsError, match=r"cannot reach the broker: .*127\.0\.0\.1:1.*task_url.*fan_in") as caught,
         sender(Route("amqp://user:secret@127.0.0.1:1", "q", "t"), 0, 0),
     ):
         pass

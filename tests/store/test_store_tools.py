@@ -130,15 +130,15 @@ def test_load_refuses(tmp_path: Path) -> None:
     good = run("dump", tmp_path / "a").output
     assert "is not empty" in str(run("load", tmp_path / "a", text=good).exception)
     for text, says in (
-        ("", "line 1 is no JSON"),
+        ("", "line 1 is not JSON"),
         ("{}\n", "line 1 does not begin a dump"),
-        (good + "{}\n", "line 5 is no line of a dump"),
-        (good + "[]\n", "line 5 is no JSON object"),
-        (good.replace('"body": "', '"body": "%'), "line 4 is no line of a dump"),
-        (good.replace('"level": 0', '"level": "low"'), "line 4 is no line of a dump: 'low' is no whole number"),
-        (good.replace('"deliveries": 0', '"deliveries": null'), "line 4 is no line of a dump: None is no whole"),
-        (good.replace('"expires_at": 12.5', '"expires_at": "soon"'), "line 4 is no line of a dump"),
-        (good.replace('["queue", ', "[null, "), "line 2 is no line of a dump"),
+        (good + "{}\n", "line 5 is not a line of a dump"),
+        (good + "[]\n", "line 5 is not a JSON object"),
+        (good.replace('"body": "', '"body": "%'), "line 4 is not a line of a dump"),
+        (good.replace('"level": 0', '"level": "low"'), "line 4 is not a line of a dump: 'low' is not a whole number"),
+        (good.replace('"deliveries": 0', '"deliveries": null'), "line 4 is not a line of a dump: None is not a whole"),
+        (good.replace('"expires_at": 12.5', '"expires_at": "soon"'), "line 4 is not a line of a dump"),
+        (good.replace('["queue", ', "[null, "), "line 2 is not a line of a dump"),
         (good.replace('"next_id": ', '"next_id": 9e99, "": '), "line 1 does not begin a dump"),
     ):
         error = run("load", tmp_path / "b", text=text).exception
@@ -238,7 +238,7 @@ def test_another_program_s_file(tmp_path: Path) -> None:
         before = file.read_bytes()
         for tool in ("info", "check", "dump", "compact"):
             error = run(tool, tmp_path).exception
-            assert "no store" in str(error)
+            assert ("no store in" if not content else "is not a store") in str(error)
             assert error.exit_status == 2  # type: ignore[union-attr]
         assert file.read_bytes() == before
 

@@ -150,5 +150,5 @@ def test_unknown_and_repeated_points_are_refused() -> None:
         pass
     with pytest.raises(TestToolError, match="passed already"), order("only"):
         pass
-    with pytest.raises(TestToolError, match="names of their own"):
+    with pytest.raises(TestToolError, match="different names"):
         Sequencer("same", "same")

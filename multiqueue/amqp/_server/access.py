@@ -45,7 +45,7 @@ _Key = TypeVar("_Key")
 
 
 def hash_password(password: str) -> str:
-    """A scrypt hash of the password, with a salt of its own, to be kept in a configuration."""
+    """A scrypt hash of the password with a new salt, for a configuration."""
     salt = os.urandom(16)
     derived = hashlib.scrypt(password.encode(), salt=salt, n=_N, r=_R, p=_P)
     hashed = f"scrypt${_N}${_R}${_P}${_text(salt)}${_text(derived)}"
@@ -104,7 +104,7 @@ def check_hash(hashed: str) -> str:
     except ValueError as error:
         if hashed.startswith(RABBITMQ_HASH):
             raise ValueError(f"no {RABBITMQ_HASH}: {error}") from None
-    raise ValueError("no scrypt hash; make one with `multiqueue broker hash-password`")
+    raise ValueError("not a scrypt hash; make one with `multiqueue broker hash-password`")
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Permissions:
 
 @dataclass(frozen=True)
 class User:
-    """A user: a password's hash (None: no password lets anybody in), and permissions by virtual host.
+    """A user: a password's hash (None: no password is accepted), and permissions by virtual host.
 
     `everywhere` are the permissions in each virtual host that `permissions` does not name, None for none. Permissions
     that were taken away stay named, as None: `everywhere` does not give them back.
@@ -159,7 +159,7 @@ class User:
     def __post_init__(self) -> None:
         for each in (self.name, *self.tags):
             if not short_string(each) or "\0" in each:
-                raise ValueError(f"{each!r} is no name of a user, and no tag: it is empty, or has a NUL")
+                raise ValueError(f"{each!r} is not a name of a user or a tag: it is empty, or contains a NUL")
 
     @classmethod
     def with_password(
@@ -176,7 +176,7 @@ class User:
         return cls(name, hash_password(password), permissions or {}, loopback_only, frozenset(tags), everywhere)
 
     def permissions_in(self, host: str) -> Permissions | None:
-        """The rights of the user in a virtual host; None where it has no business."""
+        """The rights of the user in a virtual host; None where it has none."""
         return self.permissions.get(host, self.everywhere)
 
 
@@ -192,7 +192,7 @@ def guest() -> User:
 
 
 def is_loopback(address: str) -> bool:
-    """True for an address of this machine's loopback; False for what is no address."""
+    """True for an address of this machine's loopback; False for any other text."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -346,7 +346,7 @@ class UsersFile:
                 each["everywhere"] = each["permissions"].pop("*", None)
             return [_user(each) for each in found["users"]]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ServerError(f"{self.path} is no file of users: {error}; restore it, or remove it") from error
+            raise ServerError(f"{self.path} is not a file of users: {error}; restore it, or remove it") from error
 
     def save(self, users: Iterable[User]) -> None:
         """Replace what is in the file. Raises OSError: it cannot be written; the file is as it was."""

@@ -41,7 +41,7 @@ def _network(text: str) -> str:
     try:
         return str(ipaddress.ip_network(text))
     except ValueError as error:
-        raise ValueError(f"it is no address and no network: {error}") from None
+        raise ValueError(f"it is neither an address nor a network: {error}") from None
 
 
 Network = Annotated[str, AfterValidator(_network)]

@@ -350,7 +350,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self.is_lost:
             if error is not None:
                 extra = {"connection": self.name}
-                _log.warning("%r: what it asked for last failed after its end: %s", self, error, extra=extra)
+                _log.warning("%r: its last request failed after its end: %s", self, error, extra=extra)
             self.finish()
             return
         if self.late_fault is not None:
@@ -560,7 +560,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.late_fault = error, method
             return
         if self.newcomer is not None:
-            self.server.strangers.warning("%s: closed before it was let in: %s", self.name, error)
+            self.server.strangers.warning("%s: closed before it was admitted: %s", self.name, error)
         else:
             level = logging.INFO if error.reply_code == 320 else logging.WARNING
             _log.log(level, "%s: closed: %s", self.name, error, extra={"connection": self.name})

@@ -155,18 +155,18 @@ def claim(mechanism: str, response: bytes, offered: Iterable[str], certified: st
 def _read_plain(response: bytes) -> Claim:
     parts = response.split(b"\0")
     if len(parts) != 3:
-        raise ValueError("the response has not the form of PLAIN")
+        raise ValueError("the response does not have the form of PLAIN")
     try:
         return parts[1].decode(), parts[2]
     except UnicodeDecodeError:
-        raise ValueError("the name is no UTF-8") from None
+        raise ValueError("the name is not UTF-8") from None
 
 
 def _read_amqplain(response: bytes) -> Claim:
     try:
         table, _ = decode_table(len(response).to_bytes(4) + response, 0)
     except MalformedFrame:
-        raise ValueError("the response is no table") from None
+        raise ValueError("the response is not a table") from None
     user, password = table.get("LOGIN"), table.get("PASSWORD")
     if not isinstance(user, str) or not isinstance(password, str | bytes):
         raise ValueError("LOGIN or PASSWORD is missing")

@@ -51,7 +51,7 @@ def bounded_pattern(pattern: str, *, ignore_case: bool = False) -> Search:
             warnings.simplefilter("error")  # a set in a set, `[[:alpha:]]`, would mean another thing
             search, ways = re.compile(pattern, flags).search, _ways(_parse(pattern, flags))
     except (re.error, FutureWarning, OverflowError, RecursionError) as error:
-        raise ValueError(f"is no regular expression: {error}") from None
+        raise ValueError(f"is not a regular expression: {error}") from None
     if ways > _WAYS:
         has_re2 = "as RE2 does not know it (it looks ahead or refers back)" if re2 is not None else "without google-re2"
         raise ValueError(f"repeats and chooses so often that it could take any time, {has_re2}; write a simpler one")

@@ -167,7 +167,7 @@ class Server:
         )
 
     def close_connection(self, connection: ServerConnection, why: str) -> None:
-        """Close a client's connection, as an operator does: it is told `why`. Any thread; does not wait."""
+        """Close a client's connection, as an operator does: the client gets `why`. Any thread; does not wait."""
         connection.io.post(connection.close_by_operator, why)
 
     def forget_virtual_host(self, name: str, timeout: float = 2.0) -> None:
@@ -186,13 +186,13 @@ class Server:
                 counter.pop(name, None)
 
     def leave_virtual_host(self, name: str, why: str, timeout: float = 2.0) -> None:
-        """Close the connections to a virtual host; they are told `why`. Waits as `forget_virtual_host` does."""
+        """Close the connections to a virtual host; their clients get `why`. Waits as `forget_virtual_host` does."""
         going = [each for each in self.connections() if each.is_open and each.client.host.name == name]
         self._end(going, lambda each: each.close_by_operator(why), timeout, is_answered=False)
 
     @property
     def is_healthy(self) -> bool:
-        """Whether every virtual host can be used. Told to whoever connects, before the login."""
+        """Whether every virtual host can be used. Clients learn it when they connect, before the login."""
         return all(host.failure is None for host in self.broker.virtual_hosts())
 
     def status(self, user: User | None = None) -> dict[str, Any]:
@@ -219,7 +219,7 @@ class Server:
         return json.dumps(self.status(user), indent=1).encode()
 
     def close(self, timeout: float = 2.0) -> None:
-        """Tell every client, and end. Twice is harmless. Not to be called on an I/O thread.
+        """Tell every client, and stop. Closing twice is harmless. Do not call it on an I/O thread.
 
         Clients have `timeout` seconds to answer, then they are cut.
         """

@@ -107,7 +107,7 @@ def _why(error: OSError) -> str:
 
 @contextmanager
 def patient_collector() -> Iterator[None]:
-    """Look for cycles seldom in this block, and never among the objects that are there now.
+    """In this block, collect garbage seldom, and never among the objects that exist now.
 
     For a program whose process is mostly a broker: `with patient_collector(), serve(broker): ...`. It is the whole
     process's collector; its thresholds are as before when the block ends. One such block at a time.

@@ -91,7 +91,7 @@ class Session:
             return  # it was postponed until now
         handler = HANDLERS.get(method)
         if handler is None:
-            raise ConnectionFault(503, f"{method_name(method)} is nothing that a client calls on a channel")
+            raise ConnectionFault(503, f"{method_name(method)} is not a method that a client calls on a channel")
         handler(self, decode_method(payload))
 
     def reply(self, method: Any, **fields: Any) -> None:

@@ -46,7 +46,7 @@ def reason(code: int, text: str, method: bytes) -> dict[str, int | str]:
 
 
 class AmqpError(MultiQueueError):
-    """The root of what goes wrong on a wire. `reply_code` and `reply_text` are what the peer is told."""
+    """The root of the protocol's errors. The peer gets `reply_code` and `reply_text`."""
 
     closes: Literal["channel", "connection"] = "connection"
 
@@ -62,7 +62,7 @@ class AmqpError(MultiQueueError):
 
 
 class ChannelFault(AmqpError):
-    """The peer asked for what its channel cannot have. The channel is closed, the others go on."""
+    """The peer asked for something that is refused. Its channel is closed, the others go on."""
 
     closes: Literal["channel", "connection"] = "channel"
 

@@ -262,7 +262,7 @@ def body_of(message: Message) -> bytes:
         return bytes(body)
     if isinstance(body, str):
         return body.encode()
-    raise ValueError(f"a body of type {type(body).__name__} stays in its process; publish bytes")
+    raise ValueError(f"a body of type {type(body).__name__} cannot leave its process; publish bytes")
 
 
 def content_of(message: Message) -> Content:

@@ -51,7 +51,7 @@ def _encode_timestamp(value: float) -> bytes:
     if isinstance(value, bool):
         raise TypeError
     if not 0 <= value < 2**64:
-        raise ValueError(f"{value} is no time: seconds since 1970")
+        raise ValueError(f"{value} is not a time in seconds since 1970")
     return int(value).to_bytes(8)
 
 

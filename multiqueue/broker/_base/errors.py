@@ -17,7 +17,7 @@ Scope = Literal["channel", "connection"]
 
 
 class BrokerError(MultiQueueError):
-    """The root of what the broker refuses. Unless the type says otherwise, nothing was changed."""
+    """The root of the broker's refusals. Unless the type says otherwise, nothing was changed."""
 
     reply_code: ClassVar[int] = 541
     reply_name: ClassVar[str] = "INTERNAL_ERROR"
@@ -78,11 +78,11 @@ class NotAllowed(BrokerError, code=530, name="NOT_ALLOWED", closes="connection")
 
 
 class MessageTooLarge(PreconditionFailed):
-    """The message alone would take so much of the virtual host's memory that others could not go on."""
+    """The message needs more than a quarter of the virtual host's memory limit."""
 
 
 class ConsumerNotAdmitted(BrokerError, code=506, name="RESOURCE_ERROR"):
-    """The virtual host's memory is not enough for one consumer more: raise its limit, or lower prefetches."""
+    """The virtual host's memory limit has no room for another consumer: raise it, or lower prefetches."""
 
 
 class NotImplementedByBroker(BrokerError, code=540, name="NOT_IMPLEMENTED", closes="connection"):
@@ -94,7 +94,7 @@ class BrokerClosed(BrokerError, code=320, name="CONNECTION_FORCED", closes="conn
 
 
 class Undeliverable(BrokerError):
-    """A message that did not get where it was meant to go. It stays reachable as `message`."""
+    """A message did not reach its destination. It stays reachable as `message`."""
 
     def __init__(self, detail: str, *, message: Message) -> None:
         super().__init__(detail)

@@ -88,7 +88,7 @@ class Message:
 
     @property
     def size(self) -> int:
-        """Bytes of the body, as depth limits and byte credit count them; 0 for a body that is no bytes."""
+        """Bytes of the body, as depth limits and byte credit count them; 0 for a body that is not bytes."""
         body = self.body
         if type(body) is bytes:
             return len(body)

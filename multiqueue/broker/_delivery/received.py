@@ -167,7 +167,7 @@ class Holder(Settler):
             for each in distinct:
                 if each not in messages:
                     raise ValueError(
-                        f"{each.entry!r} is not with {self._owner}: it was settled before, or is another's"
+                        f"{each.entry!r} is not with {self._owner}: it was settled before, or another consumer has it"
                     )
             for each in distinct:
                 del messages[each]

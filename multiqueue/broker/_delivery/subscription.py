@@ -62,7 +62,7 @@ def _log_error(received: Received, error: Exception) -> None:
 
 
 class Subscription:
-    """A consumer of queues, by its `target`, until it is closed, or they are gone. Any thread may call any method."""
+    """A consumer of queues, until you close it or its queues are deleted. Any thread may call any method."""
 
     def __init__(self, target: ConsumerTarget, on_closed: Callable[[Subscription], None]) -> None:
         self.target: ConsumerTarget = target
@@ -80,7 +80,7 @@ class Subscription:
         return self.target.is_closed
 
     def suspend(self) -> None:
-        """Receive nothing until `resume`; other consumers get what this one would have got."""
+        """Receive nothing until `resume`; other consumers get the messages."""
         self.target.suspend()
 
     def resume(self) -> None:

@@ -261,7 +261,7 @@ class ConsumerTarget(Holder):
         self._credit_changed()
 
     def suspend(self) -> None:
-        """Deliver nothing until `resume`; other consumers get what this target would have got."""
+        """Deliver nothing until `resume`; other consumers get the messages."""
         self.credit.suspend()
         self._credit_changed()
 

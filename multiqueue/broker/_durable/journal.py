@@ -279,4 +279,4 @@ def guarded(action: Callable[[], object]) -> None:
     try:
         action()
     except Exception as error:  # noqa: BLE001  # the next action must run as well
-        _log.error("what follows a commit failed", exc_info=error)
+        _log.error("a callback of a commit failed", exc_info=error)

@@ -226,9 +226,9 @@ def _document_of(definition: Definition) -> dict[str, Any]:
     try:
         document = load(definition.document)
     except ValueError as error:
-        raise StoreDamaged(f"the definition of {definition.kind} '{definition.key}' is no JSON: {error}") from error
+        raise StoreDamaged(f"the definition of {definition.kind} '{definition.key}' is not JSON: {error}") from error
     if not isinstance(document, dict):
-        raise StoreDamaged(f"the definition of {definition.kind} '{definition.key}' is no JSON object")
+        raise StoreDamaged(f"the definition of {definition.kind} '{definition.key}' is not a JSON object")
     return document
 
 

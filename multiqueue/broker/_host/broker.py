@@ -223,7 +223,7 @@ class Broker(Verbs):
         return host
 
     def delete_virtual_host(self, name: str, timeout: float | None = None) -> None:
-        """End a virtual host for good: its queues, exchanges and messages are gone, on the disk too.
+        """Delete a virtual host with its queues, exchanges and messages, on the disk too.
 
         Servers close its connections, and users have no permissions there any more. Callbacks that run are waited for,
         `timeout` seconds at most. After a crash on the way the virtual host is there whole, or not at all.
@@ -276,7 +276,7 @@ class Broker(Verbs):
             return list(self._hosts.values())
 
     def statistics(self) -> dict[str, VirtualHostStatistics]:
-        """Every virtual host in figures, by name; each at a moment of its own."""
+        """Figures of every virtual host, by name; each is taken at a different moment."""
         return {host.name: host.statistics() for host in self.virtual_hosts()}
 
     def check_open(self) -> None:
@@ -309,7 +309,7 @@ class Broker(Verbs):
         return self._closed
 
     def listen(self, host: str = "127.0.0.1", port: int = 0, **options: Any) -> Any:
-        """Let AMQP 0-9-1 clients in: a `multiqueue.amqp.Server` with `port`, `url` and `close`.
+        """Serve AMQP 0-9-1 clients; returns a `multiqueue.amqp.Server` with `port`, `url` and `close`.
 
             with Broker() as broker, broker.listen() as server:
                 pika.BlockingConnection(pika.URLParameters(server.url))
@@ -337,7 +337,7 @@ class Broker(Verbs):
             self.check_open()
 
     def listen_http(self, host: str = "127.0.0.1", port: int = 0, **options: Any) -> Any:
-        """Let tools look in over HTTP: a `multiqueue.monitor.HttpServer` with `port`, `url` and `close`.
+        """Serve RabbitMQ's HTTP API and a page: a `multiqueue.monitor.HttpServer` with `port`, `url` and `close`.
 
             with Broker() as broker, broker.listen() as server, broker.listen_http(amqp=server) as http:
                 urllib.request.urlopen(f"{http.url}/metrics")

@@ -33,7 +33,7 @@ _log = logging.getLogger("multiqueue.broker")
 
 
 def deaths_of(message: Message) -> list[Mapping[str, object]]:
-    """The message's record, the latest first; what is no such record, as a publisher may send, is none."""
+    """The dead-letter record of a message, the latest first; empty if it has none."""
     recorded = message.headers.get(DEATHS)
     if not isinstance(recorded, list | tuple):
         return []

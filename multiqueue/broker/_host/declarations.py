@@ -179,7 +179,7 @@ class Declarations:
         if settings is None:
             settings = queue_settings(what, given, durable=durable, exclusive=exclusive, auto_delete=auto_delete)
         elif given or durable or exclusive or auto_delete:
-            raise ValueError("settings say all about a queue; leave flags and arguments out")
+            raise ValueError("settings replace flags and arguments; leave those out")
         else:
             return self._declare(name, settings, None, owner)
         return self._declare(name, settings, given, owner)

@@ -50,7 +50,7 @@ class Published(NamedTuple):
 
     @property
     def is_confirmed(self) -> bool:
-        """True when every queue has what it was promised, or never will; `wait` says which."""
+        """True when every durable queue has the message, or never will; `wait` says which."""
         return self.commit is None or self.commit.is_done
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -208,7 +208,7 @@ _SENT: Final = Sent()
 
 @dataclass(eq=False, repr=False)
 class Publisher:
-    """One who publishes to a virtual host, without waiting for commits; made by `VirtualHost.publisher`."""
+    """Publishes to a virtual host without waiting for commits; made by `VirtualHost.publisher`."""
 
     _publishing: Publishing
     _tell: Tell
@@ -284,7 +284,7 @@ class Publisher:
         return sent
 
     def hand_in(self) -> None:
-        """Give the store what it was not given yet.
+        """Hand all pending messages to the store.
 
         Raises:
             StoreFailed, StoreClosed: it accepts nothing any more.

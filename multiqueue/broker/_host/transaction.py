@@ -84,7 +84,7 @@ class Transaction:
         self._settle("reject", received)
 
     def commit(self) -> None:
-        """Do everything, and begin anew. Waits for the store where durable queues have to do with it.
+        """Commit everything, and begin again. Waits for the store if durable queues are involved.
 
         Raises:
             BrokerClosed: the virtual host was closed. Nothing was done.
@@ -128,7 +128,7 @@ class Transaction:
             raise refusals[0]
 
     def rollback(self) -> None:
-        """Forget everything, and begin anew."""
+        """Discard everything, and begin again."""
         self._published, self._settled = [], {}
 
     def forget_some(self, most: int) -> bool:

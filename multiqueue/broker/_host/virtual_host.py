@@ -180,7 +180,7 @@ class VirtualHost(Verbs):
 
     @property
     def memory_limit(self) -> int:
-        """Bytes of messages that are kept in memory; what is more is in the store alone. Can be assigned."""
+        """Bytes of messages that are kept in memory; the others are in the store alone. Can be assigned."""
         return self._memory.limit
 
     @memory_limit.setter
@@ -272,13 +272,13 @@ class VirtualHost(Verbs):
         return f"<VirtualHost {self.name!r} queues={len(self.queues())}{' closed' if self.is_closed else ''}>"
 
     def statistics(self) -> VirtualHostStatistics:
-        """Every queue and exchange in figures; each queue at a moment of its own."""
+        """Figures of every queue and exchange; each queue's are taken at a different moment."""
         queues = {each.name: each.queue.statistics() for each in self._topology.queues()}
         exchanges = {each.name: each for each in self._topology.exchange_statistics()}
         return VirtualHostStatistics(queues, exchanges, *self._host_state.past.dead_letters())
 
     def past(self) -> VirtualHostPast:
-        """How many queues came and went, and what was counted of those that are gone."""
+        """How many queues were created and deleted, with the counters of the deleted ones."""
         received, unroutable = self._topology.gone_through_exchanges()
         return self._host_state.past.figures(received=received, unroutable=unroutable)
 
@@ -288,7 +288,7 @@ class VirtualHost(Verbs):
         return self._host_state.is_closed
 
     def close(self, timeout: float | None = None) -> None:
-        """End every subscription, end every queue, refuse everything further; closing twice is harmless.
+        """Close every subscription and queue, and refuse further calls; closing twice is harmless.
 
         Callbacks that run are waited for, `timeout` seconds at most; a callback that closes waits for none. What
         a store has stays there, and the store is closed; all other messages are gone.
@@ -324,7 +324,7 @@ class VirtualHost(Verbs):
         """
         if self._journal is not None and not self._journal.may_wait:
             raise RuntimeError(
-                f"vhost '{self.name}' cannot be closed by what follows a commit: its store waits for that"
+                f"vhost '{self.name}' cannot be closed by a callback of a commit: its store waits for the callback"
             )
 
     def _close_at_exit(self) -> None:

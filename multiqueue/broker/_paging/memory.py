@@ -303,7 +303,7 @@ class MemoryManager:
         try:
             is_more = piece()
         except Exception as error:  # noqa: BLE001  # the loader goes on with what else there is
-            _log.error("a piece of what takes long failed", exc_info=error)
+            _log.error("a slice of long work failed", exc_info=error)
             return
         if is_more:
             self.do_later(piece)
@@ -510,4 +510,4 @@ def _check_limit(limit: int) -> None:
     if not isinstance(limit, int):
         raise TypeError(f"memory_limit is {limit!r}, a {type(limit).__name__}; it is a whole number of bytes")
     if limit <= 0:
-        raise ValueError(f"a memory limit of {limit} bytes leaves room for nothing")
+        raise ValueError(f"a memory limit of {limit} bytes has no room for a message")

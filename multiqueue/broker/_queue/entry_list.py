@@ -89,7 +89,7 @@ class EntryList(Protocol):
         return [(entry.number, entry.delivery_count) for entry in self if entry.is_stored and entry.delivery_count]
 
     def least_significant(self) -> Iterator[Entry]:
-        """All entries, first the one a ring would miss least."""
+        """All entries, beginning with the one that a full ring drops first."""
         return iter(self)
 
     def check_invariants(self) -> None:
@@ -430,7 +430,7 @@ _makers = dict(_OURS)
 
 
 def register_queue_kind(name: str, make: MakeEntryList) -> None:
-    """Let queues be of a kind of one's own: `make(settings)` returns a new, empty `EntryList` for each.
+    """Register your own kind of queue: `make(settings)` returns a new, empty `EntryList` for each.
 
     Queues are declared as it by `QueueSettings(kind=name)` or the argument `x-queue-kind`. `settings.kind_options`,
     from the argument `x-queue-kind-options`, are the kind's own. Any thread may call; it does not block.
@@ -440,7 +440,7 @@ def register_queue_kind(name: str, make: MakeEntryList) -> None:
         TypeError: `make` cannot be called.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name for a queue kind: small letters, digits, _ . and -, a letter first")
+        raise ValueError(f"{name!r} is not a name for a queue kind: small letters, digits, _ . and -, a letter first")
     if not callable(make):
         raise TypeError(f"queue kind '{name}' needs a callable that makes its lists, not {make!r}")
     with _lock:
@@ -450,7 +450,7 @@ def register_queue_kind(name: str, make: MakeEntryList) -> None:
 
 
 def unregister_queue_kind(name: str) -> None:
-    """Forget a kind: no further queue can be declared as it. Queues that are there keep their lists.
+    """Forget a kind: you can declare no further queue of it. Existing queues keep their lists.
 
     Raises:
         KeyError: it is not registered.

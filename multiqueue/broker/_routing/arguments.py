@@ -55,7 +55,7 @@ def _name(value: Any) -> Any:
 
 def _share(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
-        raise ValueError(f"{value!r} is no share of the limit in (0, 1]")
+        raise ValueError(f"{value!r} is not a share of the limit in (0, 1]")
     return float(value)
 
 

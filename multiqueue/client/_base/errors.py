@@ -35,7 +35,7 @@ class ConnectionFailed(ClientError):
 
 
 class Closed(ClientError):
-    """The root of what ends a connection or a channel, with the reply code and text of AMQP."""
+    """The root of errors that end a connection or a channel, with the reply code and text of AMQP."""
 
     def __init__(self, message: str, *, reply_code: int = 0, reply_text: str = "") -> None:
         super().__init__(message)
@@ -44,7 +44,7 @@ class Closed(ClientError):
 
 
 class ConnectionClosed(Closed):
-    """The connection is closed, by whom the message says. Open another one."""
+    """The connection is closed; the message says by which side. Open another one."""
 
 
 class ConnectionInterrupted(ConnectionClosed):
@@ -56,11 +56,11 @@ class ChannelClosed(Closed):
 
 
 class CallTimeout(ClientError, TimeoutError):
-    """The server did not answer in time. The channel was closed, for a late answer would be taken for the next one."""
+    """The server did not answer in time. The channel was closed: a late answer would be taken for the next one."""
 
 
 class PublishTimeout(ClientError, TimeoutError):
-    """The server does not take what we publish: nothing was sent. Trying again can help."""
+    """The server accepts no messages now: nothing was sent. Trying again can help."""
 
 
 class ConfirmTimeout(ClientError, TimeoutError):
@@ -68,7 +68,7 @@ class ConfirmTimeout(ClientError, TimeoutError):
 
 
 class Nacked(ClientError):
-    """The server could not take charge of the message. Publishing it again can help."""
+    """The server could not take the message. Publishing it again can help."""
 
 
 class UnknownDelivery(ClientError, ValueError):

@@ -60,7 +60,7 @@ class Message:
 
     @property
     def properties(self) -> Properties:
-        """Those that the publisher set, by name. Decoded at the first look."""
+        """The properties that the publisher set, by name. Decoded at the first access."""
         found = self._properties
         if found is None:
             found = self._properties = {} if self._block == NO_PROPERTIES else decode_properties(self._block)

@@ -77,7 +77,7 @@ def _parse(url: str) -> Address:
     if found is None or found["scheme"] not in _PORTS:
         shown = re.sub(r"//[^@/]*@", "//...@", url)
         raise BadAddress(
-            f"{shown!r} is no address of a broker; one is amqp://user:password@host:5672/vhost, or amqps://"
+            f"{shown!r} is not the address of a broker; write amqp://user:password@host:5672/vhost, or amqps://"
         )
     default_port = _PORTS[found["scheme"]]
     user, colon, password = (found["login"] or "guest:guest").partition(":")
@@ -100,7 +100,7 @@ def _endpoint(text: str, default_port: int) -> Endpoint:
     found = _HOST.fullmatch(text)
     port = int(found["port"] or default_port) if found else 0
     if found is None or not 0 < port < 65536:
-        raise BadAddress(f"{text!r} is no host with a port from 1 to 65535, such as localhost:5672 or [::1]:5672")
+        raise BadAddress(f"{text!r} is not a host with a port from 1 to 65535, such as localhost:5672 or [::1]:5672")
     return Endpoint(found["host"].strip("[]"), port)
 
 
@@ -159,7 +159,7 @@ def settings_for(address: Address | None, options: Mapping[str, Any]) -> Setting
         try:
             asked[name] = type(getattr(Settings(), name))(text)  # as its default: a text, a whole number, seconds
         except ValueError:
-            raise BadAddress(f"{name}={text} in the address is no number") from None
+            raise BadAddress(f"{name}={text} in the address is not a number") from None
     settings = replace(Settings(), **asked | dict(options))
     for each in fields(Settings):
         least, value = each.metadata.get("least"), getattr(settings, each.name)

@@ -126,7 +126,7 @@ class Channel(Closing):
         internal: bool = False,
         arguments: Arguments = None,
     ) -> None:
-        """Make an exchange, unless it is there as asked; `passive` only looks."""
+        """Create an exchange, unless it exists with these settings; `passive` only checks."""
         self._declare(
             commands.Exchange.Declare,
             exchange=exchange,
@@ -139,7 +139,7 @@ class Channel(Closing):
         )
 
     def exchange_delete(self, exchange: str, *, if_unused: bool = False) -> None:
-        """Delete an exchange with its bindings; it need not be there."""
+        """Delete an exchange with its bindings; it need not exist."""
         self._declare(commands.Exchange.Delete, exchange=exchange, if_unused=if_unused)
 
     def exchange_bind(self, destination: str, source: str, routing_key: str = "", arguments: Arguments = None) -> None:
@@ -164,7 +164,10 @@ class Channel(Closing):
         auto_delete: bool = False,
         arguments: Arguments = None,
     ) -> QueueDeclared:
-        """Make a queue, unless it is there as asked; without a name the server gives it one. `passive` only looks."""
+        """Create a queue, unless it exists with these settings; `passive` only checks.
+
+        Without a name the server chooses one.
+        """
         answer = self._declare(
             commands.Queue.Declare,
             queue=queue,
@@ -177,7 +180,7 @@ class Channel(Closing):
         return QueueDeclared(answer.queue, answer.message_count, answer.consumer_count)
 
     def queue_delete(self, queue: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
-        """Delete a queue, which need not be there; returns how many messages it had."""
+        """Delete a queue, which need not exist; returns how many messages it had."""
         fields = {"queue": self._current_name(queue), "if_unused": if_unused, "if_empty": if_empty}
         return int(self._declare(commands.Queue.Delete, **fields).message_count)
 
@@ -216,7 +219,7 @@ class Channel(Closing):
         timeout: float | None = None,
         **properties: Unpack[Properties],
     ) -> None:
-        """Send a message. Blocks only while the server takes nothing, `timeout` seconds at most.
+        """Send a message. Blocks only while the server accepts nothing, `timeout` seconds at most.
 
         Messages of one thread on one channel arrive in order. After `confirm_select` the message is kept until the
         server has answered for it, and `wait_for_confirms` waits for that. A `mandatory` one comes back, to
@@ -376,11 +379,11 @@ class Channel(Closing):
         self.life.call(commands.Tx.Select, {}, sent_locked=self._tags.begin_transactions)
 
     def tx_commit(self) -> None:
-        """Do what was published and settled since the last time, all of it."""
+        """Apply everything that was published and settled since the last commit."""
         self._end_transaction(commands.Tx.Commit, is_done=True)
 
     def tx_rollback(self) -> None:
-        """Do none of it. What was settled is unsettled again, under the same delivery tags."""
+        """Discard it. Settled messages are unsettled again, under the same delivery tags."""
         self._end_transaction(commands.Tx.Rollback, is_done=False)
 
     def _end_transaction(self, method: type[Any], *, is_done: bool) -> None:
@@ -451,7 +454,7 @@ class Channel(Closing):
             self.finish(None)
 
     def close(self, reply_code: int = 200, reply_text: str = "closed by the application") -> None:
-        """End it and wait until the server agrees: unsettled messages are back in their queues then.
+        """Close it and wait for the server's answer: unsettled messages are then back in their queues.
 
         Callbacks that wait still run; what they settle is refused. A callback may close its own channel. Closing
         twice, and from several threads, is harmless. After `close_timeout` seconds it is closed without an answer.
@@ -513,7 +516,7 @@ class Channel(Closing):
 
     @property
     def state(self) -> State:
-        """Where it is between opening and its end."""
+        """Its state, between opening and closed."""
         return self.life.state
 
     @property

@@ -147,7 +147,7 @@ class Consumer:
 
 
 class Inbox(Closing):
-    """A consumer without a callback: messages wait in it until somebody takes them.
+    """A consumer without a callback: messages wait in it until you take them.
 
         with channel.consume("orders") as inbox:
             for message in inbox:
@@ -325,7 +325,7 @@ class Consumers:
                     elif len(self._batch) >= BATCH:
                         self._flush_locked()
         if consumer is None:  # cancelled or closed meanwhile: the server takes it back with the channel
-            _log.debug("%s: delivery %d for %r, which is no consumer any more", self._life.label, tag, consumer_tag)
+            _log.debug("%s: delivery %d for %r, which is no longer a consumer", self._life.label, tag, consumer_tag)
             return
         self._receive_buffer.hold(len(body))
         if not isinstance(consumer, Consumer):

@@ -31,7 +31,7 @@ Dispatch = Callable[[Callable[[Any], object], Any], None]
 
 
 class Confirm(Future[None]):
-    """The server's answer for one message: None when it has taken charge, `Nacked` when it could not.
+    """The server's answer for one message: None when it has the message, `Nacked` when it could not take it.
 
     A `concurrent.futures.Future`, and awaitable. Callbacks run on the work pool. Messages on their way can not be
     taken back: `cancel` is always False.
@@ -172,7 +172,7 @@ class Publishing:
             link = life.link_locked()
         if not link.wait_for_room(None if deadline is None else max(deadline - time.monotonic(), 0.0)):
             why = self._blocked_reason() or "it reads too slowly, or not at all"
-            raise PublishTimeout(f"{life.label}: the server took nothing for {timeout:g} s: {why}")
+            raise PublishTimeout(f"{life.label}: the server accepted nothing for {timeout:g} s: {why}")
         return link
 
     def wait_for_confirms(self, timeout: float | None) -> bool:

@@ -98,7 +98,7 @@ class Connection(Closing):
         on_returned: Callable[[Any], object] | None = None,
         on_closed: Callable[[Exception | None], object] | None = None,
     ) -> Channel:
-        """A new channel, open. `on_returned(message)` is told of mandatory messages that no queue took,
+        """A new channel, open. `on_returned(message)` is called for mandatory messages that no queue took,
         `on_closed(error)` of its end: None when we asked for it. Both run on the work pool, in the channel's order.
 
         Raises:
@@ -249,7 +249,7 @@ class Connection(Closing):
             link.end(error)  # or a live one would be forgotten, with what the server keeps for it
             return False
         except Exception as error:  # noqa: BLE001  # a defect of ours must not leave half a connection
-            self._log.error("%r: recovery failed; beginning anew", self, exc_info=error)
+            self._log.error("%r: recovery failed; starting again", self, exc_info=error)
             link.end(ConnectionClosed(f"recovery failed: {error!r}"))
             link.join(None)
             return False
@@ -372,7 +372,7 @@ class Connection(Closing):
 
     @property
     def state(self) -> State:
-        """Where it is between opening and its end."""
+        """Its state, between opening and closed."""
         return self._state
 
     @property
@@ -393,7 +393,7 @@ class Connection(Closing):
 
     @property
     def blocked_reason(self) -> str | None:
-        """Why the server takes no messages now; None when it does."""
+        """Why the server accepts no messages now; None when it does."""
         blocked = self._blocked
         return None if blocked is None else blocked[0]
 

@@ -137,7 +137,7 @@ def _login(address: Address, settings: Settings, offered: list[bytes]) -> tuple[
     if b"AMQPLAIN" in offered:
         return "AMQPLAIN", wire.encode_table({"LOGIN": address.user, "PASSWORD": address.password})[4:]
     names = b", ".join(offered).decode(errors="replace")
-    raise ConnectionFailed(f"the server offers {names}, and we know PLAIN and AMQPLAIN")
+    raise ConnectionFailed(f"the server offers {names}, and this client has PLAIN and AMQPLAIN")
 
 
 def _lower(ours: float, theirs: int) -> int:

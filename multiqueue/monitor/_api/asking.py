@@ -47,7 +47,7 @@ class Ask:
         """The fields of the request's body, as its path has them.
 
         Raises:
-            Refused: it is no JSON object, or a field is missing or is not what it may be.
+            Refused: it is not a JSON object, or a field is missing or is not what it may be.
         """
         return read_body(self.shape, self.json())
 

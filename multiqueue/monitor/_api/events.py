@@ -58,7 +58,7 @@ def looks_of(texts: Sequence[str]) -> list[Look]:
         raise bad_request(f"{len(texts)} looks; a stream has from 1 to {_LOOKS}: /api/events?look=%2Fapi%2Foverview")
     for text in texts:
         if len(text) > _LONGEST_LOOK or not text.startswith("/api/"):
-            raise bad_request(f"look {text[:80]!r} is no path of the API")
+            raise bad_request(f"look {text[:80]!r} is not a path of the API")
     parts = [text.partition("?") for text in texts]
     return [Look(path, tuple(dict(parse_qsl(query)).items())) for path, _, query in parts]
 
@@ -85,7 +85,7 @@ class Events:
         if self._streams[name] >= _STREAMS_OF_ONE:
             raise Refused(503, "too_many_streams", f"user '{name}' has {_STREAMS_OF_ONE} streams already; close one")
         if self._streams.total() >= _STREAMS:
-            raise Refused(503, "too_many_streams", f"{_STREAMS} pages look already; close one")
+            raise Refused(503, "too_many_streams", f"{_STREAMS} pages are open already; close one")
         return self._stream(caller.user, looks, on_thread)
 
     def close(self) -> None:

@@ -66,7 +66,7 @@ def _payload(payload: str, encoding: str) -> bytes:
     try:
         return base64.b64decode(payload, validate=True)
     except (binascii.Error, ValueError):
-        raise bad_request("the payload is no Base64") from None
+        raise bad_request("the payload is not Base64") from None
 
 
 def get_messages(

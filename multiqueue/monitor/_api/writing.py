@@ -409,8 +409,8 @@ class Writing:
         except FixedUser as error:
             raise bad_request(str(error)) from None
         except OSError as error:
-            _log.error("users cannot be kept: %s", error)
-            raise Refused(500, "internal_server_error", f"users cannot be kept: {error.strerror or error}") from None
+            _log.error("users cannot be saved: %s", error)
+            raise Refused(500, "internal_server_error", f"users cannot be saved: {error.strerror or error}") from None
 
     def _changed(self, is_new: bool = False) -> Answer:
         self._sampler.expire()

@@ -187,7 +187,7 @@ class Book:
 
 
 class Lanes:
-    """The executors that a program shows on its windows. Any thread may call.
+    """The executors that a program shows on its page. Any thread may call.
 
     lanes = Lanes()
     lanes.watch("nightly", dispatcher)
@@ -199,7 +199,7 @@ class Lanes:
         self._books: dict[str, Book] = {}
 
     def watch(self, name: str, executor: MultiQueueExecutor, progress: Progress | None = None) -> None:
-        """Show an executor's jobs from now on, under a name; one of the same name before is shown no more.
+        """Show an executor's jobs from now on, under a name; it replaces one of the same name.
 
         `progress` tells how many items of a lane are `waiting`, `running`, `done` and `failed`, for a work list behind
         the lanes.

@@ -101,7 +101,7 @@ class Application:
         if request.method == "OPTIONS":
             return Response(status_code=200, headers=dict(_HEADERS))
         if request.method not in ("GET", "HEAD") and is_from_elsewhere(request.headers):
-            raise Refused(403, "forbidden", "a request of another site's page is refused")
+            raise Refused(403, "forbidden", "a request from another site's page is refused")
         caller = await self._caller(request)
         if path == "/api/events":
             return self._stream(request, caller)
@@ -135,7 +135,7 @@ class Application:
                     yield piece
                     piece = await self._on_thread(user, next, pieces, None)
             except Exception as error:  # the client sees an answer that breaks off
-                _log.error("%s %s failed in its midst", request.method, request.url.path, exc_info=error)
+                _log.error("%s %s failed while it ran", request.method, request.url.path, exc_info=error)
                 raise
 
         return StreamingResponse(stream(), status_code=status, headers={**_HEADERS, **headers})

@@ -50,7 +50,9 @@ class Api:
         except ValueError:  # a port that is no number
             fits = False
         if not fits:
-            raise MonitorError(f"{self.url!r} is no URL of a broker's HTTP API; http://USER:PASSWORD@HOST:15672 is one")
+            raise MonitorError(
+                f"{self.url!r} is not the URL of a broker's HTTP API; write http://USER:PASSWORD@HOST:15672"
+            )
 
     @property
     def place(self) -> str:
@@ -91,7 +93,7 @@ class Api:
         except urllib.error.URLError as error:
             raise MonitorError(f"no answer from {self.place}: {error.reason}") from None
         except (ValueError, OSError, http.client.HTTPException) as error:
-            raise MonitorError(f"what answers at {self.place} is no broker's HTTP API: {error}") from None
+            raise MonitorError(f"what answers at {self.place} is not a broker's HTTP API: {error}") from None
 
     def _refusal(self, error: urllib.error.HTTPError, segments: tuple[str, ...]) -> str:
         try:

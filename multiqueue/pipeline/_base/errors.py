@@ -26,7 +26,7 @@ class ExitStatus(IntEnum):
 
 
 class PipelineError(MultiQueueError):
-    """The root of what this room raises; `exit_status` is what a command ends with."""
+    """The root of the pipeline's errors; `exit_status` is the command's exit status."""
 
     exit_status = ExitStatus.BROKEN_OFF
 
@@ -66,7 +66,7 @@ class StateDamaged(PipelineError):
 
 
 class SessionLost(PipelineError):
-    """The Spark session ended under the run. What ran is handed back; the same command goes on."""
+    """The Spark session ended during the run. Its items are handed back; the same command continues."""
 
 
 class JobError(PipelineError):

@@ -66,7 +66,7 @@ class Place:
             ValueError: the place is an object of a store.
         """
         if not self.is_local:
-            raise ValueError(f"{self.text!r} is no local path")
+            raise ValueError(f"{self.text!r} is not a local path")
         return Path(self.text)
 
     @property
@@ -166,14 +166,14 @@ def _store_url(text: str) -> str | None:
 
 def _local(text: str, taken: str) -> str:
     if not text:
-        raise ValueError(f"an empty path is no place; what is taken is {taken}")
+        raise ValueError(f"an empty path is not a place; use {taken}")
     found = _SCHEME.fullmatch(text)
     if found is not None:
         scheme, rest = found["scheme"].lower(), found["rest"]
         if scheme == "file":
             return _of_file_url(text, rest)
         if scheme in _NOT_REACHED:
-            raise ValueError(f"{text!r} is a place in {_NOT_REACHED[scheme]}, which is not reached; take {taken}")
+            raise ValueError(f"{text!r} is a place in {_NOT_REACHED[scheme]}, which is out of reach; use {taken}")
         if rest.startswith("//"):
             raise ValueError(f"{text!r} is a URL with a scheme that is not known, {scheme!r}; take {taken}")
     return os.path.expanduser(text)

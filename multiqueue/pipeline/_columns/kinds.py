@@ -90,7 +90,7 @@ def fitted(table: Columns, found: Columns, rule: str, place: str, *, may_widen: 
             wrong.append(f"{name!r} is {told(kind)}, not {told(there)}")
     if rule == REFUSE:
         here = {name.lower() for name in found}
-        wrong += [f"{name!r} ({told(kind)}) is too many" for name, kind in added.items()]
+        wrong += [f"{name!r} ({told(kind)}) is unexpected" for name, kind in added.items()]
         wrong += [f"{name!r} ({told(kind)}) is missing" for name, kind in table.items() if name.lower() not in here]
     if wrong:
         raise JobError(

@@ -79,7 +79,7 @@ def differences(expected: Columns, found: Columns, *, exactly: bool) -> list[str
             wrong.append(f"{name!r} is {actual}, not {kind}")
     if exactly:
         names = {name.lower() for name in expected}
-        wrong += [f"{name!r} ({kind}) is too many" for name, kind in found.items() if name.lower() not in names]
+        wrong += [f"{name!r} ({kind}) is unexpected" for name, kind in found.items() if name.lower() not in names]
     return wrong
 
 
@@ -91,7 +91,7 @@ def other_names(expected: Iterable[str], found: Iterable[str]) -> str | None:
     if not missing and not extra:
         return None
     parts = [f"missing {_listed(missing)}"] if missing else []
-    parts += [f"too many {_listed(extra)}"] if extra else []
+    parts += [f"unexpected {_listed(extra)}"] if extra else []
     return f"{', '.join(parts)}; expected {_listed(wanted)}, found {_listed(there)}"
 
 

@@ -130,7 +130,7 @@ class LaneSection(Section):
     def _records_are_read(self) -> LaneSection:
         options = {key.lower(): str(value).lower() for key, value in self.options.items()}
         if self.corrupt is not None and self.format not in RECORDS:
-            raise ValueError(f"corrupt goes with the formats {', '.join(RECORDS)}: others have no records to be so")
+            raise ValueError(f"corrupt goes with the formats {', '.join(RECORDS)}: others have no records")
         if self.corrupt is not None and "mode" in options:
             raise ValueError("corrupt and the option mode exclude each other: keep one")
         wide = options.get("encoding", options.get("charset", "")).replace("_", "-").startswith(("utf-16", "utf-32"))
@@ -214,7 +214,7 @@ class LaneSection(Section):
     @classmethod
     def _has_fixed_depth(cls, value: str | None) -> str | None:
         if value is not None and "**" in value:
-            raise ValueError("`**` has no place here: say how deep the directories are, as in 'inbox/*/*'")
+            raise ValueError("`**` is not possible here: say how deep the directories are, as in 'inbox/*/*'")
         return value and place_of(value).text
 
 

@@ -15,5 +15,5 @@ def split_source(url: str) -> tuple[str, str]:
     scheme, _, rest = head.partition("://")
     address, slash, queue = rest.rpartition("/")
     if scheme not in ("amqp", "amqps") or not slash or not address or not queue:
-        raise ValueError(f"{url!r} names no queue; one is amqp://user:password@host:5672/vhost/queue")
+        raise ValueError(f"{url!r} names no queue; write amqp://user:password@host:5672/vhost/queue")
     return f"{scheme}://{address}" + (f"?{query}" if query else ""), unquote(queue)

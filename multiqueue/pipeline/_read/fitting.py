@@ -211,7 +211,7 @@ def _require_allowed(reading: Reading, parts: Sequence[_Part], known: Columns) -
         if odd and lane.rescued_column is None:
             raise JobError(
                 f"{_shown(reading, part)} has the key {odd[0]!r}, and the lane's column is "
-                f"{names[odd[0].lower()]!r}: of JSON these are two; name a rescued_column, or a schema"
+                f"{names[odd[0].lower()]!r}: in JSON these differ; name a rescued_column, or a schema"
             )
 
 

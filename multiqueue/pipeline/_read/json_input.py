@@ -64,7 +64,7 @@ def _check_lines(reading: Reading, path: Place, text: str) -> None:
     for number, line in enumerate(re.split(separator, text), 1):
         if _MAY_GO_ON.search(line) and (rest := _first(line)[1].strip(", \t\r")):
             raise JobError(
-                f"line {number} of {reading.item.shown(path)} goes on behind its document, and {rest[:_SHOWN]!r} would "
+                f"line {number} of {reading.item.shown(path)} goes on after its document, and {rest[:_SHOWN]!r} would "
                 "not be read; a document a line is expected"
             )
 

@@ -192,7 +192,9 @@ def read_output(
     """
     present = [directory for directory in directories if directory.is_dir()]
     if not present:
-        raise JobError(f"there is nothing to read: nothing was put out below {str(root)!r} by what this comes after")
+        raise JobError(
+            f"there is nothing to read: nothing was written below {str(root)!r} by the lanes or steps before this one"
+        )
     reader = spark.read.format(output_format).options(**options).option("basePath", "file://" + str(root))
     if schema is not None:
         reader = reader.schema(schema)

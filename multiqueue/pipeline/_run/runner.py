@@ -140,7 +140,7 @@ class Runner:
         if isinstance(lost, StateMismatch):
             raise lost
         if lost is not None:
-            raise SessionLost("the Spark session ended under the run; run the same command to go on") from lost
+            raise SessionLost("the Spark session ended during the run; run the same command to go on") from lost
         return self._snapshot()
 
     @property

@@ -132,8 +132,8 @@ class Publisher:
         ledger.require_output(FILES, str(self.output))
         if ledger.is_empty() and _has_entries(self.data):
             raise StateMismatch(
-                f"{str(self.data)!r} has results that the state knows nothing of; "
-                "bring the state back, delete the results, or choose another [output] path"
+                f"{str(self.data)!r} has results that are not in the state; "
+                "restore the state, delete the results, or choose another [output] path"
             )
 
     @contextlib.contextmanager

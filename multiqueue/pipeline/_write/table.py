@@ -251,8 +251,8 @@ class Table:
     def _require_own_locked(self) -> None:
         if self._form.owner != self._owner:
             raise StateMismatch(
-                f"the table {self.place!r} has rows that the state knows nothing of, or is another state's; "
-                "bring that state back, delete the table, or choose another [output] path"
+                f"the table {self.place!r} has rows that are not in the state, or belongs to another state; "
+                "restore that state, delete the table, or choose another [output] path"
             )
         if self._form.partition_by != self._partition_by:
             there = ", ".join(self._form.partition_by) or "nothing"

@@ -27,11 +27,11 @@ class SparkDeadlineMissed(SparkDispatchError, TimeoutError):
 
 
 class SparkSessionStopped(SparkDispatchError):
-    """The Spark session or context was stopped under the job, or is gone. Make a new session and a new dispatcher."""
+    """The Spark session or context was stopped during the job, or is gone. Make a new session and a new dispatcher."""
 
 
 class SparkEnvironmentError(SparkDispatchError):
-    """Spark is set up so that the dispatcher can not keep its promises. The message says what to change."""
+    """Spark is set up so that the dispatcher cannot keep its promises. The message says what to change."""
 
 
 class FanInError(SparkDispatchError):

@@ -151,14 +151,14 @@ class SparkDispatcher(MultiQueueExecutor):
             self._backend.close()
 
     def cancel_running(self) -> int:
-        """Cancel every item that runs, as its `future.cancel()` does, without waiting; how many.
+        """Cancel every item that runs, as its `future.cancel()` does, without waiting; returns how many.
 
         What waits goes on to be started.
         """
         return cancel(self._running.of())
 
     def cancel(self) -> int:
-        """Cancel every item that was submitted before, waiting or running, without waiting for its end; how many.
+        """Cancel every item that was submitted before, waiting or running, without waiting; returns how many.
 
         The dispatcher goes on and takes new items.
         """

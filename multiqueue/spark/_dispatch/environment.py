@@ -31,7 +31,7 @@ JAVA_ANSWERS_WITHIN = 30.0  # seconds; `java -version` takes about 0.1
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be. `error`: jobs will fail; `warning`: a promise does not hold."""
+    """One problem. `error`: jobs will fail; `warning`: a promise does not hold."""
 
     level: Literal["error", "warning"]
     subject: str
@@ -42,7 +42,7 @@ class Finding:
 
 
 def check_environment(spark: SparkSession | None = None) -> list[Finding]:
-    """The mistakes in the configuration: with a session, in it; without one, on the machine that is to start it.
+    """The mistakes in the configuration: of the session if you pass one, else of the machine that will start it.
 
     Without a session this runs `java -version`. With one of a cluster or of Spark Connect it runs a job of one task,
     whose Python must have this package: streams and task events need it there, the dispatcher and `fan_in` do not.
@@ -74,7 +74,7 @@ def _check_pyspark() -> Iterator[Finding]:
         yield Finding(
             "error",
             "PYSPARK_PIN_THREAD",
-            "is false, so all threads share one JVM thread and jobs can not be told apart or cancelled; unset it "
+            "is false, so all threads share one JVM thread and jobs cannot be told apart or cancelled; unset it "
             "before the session starts",
         )
 

@@ -114,7 +114,7 @@ class SparkFuture(LaneFuture[T]):
         return self._phase is Phase.RUNNING
 
     def progress(self) -> Progress:
-        """How far its Spark jobs have come, asked of Spark now; what was last told if Spark can not be asked.
+        """How far its Spark jobs have come, asked of Spark now; the last answer if Spark cannot be asked.
 
         In a classic session this is some calls of the JVM, about 2 ms for each stage, and Spark forgets jobs that
         ended long ago (`spark.ui.retainedJobs`). Jobs count that have the item's tag or its group, so a function may
@@ -247,9 +247,7 @@ class SparkFuture(LaneFuture[T]):
                 self._left.wait(ASK_AGAIN)
         except SparkSessionStopped as error:
             if not self._left.is_set():
-                LOGGER.warning(
-                    "the job with tag %s can not be cancelled, and its function goes on: %s", self.tag, error
-                )
+                LOGGER.warning("the job with tag %s cannot be cancelled, and its function goes on: %s", self.tag, error)
         except Exception:  # Spark is gone, and the job with it
             if not self._left.is_set():
                 LOGGER.warning("Spark could not be asked to cancel the job with tag %s", self.tag, exc_info=True)

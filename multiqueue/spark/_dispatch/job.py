@@ -184,7 +184,7 @@ class SparkJob(Job[T]):
             return retry.shortened(pause) if retry.when(error) else None
         except Exception:
             LOGGER.exception(
-                "whether job %r may be run again could not be told; it is not", self._name, extra={"item": self._name}
+                "whether job %r may be run again is unknown; it is not", self._name, extra={"item": self._name}
             )
             return None
 

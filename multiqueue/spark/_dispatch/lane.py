@@ -132,7 +132,7 @@ class SparkLane(Lane):
         return completed(submit, zip(*iterables, strict=False), look_ahead, timeout)
 
     def cancel(self) -> int:
-        """Cancel every job of this lane that was submitted before, waiting or running, without blocking; how many.
+        """Cancel every waiting or running job of this lane, without blocking; returns how many.
 
         The lane goes on and takes new jobs.
         """

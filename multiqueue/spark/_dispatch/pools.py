@@ -50,7 +50,7 @@ def pools_xml(pools: Iterable[SchedulerPool | str], directory: str | Path | None
     for entry in pools:
         pool = SchedulerPool(entry) if isinstance(entry, str) else entry
         if pool.name in names:
-            raise ValueError(f"scheduler pool {pool.name!r} is there twice")
+            raise ValueError(f"scheduler pool {pool.name!r} is defined twice")
         names.add(pool.name)
         element = ElementTree.SubElement(root, "pool", name=pool.name)
         ElementTree.SubElement(element, "schedulingMode").text = pool.mode

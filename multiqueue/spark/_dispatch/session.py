@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 
 def session_builder(app_name: str) -> Any:
-    """A builder for a session of this name; the one that exists, if there is one, is what it gets.
+    """A builder for a session of this name; it returns the existing session if there is one.
 
     Sets the environment variable `PYSPARK_PYTHON` to the Python that runs, unless it is set: Spark takes `python3` of
     the `PATH` otherwise, which is another one where a virtual environment is used and not activated.

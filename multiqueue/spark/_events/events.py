@@ -166,7 +166,7 @@ class TaskEvents:
             raise
 
     def close(self) -> None:
-        """Cancel the job if it runs, drop what was not taken, and wait until Spark has let go. Again has no effect."""
+        """Cancel the job if it runs, drop what was not taken, and wait until Spark has stopped. Twice is harmless."""
         with self._starting:
             self._elements = self._elements or iter(())
             close, finalizer = self._close, self._finalizer
@@ -292,7 +292,7 @@ class _Stream:
         try:
             yield from self._ledger.take(chunk)
         except Refused as error:
-            raise TaskEventsError(f"partition {chunk.partition} sent what can not be read: {error}") from error
+            raise TaskEventsError(f"partition {chunk.partition} sent a message that cannot be read: {error}") from error
         if not was_finished:
             self._tell(chunk)
 

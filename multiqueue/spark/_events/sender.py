@@ -215,7 +215,7 @@ def sender(route: Route, partition: int, attempt: int) -> Iterator[TaskSender]:
         connection = connect(route.url, name=name, heartbeat=HEARTBEAT, recover=False, threads=1)
     except ClientError as error:
         raise TaskEventsError(
-            f"partition {partition}: this executor can not reach the broker: {error}; listen on an address that "
+            f"partition {partition}: this executor cannot reach the broker: {error}; listen on an address that "
             "executors can dial and pass it as task_url, or read with fan_in, which needs no connection of theirs"
         ) from error
     with connection:

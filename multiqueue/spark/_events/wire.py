@@ -58,7 +58,7 @@ class Chunk:
         try:
             found = json.loads(self.body)
         except ValueError as error:
-            raise Refused(f"a body that is no JSON: {error}") from None
+            raise Refused(f"a body that is not JSON: {error}") from None
         if type(found) is not list or len(found) != self.count:
             raise Refused(f"a body that is no list of {self.count} values")
         return found

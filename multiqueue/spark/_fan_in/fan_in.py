@@ -90,7 +90,7 @@ def fan_in(
     max_bytes: int | None = None,
     prefetch: bool = True,
 ) -> FanIn[K, Any]:
-    """The rows of many DataFrames as they come: iterate over `(name, row)`, best inside `with`.
+    """The rows of many DataFrames as they arrive: iterate over `(name, row)`, best inside `with`.
 
     With `batches="arrow"` it is `(name, pyarrow.RecordBatch)`: many times faster, and needs pyarrow. Each source has a
     sub-queue of `capacity` elements (10,000 rows, or 4 batches); lower numbers in `priorities` are handed out first, 0
@@ -185,7 +185,7 @@ class FanIn(Generic[K, E]):
         return name, element
 
     def close(self) -> None:
-        """Cancel what runs, drop what was not taken, and wait until Spark has let go. Again has no effect."""
+        """Cancel what runs, drop what was not taken, and wait until Spark has stopped. Twice is harmless."""
         with self._starting:
             if self._futures is None:
                 self._futures = {}

@@ -42,4 +42,4 @@ class MalformedBody(StreamingError):
 
 
 class PublishFailed(StreamingError):
-    """The broker did not take charge of all rows of a task. Its retry publishes them again under the same ids."""
+    """The broker did not take all rows of a task. Its retry publishes them again under the same ids."""

@@ -133,10 +133,10 @@ def _committed(checkpoint: Path, lease: str) -> int:
     for line in (checkpoint / "offsets" / str(max(batches))).read_text().splitlines():
         if line.startswith("{") and (offset := json.loads(line)).get("lease") == lease:
             return int(offset["sequence"])
-    raise StreamingError(f"the checkpoint {checkpoint} knows nothing of lease {lease}; give that of the lease's query")
+    raise StreamingError(f"the checkpoint {checkpoint} does not know lease {lease}; give that of the lease's query")
 
 
 def _numbers(directory: Path) -> list[int]:
     if not directory.is_dir():
-        raise StreamingError(f"{directory} is not there: {directory.parent} is no checkpoint of a query")
+        raise StreamingError(f"{directory} is not there: {directory.parent} is not the checkpoint of a query")
     return [int(path.name) for path in directory.iterdir() if path.name.isdigit()]

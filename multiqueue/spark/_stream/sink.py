@@ -169,7 +169,7 @@ class _Publisher(ABC):
                 to: _Outgoing = pickle.load(stage)
                 _send(channel, to, options)
                 if (number % WINDOW == 0 or number == count) and not channel.wait_for_confirms(options.patience):
-                    raise client.Nacked("the broker could not take charge of a message")
+                    raise client.Nacked("the broker could not take a message")
         if returned:  # all of them are here: closing the connection waited for them
             first = returned[0]
             raise PublishFailed(
@@ -233,7 +233,7 @@ def _check_columns(schema: StructType, options: SinkOptions) -> None:
     for name, type in given.items():
         if name not in _COLUMNS:
             raise BadOption(
-                f"a message has nothing to put column {name} in; there are {', '.join(_COLUMNS)}. "
+                f"a message has no place for column {name}; there are {', '.join(_COLUMNS)}. "
                 "To send whole rows: selectExpr('to_json(struct(*)) AS body')"
             )
         if not any(_is_same(type, wanted) for wanted in _COLUMNS[name]):
@@ -242,7 +242,9 @@ def _check_columns(schema: StructType, options: SinkOptions) -> None:
     if "body" not in given:
         raise BadOption("there is no column body, binary or string; selectExpr('to_json(struct(*)) AS body') makes one")
     if "routing_key" not in given and options.routing_key is None and "exchange" not in given and not options.exchange:
-        raise BadOption("where to? Give the option routingKey, a queue's name, or exchange, or columns of these names")
+        raise BadOption(
+            "no destination: give the option routingKey, a queue's name, or exchange, or columns of these names"
+        )
 
 
 def _is_same(given: DataType, wanted: DataType) -> bool:

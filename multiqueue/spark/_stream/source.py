@@ -198,7 +198,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             opened.target = None if opened.target is None else opened.backlog.chunks.end
         elif time.monotonic() - gave_at > STUCK:
             raise SourceUnavailable(
-                f"the queues have {left} messages and gave none for {STUCK:g} s; does another consumer have them alone?"
+                f"the queues have {left} messages and gave none for {STUCK:g} s; does another consumer hold them?"
             )
         return left == 0
 
