@@ -35,7 +35,7 @@ MAY_KNOW: dict[str, set[str]] = {
     "amqp": {"broker", "core", "errors", "_carried", "_extras", "_toml", "_logs", "_words"},
     "client": {"core", "amqp", "errors", "_logs", "_words"},
     "spark": {"core", "client", "errors", "_directory_lock", "_logs"},
-    "pipeline": {"spark", "broker", "client", "store", "core", "errors", "_extras", "_toml", "_words"},
+    "pipeline": {"spark", "broker", "client", "store", "core", "errors", "_extras", "_logs", "_toml", "_words"},
     "testing": {"core", "errors"},
     "observe": {"core", "errors", "_extras", "_logs", "_progress"},
     "_progress": set(),

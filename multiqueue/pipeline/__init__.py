@@ -11,6 +11,7 @@ try:
 except ImportError as _error:
     raise ImportError(f"multiqueue.pipeline needs {_error.name}: pip install 'blocking-multiqueue[cli]'") from None
 
+from .._logs import one_line_each as _one_line_each
 from ._base.errors import ConfigError as ConfigError
 from ._base.errors import ExitStatus as ExitStatus
 from ._base.errors import JobError as JobError
@@ -39,6 +40,8 @@ from ._verbs.plan import StepPlan as StepPlan
 from ._verbs.plan import plan_of as plan_of
 from ._verbs.run import RunResult as RunResult
 from ._verbs.run import run_pipeline as run_pipeline
+
+_one_line_each("multiqueue.pipeline")
 
 __all__ = [
     "AttemptEnded",
