@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import select
 import socket
 import ssl
 import subprocess
@@ -87,7 +88,13 @@ def test_strangers_lock_nobody_out(
     for _ in range(12):
         crowd.append(slow(sent))
         assert client("GET", "/api/whoami").status == 200
-    assert all(is_cut(each) for each in crowd[:8])
+    left = set(crowd)
+    while len(left) > 4:
+        for each in select.select(left, [], [], 30)[0]:
+            assert is_cut(each)
+            left.remove(each)
+    # A login that has been found wrong goes before an older one that is still being verified.
+    assert sent == WRONG or left <= set(crowd[8:])
     assert other("GET", "/api/whoami").status == 200
     assert client("GET", "/metrics").status == 200
 
