@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._engines import LinkedBlockingMultiQueue as LinkedBlockingMultiQueue
-from ._engines import Queue as Queue
-from ._engines import SubQueue as SubQueue
 from ._engines import engine as engine
+from ._multi_queue import LinkedBlockingMultiQueue as LinkedBlockingMultiQueue
 from ._notebook import notebook_table as notebook_table
 from ._protocols import Offerable as Offerable
 from ._protocols import Pollable as Pollable
+from ._queue import Queue as Queue
 from ._selection import SubQueueSelection as SubQueueSelection
+from ._sub_queue import SubQueue as SubQueue
 from ._taken import Taken as Taken
 
 if TYPE_CHECKING:

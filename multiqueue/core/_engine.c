@@ -1,4 +1,5 @@
-/* The engine of the core in C: elements, turns, locks and waits. `_compiled.py` has the classes that users see.
+/* The engine of the core in C: elements, turns, locks and waits. `_multi_queue.py`, `_sub_queue.py` and `_queue.py` have
+ * the classes that users see.
  *
  * Promise     1. An element that was put is taken by exactly one taker, in put order within its tail.
  *             2. An element whose put has returned is seen by every take that begins later.
@@ -159,7 +160,7 @@ typedef struct State {
     PyObject *sync, *allocate_lock, *native_lock, *monotonic;   /* module, name, what the name means in earnest, name */
     PyObject *release, *acquire;                                 /* names */
     PyObject *empty, *shut_down, *taken;                         /* classes */
-    PyObject *refusal, *ending, *select, *selected, *put, *get;  /* functions, see _compiled.py */
+    PyObject *refusal, *ending, *select, *selected, *put, *get;  /* functions, see _multi_queue.py */
     Head *heads;
 #ifdef Py_GIL_DISABLED
     PyMutex mutex;
@@ -1848,7 +1849,7 @@ static PyType_Slot door_slots[] = {
 static PyType_Spec door_spec = {"multiqueue.core._engine.Door", sizeof(Door), 0,
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, door_slots};
 
-/* configure(sync, native_lock, empty, shut_down, taken, refusal, ending, select, selected, put, get): what _compiled.py provides */
+/* configure(sync, native_lock, empty, shut_down, taken, refusal, ending, select, selected, put, get): what _multi_queue.py provides */
 static PyObject *configure(PyObject *module, PyObject *args) {
     State *st = state_of(module);
     PyObject **fields[] = {&st->sync, &st->native_lock, &st->empty, &st->shut_down, &st->taken, &st->refusal, &st->ending,
@@ -1930,6 +1931,6 @@ static PyModuleDef_Slot module_slots[] = {
 #endif
     {0}};
 static struct PyModuleDef module_def = {PyModuleDef_HEAD_INIT, "multiqueue.core._engine",
-    PyDoc_STR("The engine of the core in C. `_compiled` makes classes of it."), sizeof(State), functions, module_slots,
+    PyDoc_STR("The engine of the core in C. `_multi_queue`, `_sub_queue` and `_queue` make classes of it."), sizeof(State), functions, module_slots,
     module_traverse, module_clear, NULL};
 PyMODINIT_FUNC PyInit__engine(void) { return PyModuleDef_Init(&module_def); }

@@ -1,4 +1,4 @@
-"""The engine in C, as `_compiled` and `_compiled_queue` use it. `_engine.c` says what each of these does."""
+"""The engine in C, as `_multi_queue`, `_sub_queue` and `_queue` use it. `_engine.c` says what each of these does."""
 
 from collections.abc import Callable
 from typing import Any

@@ -2,7 +2,8 @@
 
 The compiled one is chosen where it was built for this interpreter, unless the environment has `MULTIQUEUE_PURE=1` or
 gevent or eventlet have patched the program: their greenlets wait on locks in Python, and one that waited in C would
-hold up all others. Both have the same names and promises; a type checker sees those of the plain one.
+hold up all others. Both have the same names and promises, and the same classes stand on them; a type checker sees the
+plain one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Literal
 
-__all__ = ["LinkedBlockingMultiQueue", "Queue", "SubQueue", "engine"]
+__all__ = ["chosen", "engine"]
 
 
 def _has_extension() -> bool:
@@ -29,9 +30,6 @@ def _is_wanted() -> bool:
 engine: Literal["c", "python"] = "c" if _is_wanted() and _has_extension() else "python"
 
 if TYPE_CHECKING or engine == "python":
-    from ._multi_queue import LinkedBlockingMultiQueue
-    from ._queue import Queue
-    from ._sub_queue import SubQueue
+    from . import _plain as chosen
 else:
-    from ._compiled import LinkedBlockingMultiQueue, SubQueue
-    from ._compiled_queue import Queue
+    from . import _engine as chosen

@@ -22,11 +22,11 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, ParamSpec, TypeVar
 
 from . import _sync
-from ._engines import SubQueue
 from ._executor_job import JobWatcher, Watchers
 from ._executor_workers import Keeper, Workers
 from ._lane import UNSET, Lane, LaneSettings, Unset, lanes_table
 from ._lane_waiting import Ticket
+from ._sub_queue import SubQueue
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

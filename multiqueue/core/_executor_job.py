@@ -20,7 +20,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from ._engines import SubQueue
+    from ._sub_queue import SubQueue
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ Membership  Counting comes before the put: a put that succeeds finds a worker st
             A submit that is interrupted has submitted the job or has not, and in the latter case leaves no count
             behind: no thread counts without a record of it (`Job.counted`, `Contract.holds`) that a handler reads.
             A forked child has none of the threads: there the workers are broken, and say so.
-Hazards     Those of `_take_side`. No call ends the body of a `with`, as in `return f()`: an exception right after it
+Hazards     Those of `_plain_head`. No call ends the body of a `with`, as in `return f()`: an exception right after it
             would find the lock held. The locks are `Guard`s, for CPython 3.14 delivers one before the block too.
 Assumes     `_lock` is re-entrant because the garbage collector may end a Keeper in a thread that holds it.
             `threading._register_atexit` runs before non-daemon threads are joined (tests pin it).
@@ -39,10 +39,11 @@ from typing import Any
 
 from ..errors import Full, ShutDown
 from . import _sync
-from ._engines import LinkedBlockingMultiQueue, SubQueue
 from ._executor_job import Job, JobWatcher
 from ._fork import Alive
 from ._lane_waiting import Ticket, WaitingLine
+from ._multi_queue import LinkedBlockingMultiQueue
+from ._sub_queue import SubQueue
 
 try:
     from concurrent.futures.thread import BrokenThreadPool

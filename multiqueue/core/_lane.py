@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from ..errors import Full
-from ._engines import SubQueue
 from ._executor_job import Job
 from ._executor_workers import Ending, Keeper, Workers
 from ._lane_map import ordered_results
 from ._lane_waiting import Ticket
 from ._notebook import notebook_table
+from ._sub_queue import SubQueue
 
 P = ParamSpec("P")
 T = TypeVar("T")

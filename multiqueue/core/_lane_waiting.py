@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any, TypeAlias
 
-from ._engines import SubQueue
 from ._executor_job import Job
+from ._sub_queue import SubQueue
 
 # The right of a worker to run one job of a lane, and that job, until it is entered, taken or called off.
 Ticket: TypeAlias = list[Job[Any]]

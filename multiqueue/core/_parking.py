@@ -17,10 +17,10 @@ Source      Parked locks instead of conditions: Waiter objects of `threading.Con
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from . import _sync
-from ._sync import Parking
+from ._fork import renew_after_fork
 
 if TYPE_CHECKING:
     import asyncio
@@ -61,33 +61,45 @@ def seconds_left(deadline: float) -> float:
     return min(max(deadline - _sync.monotonic(), 0.0), LONGEST_WAIT)
 
 
-def wake_one(waiters: Waiters) -> None:
-    """Wake the waiter that has been parked longest, if any. The caller holds the lock of `waiters`."""
-    while True:  # not `while waiters`: that tests before it jumps back, and a signal handler could wake in between
-        if not waiters:
+class Line(list[Any]):
+    """Those who wait for one thing, the one that came first in front. In the child after a fork nobody waits."""
+
+    __slots__ = ("__weakref__",)
+
+    def __init__(self) -> None:
+        renew_after_fork(self)
+
+    def _renew_after_fork(self) -> None:
+        self.clear()
+
+
+def wake_one(line: Line) -> None:
+    """Wake the one that waits longest, if any. The caller holds the lock of `line`."""
+    while True:  # not `while line`: that tests before it jumps back, and a signal handler could wake in between
+        if not line:
             return
-        waiter = waiters[0]
-        if waiter.__class__ is AsyncWaiter:  # waking it is Python code, in which an exception can strike
+        waiter = line[0]
+        if isinstance(waiter, AsyncWaiter):  # waking it is Python code, in which an exception can strike
             is_woken = waiter.wake()
-            leave(waiters, waiter)
+            leave(line, waiter)
             if is_woken:
                 return
-        else:
-            del waiters[0]
-            waiter.release()  # type: ignore[union-attr]  # mypy does not narrow by class
+        elif line and line[0] is waiter:
+            del line[0]
+            waiter.release()
             return
 
 
-def wake_all(waiters: Waiters) -> None:
-    """Wake every parked waiter. The caller holds the lock of `waiters`."""
-    while waiters:
-        wake_one(waiters)
+def wake_all(line: Line) -> None:
+    """Wake everybody. The caller holds the lock of `line`."""
+    while line:
+        wake_one(line)
 
 
-def leave(waiters: Waiters, waiter: Waiter) -> bool:
-    """Take `waiter` out of `waiters`; False if it has been woken already. The caller holds the lock of `waiters`."""
+def leave(line: Line, waiter: object) -> bool:
+    """Take `waiter` out of `line`; False if it has been woken already. The caller holds the lock of `line`."""
     try:
-        waiters.remove(waiter)
+        line.remove(waiter)
     except ValueError:
         return False
     return True
@@ -119,7 +131,3 @@ class AsyncWaiter:
     def _wake(self) -> None:
         if not self.woken.done():
             self.woken.set_result(None)
-
-
-Waiter: TypeAlias = Parking | AsyncWaiter
-Waiters: TypeAlias = list[Waiter]  # a list: an empty one is 56 bytes, an empty deque 600

@@ -1,42 +1,41 @@
-"""`Queue`: a drop-in for the standard library's `queue.Queue`, on the engine of the multi-queue.
+"""`Queue`, over both engines: a drop-in for the standard library's `queue.Queue`.
 
-Promise     It is a `queue.Queue`, for `isinstance` and for type checkers, and has that class's attributes:
-            `_queue_attributes`. A subclass that makes another order, by overriding `_init`, `_put`, `_get` or `_qsize`,
-            is a `HookedQueue`: `put`, `get` and the rest are `queue.Queue`'s there, on its mutex and its conditions, so
-            that the hooks are called when and how they are there. What that class has not is refused in a
-            sentence, except `offer` and `poll`, which are made of `put` and `get`.
-            It promises what `queue.Queue` does: nothing of signal handlers, exceptions anywhere, and `fork`.
-State       That of `Fifo`. Of a `HookedQueue` that of `queue.Queue`, in the instance's dict, and those of the engine's
-            fields that `Queue.put(self, item)` and `Queue.get(self)` look at, which subclasses write where
-            `super().put(item)` would do: they lead to the hooks.
-Membership  A class that overrides hooks gets `HookedQueue` for its base in the place of `Queue`, when it is defined.
-            Not seen is a hook that is assigned later, to a class or an instance that had none.
+Promise     It is a `queue.Queue`, for `isinstance` and for type checkers. Nothing of ours stands in its namespace but
+            the names of `queue.Queue`'s and of a sub-queue's methods: a subclass may call its own what it likes.
+            A subclass that makes another order, by overriding `_init`, `_put`, `_get` or `_qsize`, is a `HookedQueue`:
+            `put`, `get` and the rest are `queue.Queue`'s there, on its mutex and its conditions, so that the hooks are
+            called when and how they are there. What that class has not is refused in a sentence, except `offer` and
+            `poll`. A hook that is assigned to an instance later has `put` and `get` of that one lead there too, on the
+            elements where they are; a put or get that waits in the engine at that moment goes on as it began.
+Attributes  `mutex`, `not_empty`, `not_full`, `all_tasks_done` and `queue` are made when a program first asks for one of
+            them, and stand in its dict from then on. From then on the mutex is the *gate* of the engine: each
+            operation passes it, so that no other thread puts, takes or counts while a program holds it, and the
+            conditions are told what each operation has done. They are `threading`'s own.
+State       The engine's. Of a `HookedQueue` that of `queue.Queue`, in the instance's dict.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from threading import Condition, Lock
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+from collections.abc import Callable, Iterable, Iterator, MutableSequence
+from functools import partial
+from threading import Condition, RLock
+from typing import Any, NoReturn, TypeVar
 
-from ..errors import Empty, Full, ShutDown
-from ._fifo import Fifo
-from ._fork import renew_after_fork
-from ._parking import seconds_left
-from ._queue_attributes import Contents, Mutex, QueueCondition, set_unfinished
+from ..errors import Empty, Full
+from ._engines import chosen as _engine
+from ._engines import engine
 from ._settings import capacity_of
-from ._standard_queue import HOOKS, standard_queue
-from ._take_side import TakeSide
-
-if TYPE_CHECKING:
-    from queue import Queue as StandardQueue
-else:
-    StandardQueue = standard_queue()
+from ._standard_queue import HOOKS, StandardQueue
+from ._sub_queue import Puts, set_gate
+from ._sync import holding
 
 T = TypeVar("T")
 
+ATTRIBUTES = ("mutex", "not_empty", "not_full", "all_tasks_done", "queue")
 
-class Queue(Fifo[T], StandardQueue[T]):
+
+class Queue(Puts[T], StandardQueue[T]):
     """A stand-alone FIFO queue: `queue.Queue`, with the methods of a sub-queue that make sense alone.
 
     Thread-safe throughout; unlike `queue.Queue` also against puts from signal handlers and `__del__`, against
@@ -51,11 +50,12 @@ class Queue(Fifo[T], StandardQueue[T]):
 
     def __init__(self, maxsize: int = 0) -> None:
         """`maxsize` is the capacity in elements; 0 or less means unbounded, a fraction is rounded up."""
-        self._begin(maxsize)
-
-    def _begin(self, maxsize: int) -> None:
-        super().__init__(TakeSide(), capacity_of(maxsize))
-        renew_after_fork(self)
+        if isinstance(self, HookedQueue):
+            _engine.set_hooked(self)  # `Queue.put(self, item)` and `Queue.get(self)` lead to the standard library's
+            StandardQueue.__init__(self, maxsize)
+        else:
+            _engine.assign(self, "capacity", capacity_of(maxsize))
+            set_gate(self)
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
@@ -67,65 +67,252 @@ class Queue(Fifo[T], StandardQueue[T]):
 
         Of a subclass with a `__len__` of its own, that decides, as there.
         """
-        return type(self).__len__ in (Queue.__len__, HookedQueue.__len__) or len(self) != 0  # type: ignore[misc]
-
-    # ---- the attributes of `queue.Queue` --------------------------------------------------------------------
+        return type(self).__len__ in (Queue.__len__, HookedQueue.__len__) or len(self) != 0
 
     @property
     def unfinished_tasks(self) -> int:
         """Elements put for which `task_done()` has not been called, as in `queue.Queue`. Can be assigned."""
-        return self._unfinished()
+        return _engine.figures(self)[2]
 
     @unfinished_tasks.setter
     def unfinished_tasks(self, count: int) -> None:
-        set_unfinished(self, count)
+        _engine.assign(self, "unfinished", count)
 
     @property
     def maxsize(self) -> int:
         """The capacity in elements; 0 means unbounded. Can be assigned, as in `queue.Queue`."""
-        return self._capacity or 0
+        return _engine.figures(self)[1] or 0
 
     @maxsize.setter
     def maxsize(self, maxsize: int) -> None:
-        self._with_both_locks(self._set_limit_locked, capacity_of(maxsize))
+        _engine.assign(self, "capacity", capacity_of(maxsize))
 
-    @property
-    def mutex(self) -> Lock:  # type: ignore[override]
-        """While it is held, no other thread puts, takes or counts, as in `queue.Queue`. It is re-entrant."""
-        return cast(Lock, Mutex(self))
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "queue" and not isinstance(self, HookedQueue):
+            raise AttributeError(
+                "the elements of a Queue cannot be replaced by another object; use queue.clear() and queue.extend(), "
+                "or override _init, _put, _get and _qsize to keep them elsewhere"
+            )
+        if name in HOOKS:
+            _engine.set_hooked(self)  # `put` and `get` are the standard library's from now on, and call it
+        super().__setattr__(name, value)
 
-    @property
-    def queue(self) -> Any:
-        """The elements, as in `queue.Queue`: what can be done to that deque can be done to this."""
-        return Contents(self)
+    def __getattr__(self, name: str) -> Any:
+        """The attributes of `queue.Queue`, at the first use of one of them."""
+        if name not in ATTRIBUTES:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        gate = _engine.set_gate(self, Gate(self))
+        if not isinstance(gate, Gate):  # one of multiqueue.testing
+            raise AttributeError(f"{name} is not available under the locks of multiqueue.testing")
+        for attribute in ATTRIBUTES:
+            self.__dict__.setdefault(
+                attribute, Contents(self, gate) if attribute == "queue" else getattr(gate, attribute)
+            )
+        return self.__dict__[name]
 
-    @queue.setter
-    def queue(self, elements: Any) -> None:
-        raise AttributeError(
-            "the elements of a Queue cannot be replaced by another object; use queue.clear() and queue.extend(), or "
-            "override _init, _put, _get and _qsize to keep them elsewhere"
-        )
-
-    @property
-    def not_empty(self) -> Condition:  # type: ignore[override]
-        """Notified when there is an element. With `mutex` as its lock, as in `queue.Queue`."""
-        return cast(Condition, QueueCondition(self, "_own_takers"))
-
-    @property
-    def not_full(self) -> Condition:  # type: ignore[override]
-        """Notified when there is room. With `mutex` as its lock, as in `queue.Queue`."""
-        return cast(Condition, QueueCondition(self, "_putters"))
-
-    @property
-    def all_tasks_done(self) -> Condition:  # type: ignore[override]
-        """Notified when `unfinished_tasks` is 0. With `mutex` as its lock, as in `queue.Queue`."""
-        return cast(Condition, QueueCondition(self, "_joiners"))
-
-    def _renew_after_fork(self) -> None:
-        self._take_side._renew_locks_of([self])
+    def __dir__(self) -> list[str]:
+        """The attributes too that are made at their first use."""
+        return sorted({*super().__dir__(), *ATTRIBUTES})
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} size={self.qsize()} maxsize={self.maxsize}>"
+
+
+class Mutex:
+    """A lock as `queue.Queue.mutex`, but re-entrant: `threading.RLock` with `locked`, which that has since 3.14."""
+
+    __slots__ = ("_acquire_restore", "_at_fork_reinit", "_is_owned", "_release_save", "acquire", "release")
+
+    def __init__(self, lock: Any) -> None:
+        self.acquire = lock.acquire
+        self.release = lock.release
+        self._is_owned = lock._is_owned
+        self._release_save = lock._release_save
+        self._acquire_restore = lock._acquire_restore
+        self._at_fork_reinit = lock._at_fork_reinit
+
+    def locked(self) -> bool:
+        if self._is_owned() or not self.acquire(False):
+            return True
+        self.release()
+        return False
+
+    def __enter__(self) -> bool:
+        return bool(self.acquire())
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+
+class Gate:
+    """The mutex and the conditions of a `Queue`, as the gate that each operation of the engine passes."""
+
+    def __init__(self, queue: Queue[Any]) -> None:
+        import weakref
+
+        self.mutex = Mutex(RLock() if engine == "c" else _engine.lock_of(queue))
+        self.not_empty = Condition(self.mutex)  # type: ignore[arg-type]
+        self.not_full = Condition(self.mutex)  # type: ignore[arg-type]
+        self.all_tasks_done = Condition(self.mutex)  # type: ignore[arg-type]
+        self._queue = weakref.ref(queue)
+        self.acquire = self.mutex.acquire
+
+    def release(self) -> None:
+        """After an operation of the engine: tell those who wait on a condition to look again."""
+        try:
+            self.tell()
+        finally:
+            self.mutex.release()
+
+    def tell(self) -> None:
+        """Have those who wait on a condition look again. With the mutex held."""
+        queue = self._queue()
+        if queue is not None:
+            size, capacity, unfinished, *_ = _engine.figures(queue)
+            if size:
+                self.not_empty.notify_all()
+            if capacity is None or size < capacity:
+                self.not_full.notify_all()
+            if not unfinished:
+                self.all_tasks_done.notify_all()
+
+    def _is_owned(self) -> bool:
+        """Asked by the engine after an exception: whether its own `acquire` or `release` is to be undone. Never."""
+        return False
+
+    def _at_fork_reinit(self) -> None:
+        self.mutex._at_fork_reinit()
+        for condition in (self.not_empty, self.not_full, self.all_tasks_done):
+            condition._at_fork_reinit()  # type: ignore[attr-defined]
+
+
+class Contents(MutableSequence[T]):
+    """The elements of a queue, as the deque `queue.Queue.queue`: read and changed where they are, from any thread."""
+
+    __slots__ = ("_mutex", "_queue")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, queue: Queue[T], gate: Gate) -> None:
+        self._queue = queue
+        self._mutex = gate.mutex
+
+    @property
+    def maxlen(self) -> None:
+        """None, as of every `queue.Queue`'s deque."""
+
+    def copy(self) -> deque[T]:
+        """A deque of the elements that are here now."""
+        return deque(_engine.snapshot(self._queue))
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> deque[T]:
+        import copy
+
+        return copy.deepcopy(self.copy(), memo)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.copy().__reduce_ex__(protocol)
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.copy()[index]
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(_engine.snapshot(self._queue))
+
+    def __contains__(self, item: object) -> bool:
+        return item in _engine.snapshot(self._queue)
+
+    def __eq__(self, other: object) -> bool:
+        return self.copy() == (other.copy() if isinstance(other, Contents) else other)
+
+    def __add__(self, other: Any) -> deque[T]:
+        return self.copy() + (other.copy() if isinstance(other, Contents) else other)
+
+    def __repr__(self) -> str:
+        return repr(self.copy())
+
+    def _edit(self, change: Callable[[deque[T]], Any]) -> Any:
+        """Change a deque of the elements with the mutex held, and have them be these. `change` runs no user's code."""
+        before, result = holding(self._mutex, self._edit_locked, change)
+        del before  # without the mutex: dropping an element may run code of the user
+        return result
+
+    def _edit_locked(self, change: Callable[[deque[T]], Any]) -> tuple[deque[T], Any]:
+        before = self.copy()
+        elements = before.copy()
+        result = change(elements)
+        _engine.replace(self._queue, list(elements))
+        return before, result
+
+    def __setitem__(self, index: Any, item: Any) -> None:
+        self._edit(lambda elements: elements.__setitem__(index, item))
+
+    def __delitem__(self, index: Any) -> None:
+        self._edit(lambda elements: elements.__delitem__(index))
+
+    def __iadd__(self, items: Iterable[T]) -> Contents[T]:  # type: ignore[misc]
+        self.extend(items)
+        return self
+
+    def append(self, item: T) -> None:
+        self._edit(lambda elements: elements.append(item))
+
+    def appendleft(self, item: T) -> None:
+        """Put `item` at the head."""
+        self._edit(lambda elements: elements.appendleft(item))
+
+    def clear(self) -> None:
+        self._edit(lambda elements: elements.clear())
+
+    def extend(self, items: Iterable[T]) -> None:
+        new = list(items)
+        self._edit(lambda elements: elements.extend(new))
+
+    def extendleft(self, items: Iterable[T]) -> None:
+        """Put `items` at the head, one before the other."""
+        new = list(items)
+        self._edit(lambda elements: elements.extendleft(new))
+
+    def insert(self, index: int, item: T) -> None:
+        self._edit(lambda elements: elements.insert(index, item))
+
+    def pop(self, index: int = -1) -> T:
+        """Take the last element."""
+        if index != -1:
+            raise TypeError("pop() takes no index here, as that of a deque")
+        item: T = self._edit(lambda elements: elements.pop())
+        return item
+
+    def popleft(self) -> T:
+        """Take the first element."""
+        item: T = self._edit(lambda elements: elements.popleft())
+        return item
+
+    def remove(self, item: T) -> None:
+        for candidate in self.copy():
+            if (candidate is item or candidate == item) and self._edit(partial(_leaves, item=candidate)):
+                return
+        raise ValueError(f"{item!r} is not in the queue")
+
+    def reverse(self) -> None:
+        self._edit(lambda elements: elements.reverse())
+
+    def rotate(self, n: int = 1) -> None:
+        """Move the last `n` elements to the head."""
+        self._edit(lambda elements: elements.rotate(n))
+
+
+def _leaves(elements: deque[Any], item: object) -> bool:
+    """Remove `item`, this very object; False if it is not there."""
+    for index, each in enumerate(elements):
+        if each is item:
+            del elements[index]
+            return True
+    return False
 
 
 class HookedQueue(Queue[T]):
@@ -136,16 +323,8 @@ class HookedQueue(Queue[T]):
     # Properties of `Queue`, attributes here.
     maxsize: int = 0
     unfinished_tasks: int = 0
-    mutex: Lock = cast(Lock, None)
-    queue: Any = None
-    not_empty: Condition = cast(Condition, None)
-    not_full: Condition = cast(Condition, None)
-    all_tasks_done: Condition = cast(Condition, None)
 
-    put = StandardQueue.put
-    put_nowait = StandardQueue.put_nowait
-    get = StandardQueue.get
-    get_nowait = StandardQueue.get_nowait
+    # `put` and `get` are `Queue`'s, which lead to the standard library's: one that is patched there is called.
     qsize = __len__ = StandardQueue.qsize
     empty = StandardQueue.empty
     full = StandardQueue.full
@@ -156,81 +335,40 @@ class HookedQueue(Queue[T]):
         is_shutdown: bool = False
         shutdown = StandardQueue.shutdown
 
-    def _begin(self, maxsize: int) -> None:
-        StandardQueue.__init__(self, maxsize)
-        self._take_side = cast(Any, _Head(self))
-        self._items = cast(Any, _Tail(self))
-        self._put_lock = cast(Any, self.mutex)
-        self._capacity = capacity_of(maxsize)
-        self._limit = -1  # so that `_wait_for_room_locked` is asked
-        self._open_ended = False
-        self._lock_free = False
-        self._closed = None
-        self._announced = True
-
-    # ---- for `Queue.put(self, item)` ------------------------------------------------------------------------
-
-    def _wait_for_room_locked(self, block: bool, deadline: float | None) -> type[Full] | type[ShutDown] | None:
+    def offer(self, item: T, timeout: float | None = 0.0) -> bool:
+        """Put `item` and return True, or return False when there was no room within `timeout` seconds."""
         try:
-            while True:
-                if getattr(self, "is_shutdown", False) or not 0 < self.maxsize <= self._qsize():
-                    break
-                left = None if deadline is None else seconds_left(deadline)
-                if not block or left == 0.0:
-                    return Full
-                self.not_full.wait(left)
-            return ShutDown if getattr(self, "is_shutdown", False) else None
-        except BaseException:
-            self.mutex.release()
-            raise
+            self.put(item, timeout is None or timeout != 0, timeout)
+        except Full:
+            return False
+        return True
 
-    def _mend_put(self, *args: object) -> None:
-        """The mutex is free already."""
-
-    def _refusal(self, refused: type[Full] | type[ShutDown], item: object, timeout: float | None) -> Full | ShutDown:
-        return refused()
-
-
-class _Tail:
-    """In the place of the engine's deque: what `Queue.put(self, item)` appends to, with the mutex held."""
-
-    __slots__ = ("_queue",)
-
-    def __init__(self, queue: HookedQueue[Any]) -> None:
-        self._queue = queue
-
-    def append(self, item: Any) -> None:
-        queue = self._queue
+    def poll(self, timeout: float | None = 0.0, default: Any = None) -> Any:
+        """Take an element, or return `default` when there is none within `timeout` seconds, or ever."""
         try:
-            queue._put(item)
-            queue.unfinished_tasks += 1
-            queue.not_empty.notify()
-        except BaseException:
-            queue.mutex.release()
-            raise
-
-    def __len__(self) -> int:
-        return self._queue._qsize()
-
-
-class _Head:
-    """In the place of the engine's take side: what `Queue.get(self)` takes from. All else is refused."""
-
-    def __init__(self, queue: HookedQueue[Any]) -> None:
-        self._queue = queue
-        self._stale: deque[object] = deque(maxlen=0)  # there is nothing to tell
-
-    def _take_one(self, own: HookedQueue[T], block: bool = True, timeout: float | None = None) -> tuple[Any, T] | None:
-        try:
-            return own, StandardQueue.get(own, block, timeout)
+            return self.get(timeout is None or timeout != 0, timeout)
         except Empty:
-            return None
+            return default
+        except Exception as error:
+            if type(error).__name__ != "ShutDown":
+                raise
+            return default
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(_sentence(type(self._queue), "this method of Queue"))
+        refused = getattr(type(self), name, None)
+        raise AttributeError(
+            refused.sentence(type(self))
+            if isinstance(refused, Refused)
+            else f"{type(self).__name__!r} object has no attribute {name!r}"
+        )
+
+    def __dir__(self) -> list[str]:
+        """What can be used: that is what a `multiprocessing` manager offers of it."""
+        names = super().__dir__()
+        return [name for name in names if not isinstance(getattr(type(self), name, None), Refused)]
 
 
-class _Refused:
+class Refused:
     """In the place of a method that the standard library's queue has not."""
 
     def __init__(self, name: str) -> None:
@@ -239,27 +377,22 @@ class _Refused:
     def __get__(self, queue: object, kind: type[Any]) -> Any:
         if queue is None:
             return self
-        raise AttributeError(_sentence(kind, f"{self._name}()"))
+        raise AttributeError(self.sentence(kind))
 
-
-def _sentence(kind: type[Any], what: str) -> str:
-    overridden = [name for name in HOOKS if getattr(kind, name) is not getattr(StandardQueue, name)]
-    return (
-        f"{kind.__name__} overrides {', '.join(overridden)} and so runs on the standard library's queue, which has not "
-        f"{what}; use what queue.Queue has, offer() and poll()"
-    )
-
-
-KEPT = frozenset({"offer", "poll"})
+    def sentence(self, kind: type[Any]) -> str:
+        overridden = [name for name in HOOKS if getattr(kind, name) is not getattr(StandardQueue, name)]
+        return (
+            f"{kind.__name__} overrides {', '.join(overridden)} and so runs on the standard library's queue, which has "
+            f"not {self._name}(); use what queue.Queue has, offer() and poll()"
+        )
 
 
 def _refuse_the_rest() -> None:
-    special = {"__iter__", "__contains__"}
     for kind in Queue.__mro__[:-1]:
         for name in vars(kind):
-            is_public = not name.startswith("_") or name in special
-            if is_public and name not in KEPT and name not in vars(HookedQueue) and not hasattr(StandardQueue, name):
-                setattr(HookedQueue, name, _Refused(name))
+            is_public = not name.startswith("_") or name in ("__iter__", "__contains__")
+            if is_public and name not in vars(HookedQueue) and not hasattr(StandardQueue, name):
+                setattr(HookedQueue, name, Refused(name))
 
 
 _refuse_the_rest()

@@ -9,9 +9,10 @@ from operator import index
 def check_priority(priority: int) -> int:
     if isinstance(priority, bool) or not isinstance(priority, int):
         raise TypeError(f"'priority' must be an int, not {priority!r}")
-    if not -sys.maxsize - 1 <= priority <= sys.maxsize:
-        raise ValueError(f"'priority' must fit 64 bits, not {priority}")
-    return int(priority)  # of a subclass too: the core compares these with its locks held
+    number = int(priority)  # of a subclass too: the core compares these with its locks held
+    if not -sys.maxsize - 1 <= number <= sys.maxsize:
+        raise ValueError(f"'priority' must fit 64 bits, not {number}")
+    return number
 
 
 def check_count(name: str, value: int) -> int:

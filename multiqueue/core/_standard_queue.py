@@ -7,7 +7,7 @@ C, or has none of the hooks. Then the standard library's module is run once more
 from __future__ import annotations
 
 import queue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import Full, ShutDown
 
@@ -28,3 +28,11 @@ def standard_queue() -> type[Any]:
     vars(module).update(Full=Full, ShutDown=ShutDown)  # of which there is one each
     kind: type[Any] = module.Queue
     return kind
+
+
+if TYPE_CHECKING:
+    from queue import Queue
+
+    StandardQueue = Queue
+else:
+    StandardQueue = standard_queue()

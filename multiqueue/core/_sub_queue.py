@@ -1,44 +1,391 @@
-"""`SubQueue`: one of the many tails of a multi-queue, with its settings and its switch."""
+"""`SubQueue`, what it has in common with `Queue`, and what all queues need of the engine; the same over both engines.
+
+Doors       `due`, `get`, `poll`, `take`, `pair` and `many` of the engine are subscribed, `due[self]`, for after a
+            subscription CPython delivers neither a signal nor an exception; and each method that takes returns
+            what its door gives, with no instruction in between. So what a method has taken its caller has.
+State       The engine's: elements, turns, lines and settings.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, MutableMapping
-from typing import Any, TypeVar
+from collections.abc import Hashable, Iterable, Iterator, MutableMapping
+from threading import RLock
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
-from ..errors import Detached, ShutDown
-from ._fifo import Fifo
-from ._put_side import Head
-from ._settings import check_count, check_optional, check_priority
+from ..errors import Detached, Full, ShutDown
+from . import _sync
+from ._engines import chosen as _engine
+from ._engines import engine
+from ._parking import AsyncWaiter, deadline_after
+from ._settings import check_count, check_max_items, check_optional, check_priority
+from ._sync import cannot_copy
+from ._targets import DrainTarget, acceptor
+
+if TYPE_CHECKING:
+    from ._statistics import SubQueueStatistics
 
 T = TypeVar("T")
+D = TypeVar("D")
+
+due, get_door, poll, take = _engine.due, _engine.get, _engine.poll, _engine.take
+pair, many, drop = _engine.pair, _engine.many, _engine.drop
+
+if TYPE_CHECKING or engine == "python":
+    from ._plain import give_back
+else:
+
+    def give_back(taken: list[Any]) -> None:
+        """Undo the takes of `pair` in this list; it may be repeated."""
+        while taken:
+            tail, item = taken[-1]
+            del taken[-1]
+            _engine.give_back(tail, item)
 
 
-class SubQueue(Fifo[T]):
+if TYPE_CHECKING:
+    from ._plain import Tail
+else:
+    Tail = GenericAlias(_engine.Tail, (T,))  # that in C is not generic: an alias of it can be subscribed
+
+# ---- what all three kinds of queues have -----------------------------------------------------------------------------
+
+
+class Waiter(AsyncWaiter):
+    """Where a coroutine waits: the engine wakes all its waiters by `release`."""
+
+    __slots__ = ()
+
+    release = AsyncWaiter.wake
+
+
+async def wait_in_line(queue: Any, putting: bool) -> None:
+    """Wait until there may be something to take, or room."""
+    waiter = Waiter()
+    try:
+        if _engine.park(queue, waiter, putting):
+            await waiter.woken
+    finally:  # a cancelled one may be struck here
+        try:
+            _engine.unpark(queue, waiter, putting)
+        except BaseException:
+            _engine.unpark(queue, waiter, putting)
+            raise
+
+
+async def take_async(queue: Any) -> Any:
+    """The pair of sub-queue and element that is due, for a coroutine; a cancelled one has taken nothing."""
+    while True:
+        taken = pair[queue]
+        if taken is not None:
+            return taken
+        await wait_in_line(queue, False)
+
+
+def drain(queue: Any, own: Any, target: Any, max_items: int | None) -> int:
+    """`drain_to`: what is there now, one at a time; what the target does not accept goes back to its head."""
+    accept, container = acceptor(target, lambda owner: owner is queue or (own is None and _is_part(owner, queue)))
+    most = None if max_items is None else check_max_items(max_items, 0)
+    is_set = type(container) is set
+    count = 0
+    limit = queue.qsize()
+    if most is not None:
+        limit = min(limit, most)
+    while count < limit:
+        taken = None
+        try:
+            taken = pair[queue]
+            if taken is None:
+                break
+            if container is None:
+                accept(taken[1])
+            elif is_set:
+                container |= {taken[1]}
+                taken = None
+            else:
+                container += (taken[1],)
+                taken = None
+        except BaseException as error:
+            if taken is not None:
+                back = [taken]
+                try:
+                    give_back(back)
+                except BaseException:
+                    give_back(back)
+                    raise
+            elif isinstance(error, ShutDown):
+                break
+            raise
+        count += 1
+    return count
+
+
+def _is_part(tail: Any, multi_queue: Any) -> bool:
+    return isinstance(tail, SubQueue) and tail._multi_queue is multi_queue
+
+
+def put_batch(tail: _engine.Tail[Any], items: Iterable[Any], timeout: float | None) -> int:
+    """`put_many`."""
+    batch = list(items)
+    deadline = deadline_after(timeout)
+    accepted = 0
+    while accepted < len(batch):
+        count, closed = _engine.put_some(tail, batch, accepted, deadline)
+        accepted += count
+        if closed:
+            error = refusal(tail, 1, batch[accepted], timeout)
+            vars(error).update(accepted=accepted, rest=batch[accepted:])
+            raise error
+        if not count:
+            break
+    return accepted
+
+
+async def put_async(tail: Any, item: Any) -> None:
+    """`async_put`."""
+    while not tail.offer(item):
+        await wait_in_line(tail, True)
+
+
+def find_and_remove(tail: _engine.Tail[Any], item: object) -> bool:
+    """`remove`."""
+    for candidate in _engine.snapshot(tail):
+        if (candidate is item or candidate == item) and _engine.remove(tail, candidate):
+            return True
+    return False
+
+
+def statistics_of(tail: _engine.Tail[Any], key: Hashable) -> SubQueueStatistics:
+    """The figures of one tail, at one moment."""
+    from ._statistics import SubQueueStatistics
+
+    size, capacity, unfinished, finished, discarded, putters, takers, enabled, attached, closed, *_ = _engine.figures(
+        tail
+    )
+    ahead = max(0, size - unfinished)  # task_done() was called before the take
+    return SubQueueStatistics(
+        key=key,
+        size=size,
+        capacity=capacity,
+        put=finished + unfinished + discarded,
+        taken=finished + unfinished - size,
+        completed=finished - ahead,
+        in_flight=unfinished - size + ahead,
+        discarded=discarded,
+        waiting_putters=putters,
+        waiting_takers=takers,
+        is_enabled=bool(enabled),
+        is_attached=bool(attached),
+        is_shutdown=bool(closed),
+    )
+
+
+def set_gate(queue: Any) -> None:
+    """Under `multiqueue.testing`, which puts locks of its own in the place of RLock: have it decide who goes on.
+
+    The engine in Python has one of those already.
+    """
+    if _sync.RLock is not RLock and engine == "c":
+        _engine.set_gate(queue, _sync.RLock())
+
+
+# ---- what the engine calls, outside of its sections ------------------------------------------------------------------
+
+
+def refusal(tail: Any, closed: int, item: object, timeout: float | None) -> Full | ShutDown:
+    """The error for an element that was not put; the element is on it."""
+    if closed:
+        error: Full | ShutDown = ending(tail)
+    else:
+        size, capacity, *_ = _engine.figures(tail)
+        waited = f" after waiting {timeout} s" if timeout else ""
+        error = Full(
+            f"{name_of(tail)} is full: {size} of {capacity} items{waited}; raise its capacity or slow the producer"
+        )
+    vars(error)["item"] = item
+    return error
+
+
+def ending(queue: Any) -> ShutDown:
+    """The error for a take from a queue that will have no element any more, or a put to it."""
+    if isinstance(queue, _engine.Multi):
+        return ShutDown("the multi-queue is shut down, and nothing is left in it")
+    if _engine.figures(queue)[9] and isinstance(queue, SubQueue) and not _engine.figures(queue)[8]:
+        return Detached(f"{name_of(queue)} was removed from its multi-queue")
+    return ShutDown(f"{name_of(queue)} is shut down")
+
+
+def name_of(tail: Any) -> str:
+    """How error messages call it."""
+    return f"sub-queue {tail.key!r}" if isinstance(tail, SubQueue) else "the queue"
+
+
+# ---- the sub-queue ---------------------------------------------------------------------------------------------------
+
+
+class Puts(Tail[T], Generic[T]):
+    """What a sub-queue and a stand-alone queue have in common beyond what the engine has."""
+
+    __slots__ = ()
+
+    def put_nowait(self, item: T) -> None:
+        """`put(item, block=False)`."""
+        self.put(item, block=False)
+
+    def put_many(self, items: Iterable[T], timeout: float | None = None) -> int:
+        """Put `items` in order, as many at once as there is room for; how many were accepted.
+
+        That is all of them, unless `timeout` seconds were over before: then the rest was not put. Elements of
+        other threads may come in between where it had to wait. `items` is read to its end first.
+
+        Raises:
+            ShutDown: as for `put`. The exception's `accepted` is the number of those put, its `rest` a list of
+                the others.
+            ValueError: `timeout` is negative.
+        """
+        return put_batch(self, items, timeout)
+
+    async def async_put(self, item: T) -> None:
+        """`put(item)` for a coroutine, from any event loop; one that is cancelled while it waits has put nothing.
+
+        Raises:
+            ShutDown: as for `put`.
+        """
+        await put_async(self, item)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> T:
+        """Take the element at the head, waiting while there is none; enabled or not, it is this queue's alone.
+
+        Ends by an element, by shutdown or removal once nothing is left, or after `timeout` seconds; with
+        `block=False` at once. Any thread. It counts as in flight until `task_done()`.
+
+        Raises:
+            Empty: there was none in time.
+            ShutDown: nothing is left and nothing can come any more (`Detached` for a removed sub-queue).
+            ValueError: `timeout` is negative.
+        """
+        if timeout is None and block is True:
+            return due[self]  # type: ignore[no-any-return]
+        return get_door[self, block, timeout]  # type: ignore[no-any-return]
+
+    def get_nowait(self) -> T:
+        """`get(block=False)`."""
+        return self.get(block=False)
+
+    @overload
+    def poll(self, timeout: float | None = 0.0) -> T | None: ...
+    @overload
+    def poll(self, timeout: float | None = 0.0, *, default: D) -> T | D: ...
+    @overload
+    def poll(self, timeout: float | None, default: D) -> T | D: ...
+    def poll(self, timeout: float | None = 0.0, default: Any = None) -> Any:
+        """Take the element at the head, or return `default` when there is none within `timeout` seconds, or ever."""
+        try:
+            return poll[self, timeout, default]
+        except ShutDown:
+            return default
+
+    def get_many(self, max_items: int, block: bool = True, timeout: float | None = None) -> list[T]:
+        """Take 1 to `max_items` elements in order; waits only for the first.
+
+        Raises:
+            Empty, ShutDown: as for `get`.
+            ValueError: `max_items` is less than 1, or `timeout` is negative.
+        """
+        return many[self, check_max_items(max_items, 1), block, timeout]  # type: ignore[no-any-return]
+
+    def drain_to(self, target: DrainTarget[T], max_items: int | None = None) -> int:
+        """Take what is here now, `max_items` at most, and hand it to `target` in order; how many it accepted.
+
+        `target` is a callable, or has `append`, `add`, `put_nowait` or `put`. It is called without a lock held,
+        once for each element. Does not wait for elements.
+
+        Raises:
+            ValueError: `target` is this very queue.
+            What `target` raises: the element in hand and all behind it are still here, in order.
+        """
+        return drain(self, self, target, max_items)
+
+    async def async_get(self) -> T:
+        """`get()` for a coroutine, from any event loop; one that is cancelled has taken nothing."""
+        return (await take_async(self))[1]  # type: ignore[no-any-return]
+
+    @property
+    def maxsize(self) -> int:
+        """The capacity as `queue.Queue` has it: 0 means unbounded."""
+        return _engine.figures(self)[1] or 0
+
+    def remaining_capacity(self) -> int | None:
+        """How many elements there was room for, at this moment; None means any number."""
+        size, capacity, *_ = _engine.figures(self)
+        return None if capacity is None else max(0, capacity - size)
+
+    @property
+    def in_flight(self) -> int:
+        """Elements that were taken and for which `task_done()` has not been called."""
+        return max(0, _engine.figures(self)[13])
+
+    def __iter__(self) -> Iterator[T]:
+        """The elements that were here when the iteration began, in order, each once, taken since or not."""
+        return iter(_engine.snapshot(self))
+
+    def __contains__(self, item: object) -> bool:
+        """Was an element here that is or equals `item`? `==` runs without a lock held."""
+        return item in _engine.snapshot(self)
+
+    def remove(self, item: object) -> bool:
+        """Remove the first element that is or equals `item`; False if there was none. `==` runs without a lock held."""
+        return find_and_remove(self, item)
+
+    def clear(self) -> int:
+        """Discard all elements; how many. Putters that wait for room go on."""
+        return _engine.discard(self)
+
+    @property
+    def is_shutdown(self) -> bool:
+        """Is it closed, by `shutdown()` or by its removal?"""
+        return bool(_engine.figures(self)[9])
+
+    def shutdown(self, immediate: bool = False) -> None:
+        """Refuse puts; takes go on until nothing is left.
+
+        Putters that wait are woken with `ShutDown`; with `immediate` all elements are discarded, so that takers
+        are too. Any thread; again has no effect.
+        """
+        _engine.close(self, immediate)
+
+    def statistics(self) -> SubQueueStatistics:
+        """Its figures, as one consistent snapshot."""
+        return statistics_of(self, getattr(self, "key", None))
+
+    def check_invariants(self) -> None:
+        """Assert what must be true whenever no operation is under way. For tests."""
+        _engine.check(self)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        cannot_copy(self)
+
+
+class SubQueue(Puts[T]):
     """One of a multi-queue's sub-queues. Made by `LinkedBlockingMultiQueue.add_subqueue`, not directly.
 
     Every method and every assignment may be used from any thread at any time.
     """
 
-    __slots__ = ("_key",)
+    __slots__ = ("__weakref__", "_key", "_multi_queue")
 
     def __init__(
         self,
-        take_side: Head[T],
+        multi_queue: _engine.Multi,
         key: Hashable,
         priority: int,
         capacity: int | None,
         max_in_flight: int | None,
         weight: int,
     ) -> None:
-        super().__init__(take_side, capacity)
+        _engine.bind(self, multi_queue, priority, capacity, max_in_flight, weight)
         self._key = key
-        self._priority = priority
-        self._max_in_flight = max_in_flight
-        self._weight = weight
-        self._attached = True
-        self._settle_locked()
-
-    # ---- settings -------------------------------------------------------------------------------------------
+        self._multi_queue = multi_queue
 
     @property
     def key(self) -> Hashable:
@@ -48,11 +395,11 @@ class SubQueue(Fifo[T]):
     @property
     def priority(self) -> int:
         """The group it is served in: lower numbers first. Assigned, it goes to the end of the new group's round."""
-        return self._priority
+        return _engine.figures(self)[10]
 
     @priority.setter
     def priority(self, priority: int) -> None:
-        self._take_side._locked(self, self._assign_locked, "_priority", check_priority(priority))
+        _engine.assign(self, "priority", check_priority(priority))
 
     @property
     def capacity(self) -> int | None:
@@ -61,20 +408,20 @@ class SubQueue(Fifo[T]):
         Assigned, elements that are here stay, also when they are more than the new capacity; putters that now have
         room go on.
         """
-        return self._capacity
+        return _engine.figures(self)[1]
 
     @capacity.setter
     def capacity(self, capacity: int | None) -> None:
-        self._with_both_locks(self._set_limit_locked, check_optional("capacity", capacity))
+        _engine.assign(self, "capacity", check_optional("capacity", capacity))
 
     @property
     def weight(self) -> int:
         """How many elements it gives when it is its turn. Can be assigned."""
-        return self._weight
+        return _engine.figures(self)[11]
 
     @weight.setter
     def weight(self, weight: int) -> None:
-        self._take_side._locked(self, self._assign_locked, "_weight", check_count("weight", weight))
+        _engine.assign(self, "weight", check_count("weight", weight))
 
     @property
     def max_in_flight(self) -> int | None:
@@ -82,33 +429,26 @@ class SubQueue(Fifo[T]):
 
         Can be assigned; one that is at its new limit is passed over from then on.
         """
-        return self._max_in_flight
+        return _engine.figures(self)[12]
 
     @max_in_flight.setter
     def max_in_flight(self, max_in_flight: int | None) -> None:
-        checked = check_optional("max_in_flight", max_in_flight)
-        self._take_side._locked(self, self._assign_locked, "_max_in_flight", checked)
-
-    def _assign_locked(self, name: str, value: object) -> None:
-        """Set a field on which readiness depends."""
-        self._plain = False
-        setattr(self, name, value)
-        self._take_side._stale.append(self)
-        self._settle_locked()
-
-    # ---- the switch -----------------------------------------------------------------------------------------
+        _engine.assign(self, "max_in_flight", check_optional("max_in_flight", max_in_flight))
 
     @property
     def enabled(self) -> bool:
         """Does the multi-queue take from it? False while any reason to disable it stands."""
-        return not self._reasons
+        return bool(_engine.figures(self)[7])
 
     def enable(self, reason: Hashable = None) -> None:
         """Withdraw `reason`. When no other one stands, the multi-queue takes from it again, last in the round.
 
         Without effect if `reason` does not stand; only the reason that was given to `disable` withdraws it.
         """
-        self._change_reasons(frozenset.difference, reason)
+        while True:  # the sets are made without a lock held: hashing and comparing may run code of the user
+            before = _engine.reasons(self)
+            if before is None or _engine.replace_reasons(self, before, before - {reason}):
+                return
 
     def disable(self, reason: Hashable = None) -> None:
         """Have the multi-queue pass it over while `reason` stands.
@@ -116,91 +456,45 @@ class SubQueue(Fifo[T]):
         No take from the multi-queue that begins after this returns takes from it. Puts are accepted up to its
         capacity, and its own `get` goes on. Again with the same reason has no effect.
         """
-        self._change_reasons(frozenset.union, reason)
-
-    def _change_reasons(self, change: object, reason: Hashable) -> None:
-        """Replace the set of reasons; made outside the lock, for hashing and comparing may run code of the user."""
         while True:
-            before = self._reasons
-            after = before | {reason} if change is frozenset.union else before - {reason}
-            if self._take_side._locked(self, self._replace_reasons_locked, before, after):
+            before = _engine.reasons(self)
+            if _engine.replace_reasons(self, before, (before or frozenset()) | {reason}):
                 return
 
-    def _replace_reasons_locked(self, before: frozenset[Hashable], after: frozenset[Hashable]) -> bool:
-        if self._reasons is not before:
-            return False
-        self._assign_locked("_reasons", after)
-        return True
+    @property
+    def _reasons(self) -> frozenset[Hashable]:
+        return _engine.reasons(self) or frozenset()
+
+    def _wake_putter(self) -> None:
+        _engine.stir(self)
 
     # ---- for `_lane_waiting`: tickets, each with a job of its own or worth any of `jobs` ------------------------
 
-    def _enter_line(self: SubQueue[list[Any]], jobs: MutableMapping[Any, None]) -> None:
+    def _enter_line(self, jobs: MutableMapping[Any, None]) -> None:
         """Enter the jobs of all tickets into `jobs`. Each is entered once: this costs nothing in the long run."""
-        self._with_both_locks(self._enter_both_locked, jobs)
-
-    def _leave_line(self: SubQueue[list[Any]], jobs: MutableMapping[Any, None], job: Any, left: list[Any]) -> None:
-        """Move `job` from `jobs` to `left` if it is there, and one ticket out with it."""
-        self._with_both_locks(self._leave_both_locked, jobs, job, left)
-
-    def _leave_both_locked(
-        self: SubQueue[list[Any]], jobs: MutableMapping[Any, None], job: Any, left: list[Any]
-    ) -> None:
-        tickets = self._items
-        self._take_side._stale.append(self)
-        self._enter_both_locked(jobs)
-        if job in jobs:
-            del jobs[job]
-            left += [job]
-            if tickets:
-                del tickets[0]
-                self._discarded += 1
-
-    def _enter_both_locked(self: SubQueue[list[Any]], jobs: MutableMapping[Any, None]) -> None:
-        tickets = self._items
-        end = len(tickets)  # a put appends while they are read, and so they are read by their index
-        begin = end
-        while begin and tickets[begin - 1]:
-            begin -= 1
-        for index in range(begin, end):
-            ticket = tickets[index]
-            if ticket:
+        tickets: list[Any] = []
+        while True:
+            ticket: Any = _engine.item(self, len(tickets))
+            if not ticket:  # none is left, or one that was entered
+                break
+            tickets.append(ticket)
+        for ticket in reversed(tickets):
+            try:
                 job = ticket[0]
                 del ticket[0]
                 jobs[job] = None
+            except IndexError:  # a worker has taken it meanwhile; or a put has moved it, and it stands here twice
+                pass
 
-    # ---- removal --------------------------------------------------------------------------------------------
-
-    def _detach_locked(self) -> None:
-        """From here on nothing of the multi-queue is used but its lock, and the multi-queue knows it no more."""
-        self._plain = False
-        if self._closed is None:
-            self._close_locked(Detached)
-        self._assign_locked("_attached", False)
-        self._wake_joiners_locked()
-
-    def _attach_locked(self, closed: type[ShutDown] | None) -> None:
-        """Undo `_detach_locked`, unless the multi-queue is `closed` now."""
-        if self._closed is Detached:
-            self._closed = closed
-        self._set_limit_locked(self._capacity)
-        self._assign_locked("_attached", True)
-
-    def _detach_unused_locked(self) -> bool:
-        """Detach it unless it has elements already; did it?"""
-        self._detach_locked()
-        if self._items:
-            self._attach_locked(None)
-        return not self._attached
-
-    def _closed_error(self) -> ShutDown:
-        if not self._attached:
-            return Detached(f"{self._called} was removed from its multi-queue")
-        return super()._closed_error()
-
-    def _name(self) -> str:
-        return f"sub-queue {self._key!r}"
+    def _leave_line(self, jobs: MutableMapping[Any, None], job: Any, left: list[Any]) -> None:
+        """Move `job` from `jobs` to `left` if it is there, and one ticket out with it."""
+        self._enter_line(jobs)
+        if job in jobs:
+            drop[self]  # a subscription, as a take is: nothing comes in between
+            del jobs[job]
+            left += [job]
 
     def __repr__(self) -> str:
-        states = "" if self._attached else " detached"
-        states += "" if self.enabled else " disabled"
-        return f"<SubQueue {self._key!r} priority={self._priority} size={len(self)} capacity={self._capacity}{states}>"
+        size, capacity, *_, enabled, attached, _, priority, _, _, _ = _engine.figures(self)
+        states = ("" if attached else " detached") + ("" if enabled else " disabled")
+        return f"<SubQueue {self._key!r} priority={priority} size={size} capacity={capacity}{states}>"

@@ -20,7 +20,6 @@ __all__ = [
     "allocate_lock",
     "cannot_copy",
     "holding",
-    "insist",
     "monotonic",
 ]
 
@@ -60,11 +59,7 @@ class Guard:
         try:
             lock.acquire()
         except BaseException:
-            try:
-                release_owned(lock)
-            except BaseException:  # interrupted again
-                release_owned(lock)
-                raise
+            release_owned(lock)
             raise
 
     def _is_owned(self) -> bool:
@@ -78,8 +73,6 @@ class Parking(Protocol):
     def release(self) -> None: ...
 
 
-_ATTEMPTS = range(50)  # signals strike in a row where a wake-up hands the processor to the thread that is woken
-
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -90,34 +83,14 @@ def holding(lock: ReentrantLock, function: Callable[P, R], *args: P.args, **kwar
         lock.acquire()
         result = function(*args, **kwargs)
         lock.release()
-    except BaseException:
+    except BaseException:  # it may be that of `function`, and the next one strikes here
         try:
             release_owned(lock)
-        except BaseException:  # interrupted again
+        except BaseException:
             release_owned(lock)
             raise
         raise
     return result
-
-
-def insist(function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
-    """Call `function`, which may be repeated, until no exception strikes in it; then raise the last one that did.
-
-    For handlers of exceptions. A strike at the entry of this function, or where its loop jumps back, ends it, so its
-    callers repeat it once. One that is raised each time ends it as well.
-    """
-    struck: BaseException | None = None
-    for _ in _ATTEMPTS:
-        try:
-            function(*args, **kwargs)
-            break
-        except BaseException as error:  # noqa: BLE001  # it is raised below
-            struck = error
-    if struck is not None:
-        try:
-            raise struck
-        finally:
-            del struck  # which refers to this frame
 
 
 def release_owned(lock: ReentrantLock) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Callable
 from types import ModuleType
 
 import pytest
-from core_parts_support import WITH_GIL, Alive
+from core_parts_support import Alive
 
 import multiqueue
 from multiqueue import LinkedBlockingMultiQueue, MultiQueueExecutor, Queue
@@ -186,11 +185,6 @@ def test_a_subclass_without_a_hash_is_a_queue_like_others() -> None:
     one.put(1)
     other.put(1)
     assert one == other
-
-
-def test_which_build_this_is_is_read_from_its_version() -> None:
-    """What the core takes for a build with a GIL is what the interpreter was configured as."""
-    assert (not sysconfig.get_config_var("Py_GIL_DISABLED")) == WITH_GIL
 
 
 def test_an_executor_that_was_not_closed_lets_the_program_end() -> None:

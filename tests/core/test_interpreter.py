@@ -10,49 +10,36 @@ from __future__ import annotations
 
 import dis
 import inspect
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_parts_support import ActiveGroups, Fifo, PlainMultiQueue, PriorityGroup, PutSide, TakeSide, drain_to, wake_one
+from core_parts_support import Fifo, Group, Head, _drop, _many, drain, wake_one
 
 # The function, the text of the first line and of the last line of the run. The last line may end with one call:
 # what interrupts it there comes when the call has been made.
 RUNS: list[tuple[Callable[..., Any], str, str]] = [
-    (
-        PutSide.put,
-        "if timeout is None and self._lock_free",
-        "if timeout is None and self._lock_free and self._items.append(item) is None:",
-    ),
-    (PutSide._take_back_locked, "if items[-1] is item", "return True"),
-    (TakeSide._take_one, "items = chosen._items", "del items[0]"),
-    (TakeSide._take_one, "return None if sub is None", "return None if sub is None"),
-    (PlainMultiQueue.get, "if pair is None", "return pair[1]"),
-    (PlainMultiQueue.get, "items = chosen._items", "del items[0]"),
-    (PlainMultiQueue.get, "if sub is None:", "return item  # type"),
-    (Fifo.get, "if pair is None", "return pair[1]"),
-    (TakeSide._take_runs_locked, "sub._in_flight += count", "taken.extend(run)"),
-    (TakeSide._take_chosen_locked, "item = sub._items[0]", "taken.append(item)"),
-    (TakeSide._take_one, "changed = own", "self._stale.extend((None, (runs, taken)))"),
-    (TakeSide._locked, "runs: Sequence", "self._stale.extend((None, (runs, [])))"),
-    (PlainMultiQueue.get, "runs = ()", "self._stale.extend((None, (runs, taken)))"),
-    (PlainMultiQueue.take, "self._stale.extend(", "self._stale.extend((None, (((pair[0], 0),), [pair[1]])))"),
-    (drain_to, "container |= {pair[1]}", "pair = None"),
-    (drain_to, "container += (pair[1],)", "pair = None"),
-    (TakeSide._pay_locked, "item = taken[-1]", "sub._items.appendleft(item)"),
-    (Fifo._discard_locked, "swept.extend(", "swept.extend(starmap(items.popleft, repeat((), len(items))))"),
-    (Fifo._count_swept_locked, "self._discarded += count", "self._swept = None"),
-    (Fifo._remove_locked, "if self._items[index] is wanted", "del self._items[index]"),
-    (Fifo._task_done_locked, "self._in_flight -= 1", "self._finished += 1"),
-    (PutSide._close_locked, "self._closed = error", "self._lock_free = False"),
-    (PutSide._set_limit_locked, "self._capacity = capacity", "self._lock_free = WITH_GIL"),
-    (TakeSide._read_stale_locked, "sub = stale[0]", "debt = stale[0]"),
-    (TakeSide._read_stale_locked, "debt = stale[0]", "del stale[0]"),
-    (wake_one, "del waiters[0]", "waiter.release()"),
-    (PriorityGroup.link, "cursor = self.cursor", "member._group = self"),
-    (ActiveGroups.group, "if fits and", "groups.insert(index, spare)"),
-    (PriorityGroup.unlink, "following, previous", "member._next = member._previous = None"),
+    (Fifo.put, "items = self.items", "self.arrived += 1"),
+    (Fifo.put_some_locked, "items = self.items", "self.arrived += count"),
+    (Fifo.put_first_locked, "self.arrived += 1", "self.items.appendleft(item)"),
+    (Fifo.remove_locked, "items = self.items", "return True"),
+    (Fifo.sweep_locked, "swept = self.items", "return swept"),
+    (Fifo.replace_locked, "before = self.items", "return before"),
+    (Fifo.attach_locked, "self.attached = True", "head.tails[self] = None"),
+    (Fifo.detach_locked, "self.closed = DETACHED", "del self.head.tails[self]"),
+    (Fifo.close_locked, "self.closed = SHUT", "self.limit = -1"),
+    (Head.take, "items = tail.items", "taken = tail"),
+    (Head.take, "return None if taken is None", "return None if taken is None"),
+    (Head.mend, "source.taken -= 1", "source.items.appendleft(item)"),
+    (Head._group_locked, "if priority not in self.groups", "insort(self.active, priority)"),
+    (Head.due_locked, "if not self.active", "return tail"),
+    (Group.link, "cursor = self.cursor", "tail.group = self"),
+    (Group.unlink, "following, previous", "tail.turn = 0"),
+    (wake_one, "elif line and line[0] is waiter", "waiter.release()"),
+    (_many, "pairs += (pair,)", "items += (pair[1]"),
+    (_drop, "items = fifo.items", "dropped = True"),
+    (drain, "container |= {taken[1]}", "taken = None"),
+    (drain, "container += (taken[1],)", "taken = None"),
 ]
 
 
@@ -86,10 +73,3 @@ def test_nothing_can_come_in_between(function: Callable[..., Any], first: str, l
 def _line(instruction: dis.Instruction) -> int | None:
     positions = instruction.positions
     return positions.lineno if positions else None
-
-
-def test_rotate_by_nothing_moves_nothing() -> None:
-    """`rotate(0)`, which the core uses for the lock inside it, leaves a deque as it is."""
-    items = deque([1, 2, 3])
-    items.rotate(0)
-    assert list(items) == [1, 2, 3]

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from core_parts_support import PutSide, TakeSide, is_free
+from core_parts_support import is_free
 
 from multiqueue import LinkedBlockingMultiQueue, Queue
 from multiqueue.testing import Threads, interruptions, wait_until_blocked
@@ -27,11 +27,12 @@ class Struck(BaseException):
 
 @contextmanager
 def signals(seconds: float) -> Iterator[list[bool]]:
-    """A signal whose handler raises `Struck`, again and again while the answer's one element is true."""
+    """Signals. When the answer's one element is true the handler makes it false and raises `Struck`: one strike."""
     striking = [False]
 
     def handler(number: int, frame: FrameType | None) -> None:
         if striking[0]:
+            striking[0] = False
             raise Struck
 
     gc.collect()
@@ -89,81 +90,6 @@ def test_of_three_equal_elements_none_is_lost_by_hand() -> None:
         with point.raising():
             multi_queue.get()
         assert len(lane) == (3 if point.reached else 2), point
-
-
-def drain(queue: Any) -> list[str]:
-    target: list[str] = []
-    try:
-        queue.drain_to(target)
-    except BaseException as error:
-        error.taken = target  # type: ignore[attr-defined]
-        raise
-    return target
-
-
-@pytest.mark.parametrize(
-    "take",
-    [
-        lambda m, lane: [m.get()],
-        lambda m, lane: [m.take()],
-        lambda m, lane: [m.poll()],
-        lambda m, lane: [m.get(timeout=1)],
-        lambda m, lane: m.get_many(3),
-        lambda m, lane: drain(m),
-        lambda m, lane: [lane.get()],
-        lambda m, lane: lane.get_many(2),
-        lambda m, lane: drain(lane),
-    ],
-    ids=["get", "take", "poll", "get(timeout)", "get_many", "drain_to", "own get", "own get_many", "own drain_to"],
-)
-@pytest.mark.parametrize("settings", [{}, {"weight": 2}, {"max_in_flight": 2}], ids=["plain", "weight", "limit"])
-def test_an_exception_loses_no_element_also_when_no_repair_ever_begins(
-    settings: dict[str, Any], take: Callable[[Any, Any], list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An interrupted take gives its elements back, however many exceptions strike the repair (core 6)."""
-    for point in interruptions(CORE):
-        multi_queue: LinkedBlockingMultiQueue[str] = LinkedBlockingMultiQueue()
-        lane = multi_queue.add_subqueue("a", **settings)
-        lane.put_many(["a1", "a2", "a3"])
-        multi_queue.add_subqueue("b").put("b1")
-        taken: list[str] = []
-        with point.raising(), never_mended(monkeypatch):
-            try:
-                taken += take(multi_queue, lane)
-            except BaseException as error:
-                taken += getattr(error, "taken", ())
-                raise
-        if point.reached:
-            multi_queue.qsize()  # any operation that holds the take lock gives back what is owed
-            taken += [*lane, *multi_queue.get_subqueue("b")]
-            assert sorted(taken) == ["a1", "a2", "a3", "b1"], point
-
-
-@pytest.mark.parametrize("capacity", [None, 9])
-def test_an_element_that_was_put_is_seen_also_when_no_repair_ever_begins(
-    capacity: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A take finds what an interrupted put has put, however many exceptions strike the repair (core 6)."""
-    for point in interruptions(CORE):
-        multi_queue: LinkedBlockingMultiQueue[str] = LinkedBlockingMultiQueue()
-        lane = multi_queue.add_subqueue("a", capacity=capacity)
-        with point.raising(), never_mended(monkeypatch):
-            lane.put("x")
-        size = len(lane)
-        assert (multi_queue.poll() is not None) == bool(size), point
-
-
-@contextmanager
-def never_mended(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Have every repair struck at its entry, in the block."""
-
-    def struck(self: object, *args: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TakeSide, "_mend", struck)
-        patch.setattr(PutSide, "_mend_put", struck)
-        yield
 
 
 @pytest.mark.parametrize("make", [list, deque, set, lambda: deque(["old"], 1)], ids=["list", "deque", "set", "full"])

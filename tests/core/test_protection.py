@@ -15,50 +15,42 @@ import pytest
 from core_parts_support import (
     Fifo,
     Guard,
-    PlainMultiQueue,
-    PutSide,
-    TakeSide,
+    Head,
+    Multi,
     Workers,
+    _drop,
+    _many,
     _results,
-    drain_to,
+    _surely,
+    _take_named,
+    drain,
     holding,
-    insist,
 )
 from protection_support import all_functions, function, report, without
 
-from multiqueue import MultiQueueExecutor
+from multiqueue import LinkedBlockingMultiQueue, MultiQueueExecutor
 
 ALL = all_functions("core")
 
 # What a put, a take, a wait and an ending go through. Each has a `try` that the proof needs.
 HOT: list[Callable[..., Any]] = [
-    PutSide.put,
-    PutSide._put_some,
-    PutSide._wait_for_room_locked,
-    PutSide.async_put,
-    TakeSide._take_one,
-    TakeSide._take_many,
-    TakeSide._take_selected,
-    TakeSide._take_async,
-    TakeSide._wait_locked,
-    TakeSide._locked,
-    TakeSide._read_stale,
-    TakeSide._read_stale_locked,
-    TakeSide._refresh_locked,
-    Fifo._join,
-    PlainMultiQueue.get,
-    PlainMultiQueue.take,
-    PlainMultiQueue.async_take,
-    PlainMultiQueue.shutdown,
-    PlainMultiQueue.add_subqueue,
-    PlainMultiQueue.remove_subqueue,
+    Fifo.put,
+    Head.take,
+    Head.locked,
+    Head._sleep,
+    Multi._take_selected,
+    _take_named,
+    _many,
+    _drop,
+    _surely,
+    LinkedBlockingMultiQueue.add_subqueue,
+    LinkedBlockingMultiQueue.remove_subqueue,
     Workers.put,
     Workers._start_worker,
     Workers.withdraw,
     Guard.__enter__,
-    drain_to,
+    drain,
     holding,
-    insist,
     _results,
 ]
 
@@ -98,7 +90,7 @@ def test_what_the_core_holds_by_with_is_a_guard() -> None:
         if isinstance(statement, ast.With)
         for item in statement.items
     }
-    assert held == {"self._lock", "self._starting", "Mutex(queue)"}
+    assert held == {"self._lock", "self._starting"}
     with MultiQueueExecutor(max_workers=1) as executor:
         workers = executor._workers
         assert {type(lock) for lock in (executor._lock, workers._lock, workers._starting)} == {Guard}

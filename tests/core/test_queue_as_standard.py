@@ -14,11 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from core_parts_support import PlainQueue, _sync
 from executor_support import in_thread
 
 from multiqueue import LinkedBlockingMultiQueue, MultiQueueExecutor, Queue
-from multiqueue.core import engine
 from multiqueue.testing import PATIENCE, wait_until_blocked
 
 
@@ -161,37 +159,6 @@ def test_nothing_is_put_or_taken_while_the_mutex_is_held() -> None:
     assert not q.mutex.locked()
     assert list(q.queue) == [2]
     q.check_invariants()
-
-
-def test_the_mutex_is_waited_for_no_longer_than_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`mutex.acquire(timeout=t)` waits t seconds for both of its locks together, and leaves none of them locked."""
-    q: PlainQueue[int] = PlainQueue()
-    now = [100.0]
-    asked: list[float] = []
-
-    class Busy:
-        """A lock that is free after 3 seconds, or never."""
-
-        def __init__(self, comes: bool) -> None:
-            self.comes, self.held = comes, False
-
-        def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-            asked.append(timeout)
-            now[0] += 3.0 if self.comes else timeout
-            self.held = self.comes
-            return self.comes
-
-        def release(self) -> None:
-            self.held = False
-
-    take_lock, put_lock = Busy(True), Busy(False)
-    monkeypatch.setattr(_sync, "monotonic", lambda: now[0])
-    monkeypatch.setattr(q._take_side, "_take_lock", take_lock)
-    monkeypatch.setattr(q, "_put_lock", put_lock)
-    assert not q.mutex.acquire(True, 5.0)
-    assert asked == [5.0, 2.0]
-    assert now == [105.0]
-    assert not take_lock.held
 
 
 def test_a_join_with_a_timeout_can_be_written() -> None:
@@ -386,10 +353,7 @@ def test_every_public_name_of_a_subclass_with_hooks_works_or_is_refused() -> Non
 
 # ---- as other people's programs use it ----------------------------------------------------------------------
 
-compiled = pytest.mark.skipif(engine != "c", reason="a promise of the engine in C")
 
-
-@compiled
 def test_a_subclass_may_call_its_own_fields_and_methods_anything() -> None:
     """What a subclass names `_closed`, `_items`, `_capacity` or `_join` is its own, not the queue's."""
 
@@ -414,7 +378,6 @@ def test_a_subclass_may_call_its_own_fields_and_methods_anything() -> None:
         q.get_nowait()
 
 
-@compiled
 def test_a_subclass_with_hooks_may_keep_its_elements_under_any_name() -> None:
     """`_init` may set `_items`, and `_qsize` may count them."""
 
@@ -437,7 +400,6 @@ def test_a_subclass_with_hooks_may_keep_its_elements_under_any_name() -> None:
     assert (q.qsize(), q.get()) == (1, 1)
 
 
-@compiled
 def test_a_wait_for_several_elements_lets_them_in() -> None:
     """A condition's wait gives the mutex up, also while there is already an element, and looks again at the next."""
     q: Queue[int] = Queue()
@@ -454,7 +416,6 @@ def test_a_wait_for_several_elements_lets_them_in() -> None:
         assert waiting.result(PATIENCE) == 2
 
 
-@compiled
 def test_all_that_a_subclass_with_hooks_lists_can_be_had() -> None:
     """`dir()` of it names no attribute that is refused: a multiprocessing manager offers those it names."""
     q = UniqueQueue()
@@ -466,7 +427,6 @@ def test_all_that_a_subclass_with_hooks_lists_can_be_had() -> None:
     assert {"mutex", "queue", "not_full"} <= set(before)
 
 
-@compiled
 def test_a_hook_that_is_assigned_later_is_called() -> None:
     """`q._put = f` on a queue in use: puts call `f`, which may call the one before; room and joins stay right."""
     q: Any = Queue(2)
@@ -496,7 +456,6 @@ def test_a_hook_that_is_assigned_later_is_called() -> None:
     q.check_invariants()
 
 
-@compiled
 def test_a_hook_that_is_assigned_is_seen_by_a_taker_that_waits_already() -> None:
     """A taker that waits when `_put` is replaced gets what is put through the new one."""
     q: Any = Queue()
@@ -545,7 +504,6 @@ def test_a_maxsize_that_is_no_small_int_is_a_bound_as_there(maxsize: Any) -> Non
     assert room(Queue(maxsize)) == room(ours) == room(queue.Queue(maxsize))
 
 
-@compiled
 def test_a_put_that_is_patched_is_called_for_subclasses_with_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
     """`Queue.put` replaced by a test is what a subclass calls, with hooks or without, and so is `Queue.get`."""
     calls: list[str] = []
@@ -558,7 +516,6 @@ def test_a_put_that_is_patched_is_called_for_subclasses_with_hooks(monkeypatch: 
     assert calls == ["put", "get", "put", "get"]
 
 
-@compiled
 def test_the_class_has_not_what_only_an_instance_has() -> None:
     """`Queue.not_full` and the others are the instance's alone, and may be assigned there."""
     names = ("mutex", "not_empty", "not_full", "all_tasks_done", "queue")
@@ -569,7 +526,6 @@ def test_the_class_has_not_what_only_an_instance_has() -> None:
     assert q.get() == 1
 
 
-@compiled
 def test_the_elements_can_be_added_to_pickled_and_copied_deep() -> None:
     """`q.queue` gives a deque where a program adds to it, pickles it or copies it."""
     q: Queue[int] = Queue()

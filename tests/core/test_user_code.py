@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from core_parts_support import Contents, QueueCondition, engine
+from core_parts_support import Contents, engine
 
 from multiqueue import (
     Empty,
@@ -147,16 +147,12 @@ class House:
         workers = self.e._workers
         watch.locks = {
             "registry lock": self.m._registry_lock,
-            "take lock": self.m._take_lock,
-            "put lock of a": self.a._put_lock,
-            "put lock of b": self.b._put_lock,
-            "put lock of the Queue": self.q._put_lock,
-            "take lock of the Queue": self.q._take_side._take_lock,
+            "the multi-queue's lock": self.m._engine_head.lock,
+            "the Queue's lock": self.q._engine_head.lock,
             "executor lock": self.e._lock,
             "worker lock": workers._lock,
             "starting lock": workers._starting,
-            "the workers' take lock": workers.queue._take_lock,
-            "the workers' put lock": self.lane._subqueue._put_lock,
+            "the lock of the workers' multi-queue": workers.queue._engine_head.lock,
         }
 
     def new(self, number: int) -> Nosy:
@@ -307,15 +303,6 @@ ENTRIES: dict[type, dict[str, Callable[[House], object]]] = {
         "__eq__": lambda h: h.q.queue == h.q.queue.copy(),
         "__contains__": lambda h: h.new(2) in h.q.queue,
     },
-    QueueCondition: {
-        # What is done between acquire and release is the program's, and so is the predicate of `wait_for`.
-        "acquire": lambda h: h.q.not_full.acquire() and h.q.not_full.release(),
-        "release": lambda h: h.q.not_empty.acquire() and h.q.not_empty.release(),
-        "wait": lambda h: h.q.not_full.acquire() and (h.q.not_full.wait(0), h.q.not_full.release()),
-        "wait_for": lambda h: h.q.not_full.acquire() and (h.q.not_full.wait_for(list, 0), h.q.not_full.release()),
-        "notify": lambda h: h.q.not_full.acquire() and (h.q.not_full.notify(), h.q.not_full.release()),
-        "notify_all": lambda h: h.q.not_full.acquire() and (h.q.not_full.notify_all(), h.q.not_full.release()),
-    },
     MultiQueueExecutor: {
         "lane": lambda h: (h.e.lane(h.key(3)), h.e.lane(h.key(6)), h.refused(h.e.lane, h.key(3), priority=5)),
         "lanes": lambda h: list(h.e.lanes),
@@ -404,8 +391,8 @@ def test_code_that_runs_under_a_lock_is_found() -> None:
     """Comparing and dropping elements while a lock is held is reported, by method and lock."""
     watch = Watch()
     house = House(watch)
-    house.a._with_both_locks(lambda: house.new(1) == house.new(2))
+    house.a._engine_head.locked(None, lambda: house.new(1) == house.new(2))
     house.e.shutdown()
-    assert {"element.__eq__ under put lock of a, take lock", "element.__del__ under put lock of a, take lock"} <= {
+    assert {"element.__eq__ under the multi-queue's lock", "element.__del__ under the multi-queue's lock"} <= {
         *watch.faults
     }
