@@ -7,32 +7,33 @@
  *             3. A tail that joins is served after at most one turn of each tail that is in its level.
  *             4. A tail that is out of the ring saves nothing up, and what it was served in advance stays charged.
  *
- * State       A level's tails form a circle of doubly linked *places*, read from `cursor`. It is the tails that have their
- *             turn in this round still, and behind them those that have had it or joined. `Place.round` tells them
- *             apart: it is the round of the next turn. `Place.served` is what the tail was served in all, by cost / weight; and
- *             `line` is what each is served in this round: a turn ends when `served` has come to the line, or gone
- *             over it by its last message. `over` is the most by which one of this round has. A new round begins when the cursor meets a
- *             place of the next one. It moves the line by `over`, and by `least` at least.
+ * State       A level's tails form a circle of doubly linked *places*, read from `cursor`: first those that have their turn
+ *             in this round still, then those that have had it or have joined since it began. `Place.round`, the round of
+ *             the next turn, tells them apart. `Place.served` is all that a tail was served, by cost / weight. The *line*
+ *             is how far this round serves each tail: a turn ends when `served` is at the line, or beyond it by the last
+ *             message. `over` is the most by which a tail is beyond it. When the cursor meets a place of the next round,
+ *             that round begins, and the line moves by `over`, or by `least` if that is more.
  *             The caller's lock guards it all.
  *
- * Invariants  Let V be the line, U that of the round before, V' = V + max(over, least).
- *             (a) served is in [U, V] of a place that has its turn in this round, unless it is the cursor's,
- *             (b) in [V, V'] of a place of the next round.
- *             A round that begins makes (a) of (b). A charge at the cursor adds c / w to at most V: so the turn ends
- *             at most c / w over the line, and `over` remembers by how much. A tail that joins is raised to V, or
- *             raises `over` to what it was served in advance. So each turn serves one message at least, no place is
- *             passed in vain, and no operation has a loop: promise 1.
+ * Invariants  Let V be the line, U that of the round before, and V' = V + max(over, least) that of the round after. Then
+ *             (a) `served` is in [U, V] for a place that has its turn in this round and is not the cursor's;
+ *             (b) `served` is in [V, V'] for a place of the next round.
+ *             When a round begins, (b) becomes (a). A turn ends by a message that begins at V or below: at most
+ *             cost / weight beyond V, and `over` remembers how far. A tail that joins is raised to V, or is beyond it by
+ *             what it was served in advance, and raises `over` by that. So each turn serves one message at least, the
+ *             cursor passes no place in vain, and no operation has a loop: that is promise 1.
  *
- * Bound       V' - V <= D, and a turn ends less than D, or D, over its line. Let j join when the line is V of round r, and i be there.
- *             i has had its turn in r: i precedes j in each later round. After a turn of i in round m the line is V_m, j is at
- *             V_(m-1) at least, i at V_m + D at most; and both began at V or above, j at V: i is ahead by at most
- *             V_m + D - V_(m-1) <= 2D. After a turn of j, i is at V_m at least, and began at V + D at most: 2D.
- *             i has its turn in r still: j precedes i in each later round. i began between U and V. After a turn of j in
- *             round m, j is at V_m + D at most, i at V_(m-1) at least, of which it has had the line from V on: 2D. After
- *             one of i, both are above V_m, i by D at most, and it began below V by D at most: 2D.
- *             With all costs 1 and all weights 1 these are turns of one message each. Over a stretch that begins later,
- *             with both in the ring, the same reasoning gives 3D.
- *             A charge out of turn counts as it comes: a tail that it moves over the line has had its turn.
+ * Bound       V' - V <= D, and a turn ends at most D beyond its line. Let j join in round r, at the line V, where i is already.
+ *             1. i has had its turn in r. Then i stands before j in each later round, and began in [V, V + D].
+ *                After a turn of i in round m, i is at most at V(m) + D, and j at least at V(m-1): i leads by
+ *                V(m) + D - V(m-1) <= 2D. After a turn of j, j is at most at V(m) + D, and i at least at V(m), of
+ *                which D at most came before: j leads by 2D at most.
+ *             2. i has its turn in r still. Then j stands before i in each later round, and i began in [U, V]. After a
+ *                turn of j in round m, j is at most at V(m) + D, and i at least at V(m-1): j leads by 2D at most. After
+ *                a turn of i, i is at most at V(m) + D, and j at least at V(m); i began below V by D at most: i leads
+ *                by 2D at most.
+ *             Counted from any other moment, or from a `resume`, the same reasoning gives 3D. What a tail was served out
+ *             of turn moves it beyond the line at once, and counts as served in advance.
  *
  * Numbers     `served` and `line` are doubles and grow: exact for whole numbers up to 2^53, and then to one part in 2^53.
  *
