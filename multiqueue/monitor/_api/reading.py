@@ -339,17 +339,13 @@ class Reading:
             raise not_found() from None
         except BrokerError:
             pass  # exclusive to a connection: it is there
-        return self._bindings(
-            [host], ask, lambda view: view["destination_type"] == "queue" and view["destination"] == ask["queue"]
-        )
+        return self._bindings([host], ask, _leads_to("queue", ask["queue"]))
 
     # -- exchanges and bindings
 
     def exchanges(self, ask: Ask) -> Any:
         """`/api/exchanges`, `/api/exchanges/VHOST`."""
-        names = self._hosts(ask)
-        pair = self._sampler.look()
-        hosts = [host for host in self._broker.virtual_hosts() if host.name in names]
+        hosts, pair = self._hosts_of(ask), self._sampler.look()
         found = [(host.name, each) for host in hosts for each in host.exchanges()]
         return listing(found, ask.query, view=lambda each: exchange_view(pair, *each))
 
@@ -368,16 +364,11 @@ class Reading:
     def bindings_to(self, ask: Ask) -> Any:
         """`/api/exchanges/VHOST/NAME/bindings/destination`."""
         host = self._host(ask)
-        name = self._exchange(host, ask["exchange"]).name
-        return self._bindings(
-            [host], ask, lambda view: view["destination_type"] == "exchange" and view["destination"] == name
-        )
+        return self._bindings([host], ask, _leads_to("exchange", self._exchange(host, ask["exchange"]).name))
 
     def bindings(self, ask: Ask) -> Any:
         """`/api/bindings`, `/api/bindings/VHOST`."""
-        names = self._hosts(ask)
-        hosts = [host for host in self._broker.virtual_hosts() if host.name in names]
-        return self._bindings(hosts, ask, lambda view: True)
+        return self._bindings(self._hosts_of(ask), ask, lambda view: True)
 
     def bindings_between(self, ask: Ask) -> Any:
         """`/api/bindings/VHOST/e/EXCHANGE/q/QUEUE`, and to an exchange."""
@@ -552,6 +543,10 @@ class Reading:
             return {self._host(ask).name}
         return {host.name for host in self._broker.virtual_hosts() if ask.caller.may_enter(host.name)}
 
+    def _hosts_of(self, ask: Ask) -> list[VirtualHost]:
+        names = self._hosts(ask)
+        return [host for host in self._broker.virtual_hosts() if host.name in names]
+
     def _exchange(self, host: VirtualHost, name: str) -> Exchange:
         wanted = default_name(name)
         for each in host.exchanges():
@@ -579,10 +574,12 @@ class Reading:
 def between(ask: Ask) -> Callable[[View], bool]:
     """Whether a binding leads from the path's exchange to the path's queue or exchange."""
     source = default_name(ask["exchange"])
-    kind, destination = ("queue", ask["queue"]) if "queue" in ask.parts else ("exchange", ask["destination"])
-    return lambda view: (
-        view["source"] == source and view["destination_type"] == kind and view["destination"] == destination
-    )
+    leads = _leads_to("queue", ask["queue"]) if "queue" in ask.parts else _leads_to("exchange", ask["destination"])
+    return lambda view: view["source"] == source and leads(view)
+
+
+def _leads_to(kind: str, name: str) -> Callable[[View], bool]:
+    return lambda view: view["destination_type"] == kind and view["destination"] == name
 
 
 def _decoded_key(binding: Any) -> str:

@@ -252,16 +252,8 @@ def _job_row(record: Record, past: float) -> list[Any]:
     def wall(at: float | None) -> float | None:
         return None if at is None else round(at + past, 3)
 
-    retries = list(map(wall, record.attempts()))
-    return [
-        record.number,
-        record.name,
-        wall(record.submitted),
-        wall(record.began),
-        wall(record.ended),
-        record.state,
-        retries,
-    ]
+    times = map(wall, (record.submitted, record.began, record.ended))
+    return [record.number, record.name, *times, record.state, list(map(wall, record.attempts()))]
 
 
 def _book_view(book: Book, since: float, past: float) -> View:

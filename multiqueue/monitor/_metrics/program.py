@@ -55,6 +55,17 @@ _CLIENT_GAUGES: Final[tuple[Figure, ...]] = (
     ),
 )
 _CLIENT_COUNTERS: Final[tuple[Figure, ...]] = (("recoveries", "Connections made anew", lambda c: c.recoveries),)
+_EXECUTOR_FAMILIES: Final[dict[str, tuple[Any, ...]]] = {  # kind, text, and labels beside the executor
+    "executor_workers": (GaugeMetricFamily, "Jobs that run at once, at most"),
+    "lane_waiting": (GaugeMetricFamily, "Jobs that wait in a lane", "lane"),
+    "lane_running": (GaugeMetricFamily, "Jobs of a lane that run", "lane"),
+    "lane_paused": (GaugeMetricFamily, "1 while a lane is paused", "lane"),
+    "lane_jobs": (CounterMetricFamily, "Jobs that have ended", "lane", "outcome"),
+    "lane_retries": (CounterMetricFamily, "Attempts after the first", "lane"),
+    "lane_wait_seconds": (HistogramMetricFamily, "From submit to the first attempt", "lane"),
+    "lane_run_seconds": (HistogramMetricFamily, "From the first attempt to the end", "lane"),
+    "pipeline_items": (GaugeMetricFamily, "Items of a pipeline", "lane", "state"),
+}
 _ENDS: Final = ("succeeded", "failed", "timed_out", "missed", "cancelled")
 
 
@@ -102,20 +113,14 @@ class Figures(Collector):
     def _executors(self, executors: list[tuple[str, Any]]) -> Iterator[Metric]:
         if not executors:
             return
-        labels = ["executor", "lane"]
-        workers = GaugeMetricFamily(
-            "multiqueue_executor_workers", "Jobs that run at once, at most", labels=["executor"]
-        )
-        waiting = GaugeMetricFamily("multiqueue_lane_waiting", "Jobs that wait in a lane", labels=labels)
-        running = GaugeMetricFamily("multiqueue_lane_running", "Jobs of a lane that run", labels=labels)
-        paused = GaugeMetricFamily("multiqueue_lane_paused", "1 while a lane is paused", labels=labels)
-        jobs = CounterMetricFamily("multiqueue_lane_jobs", "Jobs that have ended", labels=[*labels, "outcome"])
-        retries = CounterMetricFamily("multiqueue_lane_retries", "Attempts after the first", labels=labels)
-        wait = HistogramMetricFamily("multiqueue_lane_wait_seconds", "From submit to the first attempt", labels=labels)
-        run = HistogramMetricFamily("multiqueue_lane_run_seconds", "From the first attempt to the end", labels=labels)
-        items = GaugeMetricFamily("multiqueue_pipeline_items", "Items of a pipeline", labels=[*labels, "state"])
+        made = {
+            name: kind(f"multiqueue_{name}", text, labels=["executor", *labels])
+            for name, (kind, text, *labels) in _EXECUTOR_FAMILIES.items()
+        }
+        waiting, running, paused = (made[f"lane_{each}"] for each in ("waiting", "running", "paused"))
+        jobs, items = made["lane_jobs"], made["pipeline_items"]
         for name, executor in executors:
-            workers.add_metric([name], executor.max_workers)
+            made["executor_workers"].add_metric([name], executor.max_workers)
             for key, lane in executor.lanes.items():
                 at = [name, str(key)]
                 waiting.add_metric(at, lane.qsize())
@@ -127,9 +132,9 @@ class Figures(Collector):
                     at = [name, str(its.key)]
                     for end in _ENDS:
                         jobs.add_metric([*at, end], getattr(its, end))
-                    retries.add_metric(at, its.retries)
-                    _add_histogram(wait, at, its.wait)
-                    _add_histogram(run, at, its.run)
+                    made["lane_retries"].add_metric(at, its.retries)
+                    _add_histogram(made["lane_wait_seconds"], at, its.wait)
+                    _add_histogram(made["lane_run_seconds"], at, its.run)
             elif book is not None:
                 for lane_name, counts in book.counts().items():
                     for state, count in counts.items():
@@ -138,9 +143,7 @@ class Figures(Collector):
                 for lane_name, states in book.progress().items():
                     for state, count in states.items():
                         items.add_metric([name, lane_name, state], count)
-        yield from (
-            each for each in (workers, waiting, running, paused, jobs, retries, wait, run, items) if each.samples
-        )
+        yield from (each for each in made.values() if each.samples)
 
 
 def _kind(thing: object) -> str | None:
