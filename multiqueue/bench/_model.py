@@ -1,7 +1,7 @@
 """The parts of a benchmark: a workload, the rivals that run it, one attempt of one rival, and what samples say.
 
-Nothing here knows what is measured. docs/guides/benchmarks.md shows how to write a workload. A ratio is taken round by
-round and then its median: within a round all rivals met the same noise, so most of it cancels.
+Nothing here knows what is measured. docs/reference/benchmarks.md shows how to write a workload. A ratio is taken round
+by round and then its median: within a round all rivals met the same noise, so most of it cancels.
 """
 
 from __future__ import annotations
