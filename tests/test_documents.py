@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import re
 import shlex
 import tomllib
@@ -115,21 +114,16 @@ def test_each_hop_of_the_journey_is_where_its_link_leads() -> None:
 
 
 def test_figures_of_the_readme_are_those_of_its_record() -> None:
-    """Each ratio in the README is the median of the record that the README links below the table."""
-    text = (HOUSE / "README.md").read_text()
-    (link,) = re.findall(r"\[The record\]\((docs/measurements/[\w.-]+)\.md\)", text)
-    record = json.loads((HOUSE / f"{link}.json").read_text())
-    assert f"medians of {record['rounds']} rounds" in text
-    workloads = {one["name"]: one for one in record["workloads"]}
-    ours = {
-        name: next(one for one in workloads[name]["rivals"] if one["name"] == "multiqueue")["metrics"]
-        for name in ("single", "1p1c", "4p1c", "4p1c-100", "batches", "wake-up")
-    }
-    (polling,) = (one for one in workloads["eight"]["goals"] if one["against"] == "poll every 1 ms")
-    medians = [(metrics.get("rate") or metrics["p50"])["ratio"]["median"] for metrics in ours.values()]
-    shown = re.findall(r"\| ([\d.]+) \|$", text.partition("## How fast")[2].partition("\n## ")[0], re.MULTILINE)
-    for figure, median in zip(shown, [*medians, polling["ratio"]["median"]], strict=True):
-        assert float(figure) == round(median, len(figure.partition(".")[2]))
+    """Each row of the README's figures has what the record that it links shows for the engine in C."""
+    text = (HOUSE / "README.md").read_text().partition("## How fast")[2].partition("\n## ")[0]
+    (link,) = re.findall(r"\[The record\]\((docs/measurements/[\w.-]+\.md)\)", text)
+    record = (HOUSE / link).read_text().partition("## What it costs")[2].partition("\n## ")[0]
+    (columns, _, *measured), (_, _, *shown) = (
+        [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("|")]
+        for page in (record, text)
+    )
+    ours = [columns.index(f"in C: {name}") for name in ("multi-queue", "`Queue`")]
+    assert shown == [[row[0], *(row[column] for column in ours)] for row in measured]
 
 
 def test_texts_of_troubleshooting_are_texts_of_the_house() -> None:
