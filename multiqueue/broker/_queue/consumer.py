@@ -101,13 +101,13 @@ class Reader:
             heapify(self.revisits)
 
     def merge(self, log: ReturnLog, start: Position) -> None:
-        news = log.since(self.returns_seen)
+        returned = log.since(self.returns_seen)
         self.returns_seen = log.end
-        if news is None:
+        if returned is None:
             self.cursor = start
             self.revisits.clear()
             return
-        for position in news:
+        for position in returned:
             if position <= self.cursor:
                 heappush(self.revisits, position)
 
@@ -317,7 +317,7 @@ class SharedGroups:
     def __init__(self) -> None:
         # Invariant: the counts are above 0, and count the acquired entries of the group.
         self._owners: dict[Key, tuple[object, int]] = {}
-        # Groups (or buckets) that somebody was refused: only freeing one of these is news to anyone.
+        # Groups (or buckets) that somebody was refused: only freeing one of these changes what anyone may have.
         self._contested: set[Key] = set()
 
     def accepts(self, group: Key, owner: object) -> bool:
