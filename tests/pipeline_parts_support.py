@@ -107,7 +107,8 @@ from multiqueue.pipeline._run.settlement import Settlement as Settlement
 from multiqueue.pipeline._run.steps import Steps as Steps
 from multiqueue.pipeline._run.tally import Tally as Tally
 from multiqueue.pipeline._run.traces import leaving_nothing_unbegun as leaving_nothing_unbegun
-from multiqueue.pipeline._run.work import Sink as Sink
+from multiqueue.pipeline._run.wiring import Clocks as Clocks
+from multiqueue.pipeline._run.wiring import assemble as assemble
 from multiqueue.pipeline._run.work import SparkWork as SparkWork
 from multiqueue.pipeline._run.work import Task as Task
 from multiqueue.pipeline._run.work import _read_schemas as _read_schemas
@@ -135,11 +136,13 @@ from multiqueue.pipeline._tell.report import write_report as write_report
 from multiqueue.pipeline._verbs import run as _run  # noqa: F401
 from multiqueue.pipeline._write import executor as _executor_write  # noqa: F401
 from multiqueue.pipeline._write import publish as _publish  # noqa: F401
+from multiqueue.pipeline._write.directory_sink import DirectorySink as DirectorySink
 from multiqueue.pipeline._write.exchange import exchange as exchange
 from multiqueue.pipeline._write.output import Output as Output
-from multiqueue.pipeline._write.publish import Places as Places
+from multiqueue.pipeline._write.output import Writing as Writing
+from multiqueue.pipeline._write.places import Places as Places
+from multiqueue.pipeline._write.places import beside as beside
 from multiqueue.pipeline._write.publish import Publisher as Publisher
-from multiqueue.pipeline._write.publish import beside as beside
 from multiqueue.pipeline._write.table import Change as Change
 from multiqueue.pipeline._write.table import Written as Written
 from multiqueue.pipeline._write.table import new_number as new_number

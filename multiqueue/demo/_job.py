@@ -8,9 +8,12 @@ from __future__ import annotations
 import ast
 import tokenize
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..pipeline._base.items import Item
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 FACTS = (
     "struct<lines:int, functions:int, classes:int, imports:int, longest:string, longest_lines:int, unreadable:string>"
@@ -21,7 +24,7 @@ Facts = tuple[int, int, int, int, str | None, int, str | None]
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def measure(spark: Any, frame: Any, item: Item) -> Any:
+def measure(spark: SparkSession, frame: DataFrame, item: Item) -> DataFrame:
     """A row per file: its path, its size, and its facts."""
     spark.udf.register("multiqueue_demo_facts", facts, FACTS)
     named = frame.selectExpr("path", "size_bytes", "multiqueue_demo_facts(path) AS facts")

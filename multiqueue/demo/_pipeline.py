@@ -8,7 +8,7 @@ import shutil
 import sysconfig
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -29,6 +29,9 @@ from ..pipeline._write.publish import Publisher
 from ..pipeline._write.tables import output_of
 from ._rival import waits_of_rival
 from ._tables import compare, fairness_html, fairness_sentence, fairness_table, summary_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # Ten files to a Spark job: a job costs at least 0.1 s, and the demo should end in minutes.
 _BATCH = 10
@@ -164,7 +167,7 @@ class _Session:
         return self._spark
 
 
-def _rows(spark: Any, config: PipelineConfig) -> Any:
+def _rows(spark: SparkSession, config: PipelineConfig) -> Any:
     """The output of the run."""
     output = output_of(config)
     with open_ledger(config.state, config.base) as ledger:
@@ -172,7 +175,7 @@ def _rows(spark: Any, config: PipelineConfig) -> Any:
     return work_of(config, [], output).sections[""].sink.read(spark, "", None, None)
 
 
-def _warm_up(spark: Any, config: PipelineConfig) -> None:
+def _warm_up(spark: SparkSession, config: PipelineConfig) -> None:
     """Do the job on a file a few times, so that neither run pays for loading and compiling Spark's code."""
     lane = next(lane for lane in config.lanes() if lane.name == "top-level")
     config = demo_config(config.output, config.base)  # directories, whatever the rows go into later

@@ -6,7 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import track
@@ -18,11 +18,14 @@ from ..pipeline._config.scan import PassedOver, scan
 from ..pipeline._run.work import prepare, work_of
 from ..pipeline._write.publish import Publisher
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 Waits = Mapping[str, list[float]]
 """How long each item of a lane waited until its job began, in seconds, ascending."""
 
 
-def waits_of_rival(spark: Any, config: PipelineConfig, console: Console) -> Waits:
+def waits_of_rival(spark: SparkSession, config: PipelineConfig, console: Console) -> Waits:
     """Run the items through one queue and throw their rows away; a rival that ran to its end is not run again."""
     kept = config.output / "waits.json"
     if kept.exists():
@@ -43,17 +46,18 @@ def mixed_items(config: PipelineConfig) -> list[Item]:
     return sorted(items, key=lambda item: item.id)
 
 
-def _run(spark: Any, config: PipelineConfig, console: Console) -> dict[str, list[float]]:
+def _run(spark: SparkSession, config: PipelineConfig, console: Console) -> dict[str, list[float]]:
     from ..spark import SparkDispatcher
 
-    work = work_of(config, config.lanes(), Publisher(config.output))
-    prepare(spark, config, work)
+    output = Publisher(config.output)
+    work = work_of(config, config.lanes(), output)
+    prepare(spark, config, work, output)
     items = mixed_items(config)
     waits: dict[str, list[float]] = {item.lane: [] for item in items}
     scratch = config.output / "scratch"
     begun_s = time.monotonic()
 
-    def attempt(spark: Any, item: Item) -> None:
+    def attempt(spark: SparkSession, item: Item) -> None:
         waits[item.lane].append(time.monotonic() - begun_s)
         staged = scratch / item.id
         work(spark, item, staged)

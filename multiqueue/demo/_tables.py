@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape as html_escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -15,6 +15,9 @@ from ..pipeline._state.view import LedgerView, Waits, ledger_view
 from ..pipeline._tell import svg as _svg
 from ._rival import Waits as Rivals
 from ._rival import waits_of_lanes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 # Packages named in the summary; the others share a row.
 _NAMED = 12
@@ -32,7 +35,7 @@ _SUMMARY = """
 """
 
 
-def summary_table(spark: Any, frame: Any, width: int = 120) -> Table:
+def summary_table(spark: SparkSession, frame: DataFrame, width: int = 120) -> Table:
     """One table over everything the demo's jobs wrote, a Spark job of its own; what has no room is left out."""
     rows = [list(row) for row in spark.sql(_SUMMARY, frame=frame).collect()]
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")

@@ -14,11 +14,7 @@ from typing import Any, NoReturn
 import pytest
 from pipeline_parts_support import (
     Attempt,
-    Attempts,
-    Backoff,
-    Committer,
-    DeadLetters,
-    Disposal,
+    Clocks,
     Follow,
     Lane,
     Ledger,
@@ -27,17 +23,11 @@ from pipeline_parts_support import (
     Numbered,
     Output,
     Publisher,
-    Queues,
-    Runner,
-    Scanner,
-    Settlement,
     Step,
-    Steps,
-    Storage,
-    WorkClock,
+    assemble,
 )
 
-from multiqueue.pipeline import AttemptEnded, Item, Silent, Snapshot
+from multiqueue.pipeline import AttemptEnded, Item, PipelineConfig, Silent, Snapshot, parse_config
 from multiqueue.testing import FakeClock
 
 
@@ -229,27 +219,34 @@ class Pipeline:
             self.ledger.close()
             raise
         self.mailbox = DrivenMailbox(self._idle)
-        self.committer = Committer(self._tell, self.time)
-        clock = WorkClock(self.ledger.seconds_at_work(), self.time)
-        self.scanner = Scanner(lanes, base, {self.output}, self.ledger, follow(self) if follow else None)
         self.connect = connect
-        self.queues = Queues(lanes, self.ledger, follow=follow is not None, clock=self.time)
-        leaving = {lane.name: lane for lane in lanes if lane.after != "keep"}
-        self.disposal = Disposal(leaving, self.ledger, base, Storage(), self.mailbox.post, wall or time.time, sync)
-        self.runner = Runner(
-            [*lanes, *(step.as_lane(base) for step in steps)],
+        self.runner, self.committer = assemble(
+            self._config(base, attempts),
             self.ledger,
-            self.scanner,
             lambda: self.dispatcher,
-            Attempts(work, self.publisher, self.committer.post, clock),
-            Settlement(self.ledger, self.publisher, Backoff(attempts, 1.0, 2.0, 60.0), DeadLetters(base / "dead")),
-            Steps(steps, lanes, self.ledger),
-            self.queues,
-            self.disposal,
-            self.mailbox,
-            clock,
-            self.reporter,
-            monotonic=self.time,
+            lanes=lanes,
+            steps=steps,
+            output=self.publisher,
+            work=work,
+            mailbox=self.mailbox,
+            reporter=self.reporter,
+            tell=self._tell,
+            follow=follow(self) if follow else None,
+            clocks=Clocks(self.time, wall or time.time, sync),
+        )
+        self.scanner, self.queues = self.runner.intake.scanner, self.runner.intake.queues
+        self.disposal = self.runner.disposal
+
+    def _config(self, base: Path, attempts: int) -> PipelineConfig:
+        """What a run takes from its configuration besides lanes and steps."""
+        return parse_config(
+            {
+                "lanes": {"any": {"files": "any/*", "format": "text"}},
+                "job": {"sql": "SELECT * FROM input"},
+                "output": {"path": str(self.output), "dead_letters": "dead"},
+                "retry": {"attempts": attempts, "backoff": 1.0, "backoff_factor": 2.0, "backoff_max": 60.0},
+            },
+            base,
         )
 
     def _tell(self, message: Message) -> None:
@@ -266,7 +263,7 @@ class Pipeline:
         try:
             with self.queues.open(self.connect):
                 snapshot = self.runner.run()
-            self.held_back = self.runner.steps.held_back()
+            self.held_back = self.runner.intake.steps.held_back()
             return snapshot
         finally:
             self.ledger.close()

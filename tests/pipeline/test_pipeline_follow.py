@@ -205,7 +205,7 @@ def test_what_changes_while_a_step_runs(tmp_path: Path) -> None:
                 ledger.succeed(ledger.submit(other), other.files, 0.0, 0.0)
         return write_names(spark, item, staged)
 
-    object.__setattr__(made.run.runner.attempts, "work", work)
+    object.__setattr__(made.run.runner.feeding.attempts, "work", work)
     made.stop(15)
     made.go()
     assert totals == 2

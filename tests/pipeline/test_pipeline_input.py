@@ -16,15 +16,16 @@ from typing import Any
 import pytest
 from pipeline_parts_support import (
     RECORDS,
+    DirectorySink,
     Headers,
     Lane,
     Place,
     Places,
     Reading,
-    Sink,
     SparkWork,
     Storage,
     Task,
+    Writing,
     beside,
     contents_of,
     met,
@@ -74,7 +75,7 @@ class Reader:
     def __init__(self, spark: Any, base: Path, query: str = "SELECT * FROM input", io: str = "spark") -> None:
         self.spark = spark
         self.base = base
-        sink = Sink(Places(base / "out"), "json", {}, (), None, None, "output.expect")
+        sink = DirectorySink(Places(base / "out"), Writing("json", {}, (), None, None, "output.expect"))
         self.work = SparkWork({"": Task(sql_job(query), sink, sees_files=io != "driver")})
         self.io = "auto" if io == "driver" else io
         self.staged = base / "staged"

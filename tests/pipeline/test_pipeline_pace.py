@@ -111,7 +111,7 @@ def test_a_small_lane_beside_a_large_one(tmp_path: Path) -> None:
 
     def watch(run: Pipeline) -> None:
         nonlocal most
-        most = max([most, *(feed.queued for feed in run.runner._feeds.values())])
+        most = max([most, *(feed.queued for feed in run.runner.feeding._feeds.values())])
 
     lanes = [lane_of(tmp_path, "big", target_s=0.35, batch=4), lane_of(tmp_path, "small", **AUTO)]
     run = Pipeline(tmp_path, lanes, on_idle=watch)

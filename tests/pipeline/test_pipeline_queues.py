@@ -264,7 +264,7 @@ def test_following_a_queue(tmp_path: Path, host: Host) -> None:
         batch=10,
         batch_s=6.0,
         on_idle=publish,
-        follow=lambda run: Follow(1.0, 2.0, lambda: run.runner.lanes, run.time, run.time),
+        follow=lambda run: Follow(1.0, 2.0, lambda: run.runner.feeding.lanes, run.time, run.time),
     )
     run.run()
     assert rows_in(run.output) == ["late1", "late2", "late3"]

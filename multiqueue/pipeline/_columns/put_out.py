@@ -15,19 +15,22 @@ import contextlib
 import json
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .._base.errors import JobError
 from .kinds import Columns, Kind, of_spark
 from .known import KnownColumns, extended, new_parts, told_kind
 from .schema import columns_of, other_names
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 _FILE = "_columns.json"
 
 _REMEDY = "name the columns in `expect` of what puts them out, so that all items are alike"
 
 
-def note_columns(frame: Any, staged: Path) -> None:
+def note_columns(frame: DataFrame, staged: Path) -> None:
     """Keep the columns of what was written into the directory."""
     staged.mkdir(exist_ok=True)
     (staged / _FILE).write_text(json.dumps(columns_of(frame.schema), ensure_ascii=False), encoding="utf-8")
@@ -45,7 +48,7 @@ class OutputTypes:
         self._known = known
         self._jobs = jobs
 
-    def require(self, lane: str, frame: Any) -> None:
+    def require(self, lane: str, frame: DataFrame) -> None:
         """Return if the frame's columns have the types of those that were put out before.
 
         Raises:
@@ -53,7 +56,7 @@ class OutputTypes:
         """
         self._required(lane, self._known.of(self._key(lane)), _told_columns(frame))
 
-    def note(self, lane: str, frame: Any) -> None:
+    def note(self, lane: str, frame: DataFrame) -> None:
         """The frame's rows are written: later ones are to have its types.
 
         Raises:
@@ -82,7 +85,7 @@ class OutputTypes:
                 )
 
 
-def _told_columns(frame: Any) -> Columns:
+def _told_columns(frame: DataFrame) -> Columns:
     """The frame's columns; without those of types that no other type is like."""
     columns: dict[str, Kind] = {}
     for one in json.loads(frame.schema.json())["fields"]:
@@ -103,7 +106,7 @@ def _other_type(known: Kind, found: Kind) -> tuple[str, str] | None:
     return next((other for one, its in pairs if (other := _other_type(one, its)) is not None), None)
 
 
-def require_free(frame: Any, names: Collection[str]) -> None:
+def require_free(frame: DataFrame, names: Collection[str]) -> None:
     """Return if the frame has no column of these names, which the output adds.
 
     Raises:

@@ -7,9 +7,12 @@ Spark's own short names, so whether a column may be null does not count.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._base.errors import ConfigError, JobError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 Columns = Mapping[str, str]
 """The type of each column, by the column's name."""
@@ -24,7 +27,7 @@ class Schemas:
     def __init__(self) -> None:
         self._known: dict[str, Columns] = {}
 
-    def columns(self, spark: Any, ddl: str) -> Columns:
+    def columns(self, spark: SparkSession, ddl: str) -> Columns:
         """The columns of this DDL. Raises what Spark raises where it is wrong."""
         if ddl not in self._known:
             literal = ddl.replace("\\", "\\\\").replace("'", "\\'")
@@ -32,7 +35,7 @@ class Schemas:
             self._known[ddl] = columns_of(schema["columns"].dataType)
         return self._known[ddl]
 
-    def check(self, spark: Any, ddl: str, place: str, *, for_reading: bool = False) -> None:
+    def check(self, spark: SparkSession, ddl: str, place: str, *, for_reading: bool = False) -> None:
         """Return if the DDL that the configuration has at `place` is one. Readers know types that JSON does not.
 
         Raises:
@@ -47,7 +50,7 @@ class Schemas:
             if not for_reading or said.startswith(NO_DDL):
                 raise ConfigError(f"{place}: {said}") from error
 
-    def require(self, spark: Any, frame: Any, ddl: str | None, place: str, *, exactly: bool) -> None:
+    def require(self, spark: SparkSession, frame: DataFrame, ddl: str | None, place: str, *, exactly: bool) -> None:
         """Return if the frame has the columns that the configuration expects at `place`; `exactly`: and no others.
 
         Raises:

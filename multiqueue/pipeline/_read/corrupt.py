@@ -17,14 +17,16 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._base.errors import JobError
 from .._base.items import ERROR, SET_ASIDE
 from .._base.place import Place
 from .reading import CORRUPT, FILE, NOTHING, Reading, place_in
 
-DataFrame = Any
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 
 MOST = 10_000
 """Corrupt records of one item."""

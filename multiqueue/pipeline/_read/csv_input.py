@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._base.errors import JobError
 from .._base.items import ALLOW
@@ -24,7 +24,9 @@ from .._base.place import Place
 from .._columns.schema import columns_of, other_names
 from .reading import CORRUPT, FILE, Reading, first_line, quoted
 
-DataFrame = Any
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 StructType = Any
 
 # Bytes of a header that is none, in a sentence.

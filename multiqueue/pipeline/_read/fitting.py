@@ -20,7 +20,7 @@ import functools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._base.errors import JobError
 from .._base.items import ADD, ALLOW, INFER, SET_ASIDE
@@ -32,8 +32,10 @@ from .json_input import check_documents
 from .parquet_input import footer
 from .reading import CORRUPT, FILE, Reading, quoted
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 Column = Any
-DataFrame = Any
 StructType = Any
 
 PATH = "_file_path"

@@ -15,14 +15,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._base.errors import JobError
 from .._base.items import ALLOW
 from .._base.place import Place
 from .reading import FILE, Reading, place_in, quoted, unreadable
 
-DataFrame = Any
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 
 _LOOK_BYTES = 64 << 10
 

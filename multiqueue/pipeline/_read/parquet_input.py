@@ -8,14 +8,15 @@ Spark's own way. pyarrow reads a footer in a millisecond; where it is not instal
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .._base.errors import JobError
 from .._base.place import Place
 from .._columns.schema import columns_of, other_names
 from .reading import Reading
 
-DataFrame = Any
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 def read_parquet(reading: Reading) -> DataFrame:

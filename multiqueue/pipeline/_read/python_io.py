@@ -12,7 +12,7 @@ Needs       pyspark 4.3 for CSV and JSON without a `schema`: its readers take a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from .._base.errors import JobError
@@ -21,8 +21,9 @@ from .._base.storage import Storage
 from . import executor as _executor_read
 from .executor import File
 
-DataFrame = Any
-SparkSession = Any
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 StructType = Any
 
 _GROUP_BYTES = 64 << 20

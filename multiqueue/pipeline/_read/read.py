@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._base.errors import JobError, PipelineError
 from .._base.items import FileSeen, Item, Lane
@@ -21,8 +21,9 @@ from .parquet_input import read_parquet
 from .reading import BY_PYTHON, Reading, schema_of, spark_path, unreadable
 from .ways import Ways
 
-DataFrame = Any
-SparkSession = Any
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 StructType = Any
 
 _PATHS_SCHEMA = "array<struct<path:string,size_bytes:bigint,modified:double>>"

@@ -7,9 +7,9 @@ beside one with the path of their file (`set aside`), or are left to the lane's 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
 from .._base.errors import JobError, PipelineError
@@ -20,8 +20,9 @@ from . import executor as _executor_read
 from . import python_io as _python_io
 from . import small_files as _small_files
 
-DataFrame = Any
-SparkSession = Any
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
 StructType = Any
 
 BY_SPARK = "spark"
@@ -95,7 +96,9 @@ class Reading:
         reader = self._reader(options or {})
         if not self.sets_aside:
             if columns is not None:
-                reader = reader.schema(columns if schema is not None else self.lane.schema)
+                wanted = columns if schema is not None else self.lane.schema
+                assert wanted is not None, "a lane with a schema has its text"
+                reader = reader.schema(wanted)
             return self._load(reader, places)
         columns = columns if columns is not None else self._load(reader, places).schema
         columns = _with_corrupt(columns)
@@ -115,12 +118,13 @@ class Reading:
             return [self.contents[place] for place in files]
         return self.storage.starts_of(files, LOOK_BYTES)
 
-    def _load(self, reader: Any, paths: Sequence[str]) -> DataFrame:
+    def _load(self, reader: DataFrameReader, paths: Sequence[str]) -> DataFrame:
         """`reader.load(paths)`, in some calls of the JVM: PySpark makes a call for each path."""
         to_jvm = getattr(reader, "_jreader", None)
         if to_jvm is None:  # Spark Connect sends one message
-            return reader.load(paths)
-        separated = self.spark._jvm.java.util.regex.Pattern.compile("\0").split("\0".join(paths))
+            return reader.load(list(paths))
+        gateway: Any = self.spark._jvm
+        separated = gateway.java.util.regex.Pattern.compile("\0").split("\0".join(paths))
         return reader._df(to_jvm.load(separated))
 
     def with_files(self, frame: DataFrame) -> DataFrame:
@@ -196,21 +200,25 @@ class Reading:
         texts = _python_io.text_frame(self.spark, self.storage, sized, self.lane.format, preset)
         if self.lane.format == "text":
             return texts.select("value")
-        parse = "csv" if self.lane.format == "csv" else "json"
+        is_csv = self.lane.format == "csv"
+
+        def parsed_by(reader: DataFrameReader) -> Callable[..., DataFrame]:
+            return reader.csv if is_csv else reader.json
+
         reader = self.spark.read.format(_READERS[self.lane.format][0]).options(**self.parser_options(options))
         if columns is None:
-            columns = getattr(reader, parse)(texts.select("value")).schema
+            columns = parsed_by(reader)(texts.select("value")).schema
             if self.is_true("header"):
                 columns = _renamed(columns, self._header_of(files[0]).names)
         if not self.sets_aside:
-            return getattr(reader.schema(columns), parse)(texts.select("value"))
+            return parsed_by(reader.schema(columns))(texts.select("value"))
         columns = _with_corrupt(columns)
         if not self.is_true("multiLine"):
             return self._parsed(texts, columns)
         frames = []
         for one in sized:  # a document may be several rows, and no function gives its file beside each
             text = _python_io.text_frame(self.spark, self.storage, [one], self.lane.format, preset).select("value")
-            rows = getattr(reader.schema(columns), parse)(text)
+            rows = parsed_by(reader.schema(columns))(text)
             frames.append(rows.selectExpr("*", f"{_file_literal(one[0])} AS {FILE}"))
         return functools.reduce(lambda whole, frame: whole.unionAll(frame), frames)
 
@@ -230,7 +238,7 @@ class Reading:
         kept = self._options({**(options or {}), "header": "false"})
         return {name: value for name, value in kept.items() if name.lower() not in ("encoding", "charset")}
 
-    def _reader(self, options: Mapping[str, str]) -> Any:
+    def _reader(self, options: Mapping[str, str]) -> DataFrameReader:
         return self.spark.read.format(_READERS[self.lane.format][0]).options(**self._options(options))
 
     def _options(self, options: Mapping[str, str]) -> dict[str, str]:

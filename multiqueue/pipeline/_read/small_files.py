@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._base.place import Place
 from .._config.refusal import refusal
 from .executor import Reading as Cut
 from .executor import lines_of
 
-DataFrame = Any
-SparkSession = Any
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 
 _LARGEST_BYTES = 16 << 10
 _MOST_BYTES = 4 << 20

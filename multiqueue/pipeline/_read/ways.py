@@ -7,13 +7,16 @@ Threads     Those of running items; two that ask at once get the same answer.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .._base.errors import JobError
 from .._base.items import Item, Lane
 from .._base.place import Place
 from .._config.refusal import refusal
 from .reading import BY_PYTHON, BY_SPARK, spark_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # How Hadoop says that it knows no such file system, or has no code for it.
 _NO_CONNECTOR = ("No FileSystem for scheme", "ClassNotFoundException", "UnsupportedFileSystem", "NoClassDefFoundError")
@@ -25,7 +28,7 @@ class Ways:
     def __init__(self) -> None:
         self._has_connector: dict[str, bool] = {}
 
-    def of(self, spark: Any, lane: Lane, item: Item) -> str:
+    def of(self, spark: SparkSession, lane: Lane, item: Item) -> str:
         """`BY_SPARK` or `BY_PYTHON`.
 
         Raises:
@@ -42,7 +45,7 @@ class Ways:
             raise JobError(why)
         return BY_PYTHON
 
-    def reaches(self, spark: Any, place: Place) -> bool:
+    def reaches(self, spark: SparkSession, place: Place) -> bool:
         """Whether Spark itself reads and writes at this place; it is asked once for each scheme."""
         if place.is_local:
             return True

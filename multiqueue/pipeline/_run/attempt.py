@@ -6,15 +6,18 @@ import dataclasses
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .._base.items import Item
 from .._base.storage import Storage
 from .._read.corrupt import count_records
 from .._read.read import met
 from .._write.output import Output
-from .._write.publish import beside
+from .._write.places import beside
 from .mailbox import Message, Met, Started
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Work = Callable[[Any, Item, Path], bool]
 """Works on an item with the session; whether it wrote something into the directory it was given."""
@@ -72,7 +75,7 @@ class Attempt:
     def __repr__(self) -> str:
         return self.item.name  # what Spark's own pages show as the job's description
 
-    def __call__(self, spark: Any) -> Met:
+    def __call__(self, spark: SparkSession) -> Met:
         by = self._by
         by.post(Started(self.item.seq, by.clock()))
         item = dataclasses.replace(self.item, files=met(self.item, by.storage))

@@ -13,15 +13,16 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._base.errors import ConfigError, JobError
 from .._base.items import Item
 from .._config.config import PipelineConfig
 
-DataFrame = Any
-SparkSession = Any
-Job = Callable[[SparkSession, Mapping[str, DataFrame], Item], DataFrame | None]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Job = Callable[["SparkSession", Mapping[str, "DataFrame"], Item], "DataFrame | None"]
 """Called with the frames that it reads, by name; a lane's job reads one, `input`."""
 
 INPUT = "input"
@@ -64,13 +65,14 @@ def file_functions(frame: DataFrame) -> bool:
     to_jvm = getattr(frame, "_jdf", None)
     if to_jvm is not None:
         return ".expressions.InputFile" in to_jvm.queryExecution().analyzed().toJSON()
-    plan: bytes = frame._plan.to_proto(frame.sparkSession.client).SerializeToString()  # Spark Connect
+    on_connect: Any = frame
+    plan: bytes = on_connect._plan.to_proto(on_connect.sparkSession.client).SerializeToString()
     return re.search(rb"input_file_(name|block_start|block_length)", plan, re.IGNORECASE) is not None
 
 
 def query_over(spark: SparkSession, query: str, frames: Mapping[str, DataFrame]) -> DataFrame:
     """The query's result, with each frame a table of its name."""
-    numbered = {f"frame{place}": frame for place, frame in enumerate(frames.values())}
+    numbered: dict[str, Any] = {f"frame{place}": frame for place, frame in enumerate(frames.values())}
     return spark.sql(wrapped_query(query, list(frames)), **numbered)
 
 
@@ -123,7 +125,7 @@ def python_job(place: str, name: str, base: Path) -> Job:
     _check_arguments(place, name, function)
 
     def run(spark: SparkSession, frames: Mapping[str, DataFrame], item: Item) -> DataFrame | None:
-        result = function(spark, frames[INPUT] if item.part is None else frames, item)
+        result: DataFrame | None = function(spark, frames[INPUT] if item.part is None else frames, item)
         if result is not None and not hasattr(result, "write"):
             raise JobError(f"{name} returned {type(result).__name__}; a DataFrame or None is expected")
         return result

@@ -10,25 +10,27 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from .._base.errors import JobError
 from .._base.items import ALLOW, ERROR, INFER, Item, Lane, Step
 from .._base.pace import MOST_FILES
 from .._base.storage import Storage
-from .._columns.put_out import OutputTypes, note_columns, require_alike, require_free
+from .._columns.put_out import OutputTypes
 from .._columns.schema import Schemas
 from .._config.config import PipelineConfig, spark_options
 from .._config.sections import OutputSection, StepSection
 from .._read.corrupt import corrupt_record, explained, split, write_records
 from .._read.json_input import check_expected
-from .._read.read import Inputs, named_files, read_messages, read_output, read_paths, unchanged
+from .._read.read import Inputs, named_files, read_messages, read_paths, unchanged
 from .._read.reading import BY_SPARK, CORRUPT, FILE, Reading
 from .._read.small_files import contents_of
-from .._write.output import Output
-from .._write.publish import Places, beside
-from .._write.table_output import TableOutput, TableSink, set_up
+from .._write.output import Output, Sink, Writing
+from .._write.places import beside
 from .job import INPUT, Job, asks_for_files, check_queries, file_functions, job_of, ship_modules
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
@@ -40,77 +42,13 @@ _LITTLE_BYTES = 32 << 20
 _BY_PYTHON = 'Python reads the files; Spark\'s own readers tell it, with io = "spark", where Spark reaches them'
 _KEPT = 'Spark keeps the rows to look for corrupt records; corrupt = "error" without a rescued column needs no look'
 
-DataFrame = Any
-SparkSession = Any
-
-
-@dataclass(frozen=True, slots=True)
-class Sink:
-    """How results are written, and read again: as directories of files."""
-
-    places: Places
-    format: str
-    options: Mapping[str, str]
-    partition_by: Sequence[str]
-    files_per_item: int | None
-    expect: str | None
-    place: str
-    """Where `expect` stands in the configuration."""
-
-    def write(self, frame: DataFrame, item: Item, staged: Path) -> None:
-        """Write the rows into `staged`, which must not exist.
-
-        Raises:
-            JobError: a column has the name of one of the directories around the item's.
-        """
-        require_free(frame, Places.directories(item))
-        if self.files_per_item is not None:
-            frame = frame.coalesce(self.files_per_item)
-        writer = frame.write.format(self.format).options(**self.options)
-        if self.partition_by:
-            writer = writer.partitionBy(*self.partition_by)
-        writer.save("file://" + str(staged))
-        note_columns(frame, staged)
-
-    def read(self, spark: SparkSession, source: str, lanes: Sequence[str] | None, schema: str | None) -> DataFrame:
-        root = self.places.of_step(source) if source else self.places.data
-        if lanes is None:
-            directories = [root]
-        else:
-            directories = [self.places.of_step(source, lane) if source else self.places.of_lane(lane) for lane in lanes]
-        require_alike(directories, self.format, self.places.output)
-        return read_output(spark, root, directories, self.format, self.options, schema)
-
-    def is_read_by_spark(self, spark: SparkSession) -> bool:
-        return True
-
-
-class AnySink(Protocol):
-    """How results are written: as directories of files (`Sink`), or into tables (`TableSink`)."""
-
-    @property
-    def expect(self) -> str | None: ...
-    @property
-    def place(self) -> str: ...
-    def write(self, frame: DataFrame, item: Item, staged: Path) -> None: ...
-
-    def read(self, spark: SparkSession, source: str, lanes: Sequence[str] | None, schema: str | None) -> DataFrame:
-        """The output of the step `source`, or for `""` by lanes; in these lanes only, if they are given.
-
-        Raises:
-            JobError: nothing was.
-        """
-
-    def is_read_by_spark(self, spark: SparkSession) -> bool:
-        """Whether `read` is by Spark's own readers, and not by Python."""
-
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """The job of a lane or a step, and where its rows go."""
 
     job: Job
-    sink: AnySink
+    sink: Sink
     step: Step | None = None
     sees_files: bool = True
     """Whether the job may ask Spark which file a row is of."""
@@ -224,8 +162,8 @@ class SparkWork:
             return False
         if no_files and file_functions(result):
             raise JobError(f"input_file_name() and its like are empty in this job: {no_files}")
-        self.schemas.require(spark, result, task.sink.expect, task.sink.place, exactly=True)
-        types = self.types if isinstance(task.sink, Sink) and task.sink.format in ("parquet", "orc") else None
+        self.schemas.require(spark, result, task.sink.how.expect, task.sink.how.place, exactly=True)
+        types = self.types if task.sink.keeps_types else None
         if types is not None:
             types.require(item.lane, result)
         task.sink.write(result, item, staged)
@@ -233,7 +171,7 @@ class SparkWork:
             types.note(item.lane, result)
         return True
 
-    def _output_of(self, name: str, spark: SparkSession, item: Item, step: Step, sink: AnySink) -> DataFrame:
+    def _output_of(self, name: str, spark: SparkSession, item: Item, step: Step, sink: Sink) -> DataFrame:
         """The rows of the section or step of this name; for an item by lane those of its lane, without the column."""
         part = item.part or None
         if name in self.sections:
@@ -252,40 +190,30 @@ def work_of(config: PipelineConfig, lanes: Sequence[Lane], output: Output) -> Sp
     """
     settings, base = config.settings, config.base
     section = settings.output
-    sink = _sink(config, output, "", section, section.expect, "output.expect")
+    how = _writing(config, section, section.expect, "output.expect")
     sees_files = settings.job.sql is None or asks_for_files(settings.job.sql)
-    tasks = {"": Task(job_of("job", settings.job.sql, settings.job.python, base), sink, sees_files=sees_files)}
+    job = job_of("job", settings.job.sql, settings.job.python, base)
+    tasks = {"": Task(job, output.sink("", how), sees_files=sees_files)}
     for step in config.steps():
         own, place = settings.steps[step.name], f"steps.{step.name}"
-        sink = _sink(config, output, step.name, own, step.expect, f"{place}.expect")
-        tasks[step.name] = Task(job_of(place, own.sql, own.python, base), sink, step)
+        how = _writing(config, own, step.expect, f"{place}.expect")
+        tasks[step.name] = Task(job_of(place, own.sql, own.python, base), output.sink(step.name, how), step)
     return SparkWork(tasks, {lane.name: lane for lane in lanes}, inputs=Inputs(config.storage))
 
 
-def _sink(
-    config: PipelineConfig,
-    output: Output,
-    name: str,
-    section: OutputSection | StepSection,
-    expect: str | None,
-    place: str,
-) -> AnySink:
-    """How what the step of this name, or a lane for `""`, returns is written."""
-    options = spark_options(config.settings.output.options)
-    if isinstance(output, TableOutput):
-        return TableSink(output, name, options, section.partition_by, section.files_per_item, expect, place)
-    form = config.settings.output.format
-    return Sink(output.places, form, options, section.partition_by, section.files_per_item, expect, place)
+def _writing(config: PipelineConfig, section: OutputSection | StepSection, expect: str | None, place: str) -> Writing:
+    output = config.settings.output
+    options = spark_options(output.options)
+    return Writing(output.format, options, section.partition_by, section.files_per_item, expect, place)
 
 
-def prepare(spark: SparkSession, config: PipelineConfig, work: SparkWork) -> None:
+def prepare(spark: SparkSession, config: PipelineConfig, work: SparkWork, output: Output) -> None:
     """The preparations and checks that follow the start of a session: nothing of it would change from item to item.
 
     Raises:
         ConfigError: a query or a schema is none.
     """
-    if config.settings.output.table is not None:
-        set_up(spark)
+    output.set_up(spark)
     _list_in_the_driver(spark)
     with contextlib.suppress(Exception):  # Spark Connect does not tell
         work.cores = spark.sparkContext.defaultParallelism
@@ -294,7 +222,7 @@ def prepare(spark: SparkSession, config: PipelineConfig, work: SparkWork) -> Non
     for place, ddl in _read_schemas(config):
         work.schemas.check(spark, ddl, place, for_reading=True)
     expected = {f"lanes.{name}.expect": lane.expect for name, lane in config.settings.lanes.items()}
-    expected |= {task.sink.place: task.sink.expect for task in work.sections.values()}
+    expected |= {task.sink.how.place: task.sink.how.expect for task in work.sections.values()}
     for place, expect in expected.items():
         if expect is not None:
             work.schemas.check(spark, expect, place)

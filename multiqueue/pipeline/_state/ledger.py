@@ -78,6 +78,11 @@ class Scanned:
     rest: list[FileSeen]
     """New files that do not fill a batch yet."""
 
+    @property
+    def has_news(self) -> bool:
+        """Whether there are items that wait since."""
+        return bool(self.added or self.reopened)
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:

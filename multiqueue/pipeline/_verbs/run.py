@@ -17,35 +17,26 @@ from pathlib import Path
 from typing import Any
 
 from .._base.errors import ConfigError, ExitStatus, PipelineError, unwritten
-from .._base.items import KEEP, Lane, place_seen
-from .._base.pace import Pace
+from .._base.items import Lane
 from .._columns.known import KnownColumns
 from .._columns.put_out import OutputTypes
 from .._config.config import PipelineConfig
 from .._config.fingerprint import fingerprints, made_by_others
 from .._input.presence import lost_directories, require_input
-from .._input.queues import Queues
-from .._input.scanner import Follow, Scanner
+from .._input.scanner import Follow
 from .._read.read import Inputs
-from .._run.attempt import Attempts, Dispatcher
-from .._run.clock import WorkClock
-from .._run.committer import Committer
-from .._run.dead_letters import DeadLetters
-from .._run.disposal import Disposal
+from .._run.attempt import Dispatcher
 from .._run.mailbox import Mailbox, StopRequested
 from .._run.progress import Reporter
-from .._run.retry import Backoff
 from .._run.runner import Runner
 from .._run.session import spark_session
-from .._run.settlement import Settlement
-from .._run.steps import Steps
 from .._run.tally import Snapshot
 from .._run.traces import leaving_nothing_unbegun
+from .._run.wiring import assemble
 from .._run.work import SparkWork, prepare, work_of
 from .._state.ledger import Ledger, open_ledger
 from .._tell.report import write_report
 from .._write.output import Output
-from .._write.table_output import TableOutput
 from .._write.tables import output_of
 
 Session = Any
@@ -115,50 +106,31 @@ def run_pipeline(
         resumed = not ledger.is_empty()
         known = KnownColumns(ledger.schemas(), mailbox.post)
         work.inputs, work.types = Inputs(config.storage, known), OutputTypes(known, jobs)
-        clock = WorkClock(ledger.seconds_at_work())
         stack.enter_context(_stop_signals_post_to(mailbox, grace_s))
         following = _follow(config, reporter) if follow else None
         lost = [] if follow else lost_directories(config, met, lanes, ledger)
-        steps = config.steps()
-        queues = Queues(lanes, ledger, follow=follow)
-        stack.enter_context(queues.open())
-        disposal = Disposal(
-            _lanes_with_an_end(config, lanes, ledger), ledger, config.base, config.storage, mailbox.post
-        )
-        stack.enter_context(disposal.open())
-        scheduled = [*lanes, *(step.as_lane(config.base) for step in steps)]
-        post = mailbox.post
-        if isinstance(output, TableOutput):
-            committer = Committer(mailbox.post)
-            stack.enter_context(committer.open())
-            post = committer.post
-        runner = Runner(
-            scheduled,
+        runner, committer = assemble(
+            config,
             ledger,
-            Scanner(lanes, config.base, config.written, ledger, following, lost, config.storage),
-            lambda: _dispatcher(config, scheduled, session, work, reporter, watch, stack),
-            Attempts(work, output, post, clock, config.storage),
-            Settlement(ledger, output, _backoff(config), DeadLetters(config.dead_letters, config.storage)),
-            Steps(steps, lanes, ledger),
-            queues,
-            disposal,
-            mailbox,
-            clock,
-            reporter,
-            work.add,
-            Pace.of(ledger.measured()),
+            lambda: _dispatcher(config, runner.feeding.lanes, session, work, output, reporter, watch, stack),
+            lanes=lanes,
+            steps=config.steps(),
+            output=output,
+            work=work,
+            mailbox=mailbox,
+            reporter=reporter,
+            follow=following,
+            lost=lost,
+            on_new_lane=work.add,
         )
+        stack.enter_context(runner.intake.queues.open())
+        stack.enter_context(runner.disposal.open())
+        stack.enter_context(committer.open())
         try:
             snapshot = runner.run()
         finally:
             known.close()
-            told = tuple(one.why for one in runner.scanner.lost)
-            for sentence in (
-                *disposal.sentences(),
-                *runner.scanner.passed_over.sentences(),
-                *runner.steps.held_back(),
-                *told,
-            ):
+            for sentence in (*runner.disposal.sentences(), *runner.intake.sentences()):
                 reporter.note(sentence)
             if config.chosen and config.settings.steps:
                 reporter.note("steps wait for a run of all lanes")
@@ -168,9 +140,9 @@ def run_pipeline(
         others = ledger.made_by_others()
         if (said := made_by_others(others, config.source)) is not None:
             reporter.note(said)
-    tables = output.tables.values() if isinstance(output, TableOutput) else ()
-    versions = {table.place: table.version() for table in tables}
-    return RunResult(snapshot, _status(runner, snapshot), report, resumed, told, versions, others)
+    versions = {table.place: table.version() for table in output.tables.values()}
+    lost_sentences = tuple(one.why for one in runner.intake.scanner.lost)
+    return RunResult(snapshot, _status(runner, snapshot), report, resumed, lost_sentences, versions, others)
 
 
 def _prepare(output: Output, ledger: Ledger, reporter: Reporter) -> None:
@@ -190,17 +162,6 @@ def _report(config: PipelineConfig, reporter: Reporter) -> Path | None:
         told = unwritten("the report", error, "[output]") if isinstance(error, OSError) else f"no report: {error}"
         reporter.note(str(told))
         return None
-
-
-def _lanes_with_an_end(config: PipelineConfig, lanes: Sequence[Lane], ledger: Ledger) -> dict[str, Lane]:
-    """The lanes whose files are moved or deleted, also those of which a run that was cut off has left no file."""
-    there = {lane.name for lane in lanes}
-    went = [
-        config.lane_that_went(name, place_seen(path, config.base))
-        for name, path in ledger.leaving.lanes()
-        if name not in there
-    ]
-    return {lane.name: lane for lane in (*lanes, *went) if lane is not None and lane.after != KEEP}
 
 
 def _follow(config: PipelineConfig, reporter: Reporter) -> Follow:
@@ -231,16 +192,12 @@ def _corrupt_sentence(count: int, output: Output) -> str:
     return f"{what} set aside in {str(output.places.corrupt)!r}"
 
 
-def _backoff(config: PipelineConfig) -> Backoff:
-    retry = config.settings.retry
-    return Backoff(retry.attempts, retry.backoff, retry.backoff_factor, retry.backoff_max)
-
-
 def _dispatcher(
     config: PipelineConfig,
-    scheduled: list[Lane],
+    scheduled: Sequence[Lane],
     session: Session | None,
     work: SparkWork,
+    output: Output,
     reporter: Reporter,
     watch: Watch,
     stack: ExitStack,
@@ -256,7 +213,7 @@ def _dispatcher(
         spark = session() if callable(session) else session
     from ...spark import SparkDispatcher  # here: everything else in this room works without pyspark
 
-    prepare(spark, config, work)
+    prepare(spark, config, work, output)
     dispatcher = stack.enter_context(SparkDispatcher(spark, max_running=section.max_running))
     watch(dispatcher)
     return dispatcher
@@ -289,6 +246,6 @@ def _stop_signals_post_to(mailbox: Mailbox, grace_s: float) -> Iterator[None]:
 def _status(runner: Runner, snapshot: Snapshot) -> ExitStatus:
     if runner.was_interrupted:
         return ExitStatus.INTERRUPTED
-    if runner.scanner.lost:
+    if runner.intake.scanner.lost:
         return ExitStatus.NOT_READY
     return ExitStatus.SET_ASIDE if snapshot.total.failed else ExitStatus.DONE

@@ -10,7 +10,6 @@ from .._base.errors import Unprepared
 from .._config.config import PipelineConfig
 from .._state.ledger import open_ledger
 from .._write.table import Table
-from .._write.table_output import TableOutput
 from .._write.tables import output_of
 
 
@@ -45,7 +44,7 @@ def optimize(config: PipelineConfig) -> Iterator[tuple[str, str]]:
 def _tables(config: PipelineConfig) -> Iterator[list[Table]]:
     """The tables, while no run is under way; what a dead run had committed is recorded before."""
     output = output_of(config)
-    if not isinstance(output, TableOutput):
+    if not output.tables:
         raise Unprepared(f"{config.source}: the output has no tables; [output] table names a kind")
     if not config.state.exists():
         raise Unprepared(f"there is no state {str(config.state)!r}: this pipeline has not run yet")

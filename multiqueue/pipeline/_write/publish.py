@@ -26,58 +26,30 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from .._base.errors import StateMismatch, Unprepared, unwritten
 from .._base.items import Item
-from .._base.place import quoted
 from .._state.ledger import FILES, Ledger
+from .directory_sink import DirectorySink
 from .exchange import exchange
+from .output import Writing
+from .places import Places, beside
+from .table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _MARKER = "_item.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where in an output what lies."""
-
-    output: Path
-
-    @property
-    def data(self) -> Path:
-        return self.output / "data"
-
-    def of_lane(self, lane: str) -> Path:
-        return self.data / f"lane={quoted(lane)}"
-
-    def of_step(self, step: str, part: str | None = None) -> Path:
-        """The step's directory, or in it that of one lane."""
-        root = self.output / "steps" / quoted(step)
-        return root / f"lane={quoted(part)}" if part else root
-
-    def of_item(self, item: Item) -> Path:
-        parent = self.of_lane(item.lane) if item.part is None else self.of_step(item.lane, item.part)
-        return parent / f"item={item.id}"
-
-    @property
-    def corrupt(self) -> Path:
-        """Records that were set aside."""
-        return self.output / "corrupt"
-
-    def corrupt_of(self, item: Item) -> Path:
-        """Those of the item."""
-        return self.corrupt / f"lane={quoted(item.lane)}" / f"item={item.id}"
-
-    @staticmethod
-    def directories(item: Item) -> tuple[str, ...]:
-        """The columns that readers find in the names of the directories."""
-        return ("item",) if item.part == "" else ("lane", "item")
-
-
 class Publisher:
-    """The output directory of a pipeline. `attempt` and `publish` may run in many threads, on different items."""
+    """The output directory of a pipeline: as `Output` says it."""
+
+    tables: Mapping[str, Table] = MappingProxyType({})
 
     def __init__(self, output: Path) -> None:
         self.output = output
@@ -85,13 +57,13 @@ class Publisher:
         self.data = self.places.data
         self._staging = output / "_multiqueue" / "staging"
 
-    def prepare(self, ledger: Ledger) -> None:
-        """Make the directories and remove what a dead run left in staging.
+    def sink(self, name: str, how: Writing) -> DirectorySink:
+        return DirectorySink(self.places, how)
 
-        Raises:
-            Unprepared: the output cannot be written.
-            StateMismatch: as `check`.
-        """
+    def set_up(self, spark: SparkSession) -> None:
+        """Nothing: Spark writes directories as it is."""
+
+    def prepare(self, ledger: Ledger) -> None:
         self.check(ledger)
         self.make_directories()
 
@@ -124,11 +96,6 @@ class Publisher:
         raise Unprepared(f"cannot write the output {str(self.output)!r}: {why}; choose another [output] path")
 
     def check(self, ledger: Ledger) -> None:
-        """Return if the ledger knows of what is there.
-
-        Raises:
-            StateMismatch: there is data that it knows nothing of.
-        """
         ledger.require_output(FILES, str(self.output))
         if ledger.is_empty() and _has_entries(self.data):
             raise StateMismatch(
@@ -138,7 +105,6 @@ class Publisher:
 
     @contextlib.contextmanager
     def attempt(self, item: Item) -> Iterator[Path]:
-        """A directory that does not exist yet, for what the attempt writes; what is left of it is removed."""
         path = self._staging / f"{item.id}-{item.attempt}"
         try:
             yield path
@@ -147,7 +113,6 @@ class Publisher:
             shutil.rmtree(beside(path), ignore_errors=True)
 
     def put_out(self, item: Item, staged: Path, *, has_output: bool) -> None:
-        """Put what the attempt has written in the item's final place; nothing is left to be committed."""
         if has_output:
             self.publish(item, staged)
         else:
@@ -180,7 +145,6 @@ class Publisher:
             os.rename(beside(staged), final)
 
     def retract(self, item: Item) -> None:
-        """Take an earlier attempt's output away, and the records that it has set aside, if there are any."""
         self._take_away(item, self.place(item))
         self.retract_corrupt(item)
 
@@ -195,7 +159,6 @@ class Publisher:
             shutil.rmtree(old, ignore_errors=True)
 
     def is_published(self, item: Item) -> bool:
-        """Whether the item's last attempt reached its final place."""
         try:
             marker = json.loads((self.place(item) / _MARKER).read_text(encoding="utf-8"))
             return bool(marker["attempt"] == item.attempt)
@@ -205,11 +168,6 @@ class Publisher:
     def place(self, item: Item) -> Path:
         """The item's final directory."""
         return self.places.of_item(item)
-
-
-def beside(staged: Path) -> Path:
-    """Where an attempt leaves the records that it sets aside."""
-    return staged.with_name(f"{staged.name}-corrupt")
 
 
 def _takes_files(directory: Path) -> bool:

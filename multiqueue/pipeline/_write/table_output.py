@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._base.errors import JobError
 from .._base.items import Item
@@ -29,12 +29,15 @@ from .._read.ways import Ways
 from .._state.ledger import Ledger
 from . import executor as _executor_write
 from .files import DataFile, data_file
-from .publish import Places, Publisher
+from .output import Writing
+from .places import Places
+from .publish import Publisher
 from .table import Change, Table, TableFile, Written
 
-DataFrame = Any
-SparkSession = Any
-Reader = Callable[[Columns, Sequence[TableFile]], DataFrame]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Reader = Callable[[Columns, Sequence[TableFile]], "DataFrame"]
 """Gives the rows of files with these columns."""
 
 # What Parquet files need so that all readers of tables take them; INT96, Spark's own, has no bounds.
@@ -56,6 +59,13 @@ class TableOutput:
 
     def require_place(self) -> None:
         self._publisher.require_place()
+
+    def sink(self, name: str, how: Writing) -> TableSink:
+        return TableSink(self, name, how)
+
+    def set_up(self, spark: SparkSession) -> None:
+        for key, value in _CONF.items():
+            spark.conf.set(key, value)
 
     def check(self, ledger: Ledger) -> None:
         ledger.require_output(self._kind, self.tables[""].place)
@@ -101,12 +111,6 @@ class TableOutput:
         self._written[change.item.id, change.item.attempt] = change
 
 
-def set_up(spark: SparkSession) -> None:
-    """Have the session write what all readers of tables read."""
-    for key, value in _CONF.items():
-        spark.conf.set(key, value)
-
-
 def _rows(read: Reader, columns: Columns, files: Sequence[TableFile]) -> DataFrame:
     """The rows of these files: they are read with the table's columns, and those that their directories tell."""
     parted = list(files[0].partition)
@@ -143,12 +147,11 @@ class TableSink:
     output: TableOutput
     name: str
     """The step's; `""` for all lanes."""
-    options: Mapping[str, str]
-    partition_by: Sequence[str]
-    files_per_item: int | None
-    expect: str | None
-    place: str
-    """Where `expect` stands in the configuration."""
+    how: Writing
+
+    @property
+    def keeps_types(self) -> bool:
+        return False  # the table does
 
     def write(self, frame: DataFrame, item: Item, staged: Path) -> None:
         """Write the rows into the attempt's directory of the table, in the table's columns.
@@ -164,21 +167,21 @@ class TableSink:
         table = self.output.tables[self.name]
         fit = table.fit(found)
         named = named.selectExpr(*(_written_as(name, fit) for name in found))
-        if self.files_per_item is not None:
-            named = named.coalesce(self.files_per_item)
+        if self.how.files_per_item is not None:
+            named = named.coalesce(self.how.files_per_item)
         directory = self.output.directory_of(item)
         if self.output.ways.reaches(frame.sparkSession, table.files.root):
-            writer = named.write.options(**self.options)
-            parts = list(self.partition_by)
+            writer = named.write.options(**self.how.options)
+            parts = list(self.how.partition_by)
             if parts and table.keeps_partition_columns:
                 parts = [f"_of_{name}" for name in parts]
-                pairs = zip(self.partition_by, parts, strict=True)
+                pairs = zip(self.how.partition_by, parts, strict=True)
                 named = named.selectExpr("*", *(f"{quoted(name)} AS {quoted(part)}" for name, part in pairs))
-                writer = named.write.options(**self.options)
+                writer = named.write.options(**self.how.options)
             if parts:
                 writer = writer.partitionBy(*parts)
             writer.parquet(table.files.place(directory).spark_url)
-            files = table.files.described(directory, self.partition_by)
+            files = table.files.described(directory, self.how.partition_by)
         else:
             files = self._written_by_python(named, table, directory)
         columns = {fit.spelled[name]: fit.casts.get(name, kind) for name, kind in found.items()}
@@ -190,7 +193,7 @@ class TableSink:
         import pyarrow.parquet as parquet  # type: ignore[import-untyped]
         from pyspark import cloudpickle
 
-        wrong = sorted(self.options.keys() - {"compression"})
+        wrong = sorted(self.how.options.keys() - {"compression"})
         if wrong:
             raise JobError(
                 f"output.options.{wrong[0]} is Spark's, which has no connector for {files.root.scheme}://; "
@@ -198,19 +201,19 @@ class TableSink:
             )
         cloudpickle.register_pickle_by_value(_executor_write)  # type: ignore[no-untyped-call] # executors have it not
         protocol, arguments, key = files.storage.fsspec(files.place(directory))
-        compression = self.options.get("compression", "snappy")
+        compression = self.how.options.get("compression", "snappy")
         target = _executor_write.Target(
-            protocol, arguments, key, tuple(self.partition_by), table.keeps_partition_columns, compression
+            protocol, arguments, key, tuple(self.how.partition_by), table.keeps_partition_columns, compression
         )
-        if self.partition_by:
-            frame = frame.sortWithinPartitions(*map(quoted, self.partition_by))
+        if self.how.partition_by:
+            frame = frame.sortWithinPartitions(*map(quoted, self.how.partition_by))
         told = frame.mapInArrow(_executor_write.writer(target), _executor_write.SCHEMA).collect()
         return tuple(
             data_file(
                 f"{directory}/{row['path']}",
                 row["size_bytes"],
                 parquet.read_metadata(io.BytesIO(bytes(row["footer"]))),
-                self.partition_by,
+                self.how.partition_by,
             )
             for row in told
         )
@@ -227,7 +230,7 @@ class TableSink:
         )
 
     def read(self, spark: SparkSession, source: str, lanes: Sequence[str] | None, schema: str | None) -> DataFrame:
-        """As `AnySink.read`. The table knows its columns: `schema` is not asked."""
+        """As `Sink.read`. The table knows its columns: `schema` is not asked."""
         table = self.output.tables[source]
         columns, files = table.current()
         if not files:
