@@ -8,7 +8,6 @@ Waiting     On a socket that the interpreter writes to when a signal comes. Of a
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import signal
@@ -293,7 +292,9 @@ def fetch_health(url: str) -> bool:
 
     Raises ServerError: nothing answers there in time, or it is another broker. ClientError: that is no address.
     """
-    address = importlib.import_module("multiqueue.client").parse_address(url)
+    from ..client import parse_address
+
+    address = parse_address(url)
     try:
         with socket.create_connection(address.endpoints[0], _PATIENCE) as plain, _tls(plain, address.tls) as connected:
             connected.sendall(PROTOCOL_HEADER)
@@ -328,13 +329,16 @@ def _tls(connected: socket.socket, is_wanted: bool) -> socket.socket:
 def fetch_status(url: str) -> dict[str, Any]:
     """`Server.status` of the server at an AMQP URL: a message from a queue that it answers itself. Raises ServerError:
     it is another broker. ClientError: no server listens there, or the login is refused."""
-    client = importlib.import_module("multiqueue.client")  # the command may use the room above its own
+    from .. import client
+
     with client.connect(url, recover=False, call_timeout=_PATIENCE, name="multiqueue broker status") as connection:
         product = connection.server_properties.get("product")
         if product != "multiqueue":
             raise ServerError(f"{client.parse_address(url)} is {product}; only multiqueue answers this command")
         with connection.channel() as channel:
-            status: dict[str, Any] = json.loads(channel.basic_get(STATUS_QUEUE, auto_ack=True).body)
+            answer = channel.basic_get(STATUS_QUEUE, auto_ack=True)
+            assert answer is not None, "the server answers this queue itself"
+            status: dict[str, Any] = json.loads(answer.body)
             return status
 
 

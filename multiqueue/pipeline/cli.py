@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import math
 import shlex
@@ -147,9 +146,9 @@ def _lanes_that_ran(config: PipelineConfig) -> set[str]:
 
 
 def _windows(port: int, config: PipelineConfig, reporter: Reporter) -> Any:
-    """The page of a run. The room that has it is named here alone: it sees all rooms, and no room imports it."""
+    """The page of a run."""
     try:
-        monitor = importlib.import_module("multiqueue.monitor")
+        from .. import monitor
     except ImportError as error:
         raise Unprepared(f"`--http` needs {error.name}: pip install 'blocking-multiqueue[monitor]'") from error
     return monitor.PipelineWindows(Path(config.source).stem, reporter, port=port)

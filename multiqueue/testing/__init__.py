@@ -2,8 +2,8 @@
 
 Promises: a schedule that fails can be replayed; no tool sleeps and hopes; a thread that hangs is shown, not
 waited for. `explore` tries all interleavings, `Sequencer` and `FakeClock` decide one, `interruptions` strikes
-everywhere; `multiqueue.testing.contracts` states what every queue must do. Knows no other room, but for the
-names in `multiqueue.core._sync` that it replaces while a test runs, and needs the standard library alone.
+everywhere; `multiqueue.testing.contracts` states what every queue must do. Knows the core, of which it replaces
+names in `_sync` while a test runs, and for the contract of entry lists the broker. Needs the standard library alone.
 """
 
 from ._blocked import wait_until_blocked as wait_until_blocked

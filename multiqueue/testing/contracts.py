@@ -13,7 +13,6 @@ the waiter's stack.
 
 from __future__ import annotations
 
-import importlib
 import random
 import threading
 import time
@@ -237,8 +236,7 @@ class QueueContract(OfferableContract, PollableContract):
 class EntryListContract:
     """A kind of broker queue. Set `kind` to its name, which is registered; override `message` where it matters.
 
-    The lists are made, and entries put on them, as a broker queue does; `multiqueue.broker` is found by name, for this
-    room does not know that one.
+    The lists are made, and entries put on them, as a broker queue does.
     """
 
     kind: Any
@@ -253,7 +251,9 @@ class EntryListContract:
 
     @property
     def _broker(self) -> Any:
-        return importlib.import_module("multiqueue.broker")
+        from .. import broker  # here: the contracts of the core need no broker
+
+        return broker
 
     def _settings(self) -> Any:
         return self._broker.QueueSettings(kind=self.kind, kind_options=self.options, **(self.settings or {}))
