@@ -32,11 +32,8 @@ from multiqueue.spark._events.sender import CHUNK_BYTES as CHUNK_BYTES
 from multiqueue.spark._events.sender import PENDING_BYTES as PENDING_BYTES
 from multiqueue.spark._events.sender import Route as Route
 from multiqueue.spark._events.sender import sender as sender
-from multiqueue.spark._events.wire import ARROW as ARROW
-from multiqueue.spark._events.wire import JSON as JSON
 from multiqueue.spark._events.wire import Chunk as Chunk
 from multiqueue.spark._events.wire import Refused as Refused
-from multiqueue.spark._events.wire import arrow_stream as arrow_stream
 from multiqueue.spark._events.wire import read as read
 from multiqueue.spark._events.wire import written as written
 from multiqueue.spark._fan_in import fan_in as _fan_in  # noqa: F401

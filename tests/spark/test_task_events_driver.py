@@ -362,7 +362,6 @@ def test_rabbitmq_does_as_well(desk: Desk, rabbitmq_peer: Peer) -> None:
     ("settings", "said"),
     [
         ({"commit": "rows"}, "commit is 'rows'; it is 'task' or 'row'"),
-        ({"batches": "pandas"}, "batches is 'pandas'; it is 'rows' or 'arrow'"),
         ({"capacity": 0}, "capacity must be at least 1, not 0"),
     ],
 )

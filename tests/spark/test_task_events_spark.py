@@ -50,18 +50,6 @@ def test_tasks_send_rows(spark: SparkSession, url: str) -> None:
     assert events.statistics().finished_partitions == 4
 
 
-def test_tasks_send_record_batches(spark: SparkSession, url: str) -> None:
-    """Arrow batches go in and come out as they are."""
-
-    def send(task: TaskSender, batches: Iterator[Any]) -> None:
-        for batch in batches:
-            task.send(batch)
-
-    with task_events(spark.range(0, 5000, 1, 2), send, url, commit="row", batches="arrow") as events:
-        found = [number for event in events for number in event.value.column("id").to_pylist()]
-    assert sorted(found) == list(range(5000))
-
-
 def test_leaving_early_cancels_the_job(spark: SparkSession, url: str) -> None:
     """Leaving the block ends tasks that would send for ever, and Spark has no active job then (task-events 5)."""
 

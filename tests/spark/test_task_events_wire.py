@@ -6,7 +6,7 @@ import pickle
 from typing import Any
 
 import pytest
-from spark_parts_support import ARROW, JSON, Chunk, Refused, arrow_stream, read, written
+from spark_parts_support import Chunk, Refused, read, written
 
 from multiqueue.amqp import decode_properties, encode_properties
 
@@ -19,15 +19,6 @@ def test_a_message_comes_back_as_it_was_written() -> None:
     properties = decode_properties(encode_properties(written(CHUNK, TOKEN)))
     assert read(properties, CHUNK.body, TOKEN) == CHUNK
     assert CHUNK.values() == [1, {"a": None}]
-
-
-def test_a_record_batch_comes_back() -> None:
-    """A record batch has its schema and values again."""
-    import pyarrow as pa
-
-    batch = pa.RecordBatch.from_pydict({"n": [1, None], "s": ["x", "y"]})
-    (found,) = Chunk("values", count=1, content_type=ARROW, body=arrow_stream(batch)).values()
-    assert found.equals(batch)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +50,7 @@ def test_no_headers_are_refused() -> None:
 
 
 def test_nothing_is_unpickled() -> None:
-    """A body of another type than JSON or Arrow is refused, and a pickle under their names is not loaded.
+    """A body of another type than JSON is refused, and a pickle under its name is not loaded.
 
     (task-events 6)
     """
@@ -67,9 +58,8 @@ def test_nothing_is_unpickled() -> None:
     properties = written(CHUNK, TOKEN) | {"content_type": "application/python-pickle"}
     with pytest.raises(Refused, match="type 'application/python-pickle'"):
         read(properties, body, TOKEN)
-    for content_type in (JSON, ARROW):
-        with pytest.raises(Refused):
-            Chunk("values", count=1, content_type=content_type, body=body).values()
+    with pytest.raises(Refused):
+        Chunk("values", count=1, body=body).values()
 
 
 def test_a_body_with_another_number_of_values_is_refused() -> None:

@@ -60,7 +60,6 @@ def task_events(
     url: str,
     *,
     commit: Commit = "task",
-    batches: Literal["rows", "arrow"] = "rows",
     capacity: int = CAPACITY,
     task_url: str | None = None,
     on_progress: Callable[[TaskProgress], object] | None = None,
@@ -74,8 +73,8 @@ def task_events(
         with Broker() as broker, broker.listen() as server, task_events(frame, convert, server.url) as events:
             for event in events: ...
 
-    `fn(task, rows)` has the rows of its partition as dicts, or with `batches="arrow"` as `pyarrow.RecordBatch`. It
-    sends what JSON can say, or record batches. The job is run here, by an action of its own.
+    `fn(task, rows)` has the rows of its partition as dicts, and sends what JSON can say. The job is run here, by an
+    action of its own.
 
     With `commit="task"` the values of a partition are handed out when a run of its task has ended, and those of failed
     runs never. With `commit="row"` they are handed out as they come; the task must then give the same values in the
@@ -92,8 +91,6 @@ def task_events(
     """
     if commit not in ("task", "row"):
         raise ValueError(f"commit is {commit!r}; it is 'task' or 'row'")
-    if batches not in ("rows", "arrow"):
-        raise ValueError(f"batches is {batches!r}; it is 'rows' or 'arrow'")
     at_least_one("capacity", capacity)
     require_frame("frame", frame)
     if frame.isStreaming:
@@ -102,7 +99,7 @@ def task_events(
         from ... import client  # noqa: F401 - asked for here so that its absence is said in one sentence
     except ImportError as error:
         raise ImportError(f"task_events needs the client ({error}): install blocking-multiqueue[amqp]") from None
-    return TaskEvents(frame, fn, _Settings(url, task_url or url, commit, batches == "rows", capacity), on_progress)
+    return TaskEvents(frame, fn, _Settings(url, task_url or url, commit, capacity), on_progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +107,6 @@ class _Settings:
     url: str
     task_url: str
     commit: Commit
-    rows: bool
     capacity: int
 
 
@@ -196,7 +192,7 @@ class TaskEvents:
             raise
         ours = (self._stream, line, dispatcher)
         try:
-            job = _job(self._frame, self._fn, self._route, self._settings.rows)
+            job = _job(self._frame, self._fn, self._route)
             future = dispatcher.lane("task-events").submit(_run, job, line)
         except BaseException:
             _close(*ours)
@@ -364,11 +360,11 @@ class _Line:
         self._connection.close()
 
 
-def _job(frame: DataFrame, fn: Callable[[TaskSender, Iterator[Any]], object], route: Route, rows: bool) -> Job:
+def _job(frame: DataFrame, fn: Callable[[TaskSender, Iterator[Any]], object], route: Route) -> Job:
     """The action: values by partition."""
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:  # goes to the workers
-        return run_task(fn, route, rows, batches)
+        return run_task(fn, route, batches)
 
     sent = frame.mapInArrow(run, "partition int, count bigint")
     return lambda: {row.partition: row["count"] for row in sent.collect()}

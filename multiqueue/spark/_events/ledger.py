@@ -20,10 +20,10 @@ from dataclasses import dataclass, field, replace
 from typing import IO, Any, Literal, NamedTuple, Protocol
 
 from .._backend.errors import TaskEventsError
-from .wire import ARROW, JSON, Chunk
+from .wire import Chunk
 
 SPOOL_IN_MEMORY = 1 << 20  # bytes of a run that are kept in memory; what is more goes to a file
-_FRAME = struct.Struct(">?IQ")  # is it Arrow, how many values, how many bytes
+_FRAME = struct.Struct(">IQ")  # how many values, how many bytes
 
 
 class TaskEvent(NamedTuple):
@@ -114,7 +114,7 @@ class _Run:
     file: IO[bytes] = field(default_factory=lambda: tempfile.SpooledTemporaryFile(SPOOL_IN_MEMORY))  # noqa: SIM115
 
     def add(self, chunk: Chunk) -> None:
-        self.file.write(_FRAME.pack(chunk.content_type == ARROW, chunk.count, len(chunk.body)))
+        self.file.write(_FRAME.pack(chunk.count, len(chunk.body)))
         self.file.write(chunk.body)
         self.count += chunk.count
 
@@ -122,9 +122,8 @@ class _Run:
         self.file.seek(0)
         first = 0
         while header := self.file.read(_FRAME.size):
-            is_arrow, count, size = _FRAME.unpack(header)
-            body = self.file.read(size)
-            yield replace(like, first=first, count=count, content_type=ARROW if is_arrow else JSON, body=body)
+            count, size = _FRAME.unpack(header)
+            yield replace(like, first=first, count=count, body=self.file.read(size))
             first += count
 
 

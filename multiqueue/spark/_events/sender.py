@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .._backend.errors import TaskEventsError
-from .wire import ARROW, JSON, Chunk, arrow_stream, json_text, written
+from .wire import Chunk, json_text, written
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -63,7 +63,7 @@ class TaskSender:
         self._changed = threading.Condition(self._lock)
         self._stop = threading.Event()
         # Invariant: the sizes of _pending are _pending_bytes; what is on its way is in neither.
-        self._pending: list[tuple[str, bytes]] = []
+        self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._count = 0  # values that were sent, pending ones included
         self._told: tuple[int, int | None] | None = None  # progress that is not on its way yet
@@ -73,18 +73,17 @@ class TaskSender:
         self._thread.start()
 
     def send(self, value: Any) -> None:
-        """Send a value to the driver: what JSON can say, or a `pyarrow.RecordBatch`. Blocks while too much waits.
+        """Send a value to the driver: what JSON can say. Blocks while too much waits.
 
         Raises:
-            TypeError, ValueError: the value is neither; nothing was sent.
+            TypeError, ValueError: JSON has nothing for the value; nothing was sent.
             TaskEventsError: the broker or the driver is gone.
         """
-        is_batch = type(value).__name__ == "RecordBatch" and type(value).__module__.startswith("pyarrow")
-        content_type, body = (ARROW, arrow_stream(value)) if is_batch else (JSON, json_text(value))
+        body = json_text(value)
         with self._changed:
             self._changed.wait_for(lambda: self._error is not None or self._pending_bytes < PENDING_BYTES)
             self._check_locked()
-            self._pending.append((content_type, body))
+            self._pending.append(body)
             self._pending_bytes += len(body)
             self._count += 1
             self._changed.notify_all()
@@ -144,32 +143,28 @@ class TaskSender:
             self._changed.wait_for(lambda: self._pending or self._told or self._is_ending or self._error)
             if self._error is not None:
                 return None
-            content_type, bodies = self._take_pending_locked()
+            bodies = self._take_pending_locked()
             done, total = self._told or (None, None)
             self._told = None
             self._changed.notify_all()
         if not bodies:
             kind, first = ("progress", 0) if done is not None else ("end", first)
             return Chunk(kind, self.partition, self._sender, self.attempt, first, 0, done, total)  # type: ignore[arg-type]
-        body = bodies[0] if content_type == ARROW else b"[" + b",".join(bodies) + b"]"
-        count = len(bodies)
-        return Chunk(
-            "values", self.partition, self._sender, self.attempt, first, count, done, total, content_type, body
-        )
+        body = b"[" + b",".join(bodies) + b"]"
+        return Chunk("values", self.partition, self._sender, self.attempt, first, len(bodies), done, total, body)
 
-    def _take_pending_locked(self) -> tuple[str, list[bytes]]:
-        """The values of the next message: some of JSON, or one batch."""
+    def _take_pending_locked(self) -> list[bytes]:
+        """The values of the next message."""
         size = count = 0
-        content_type = self._pending[0][0] if self._pending else JSON
-        for kind, body in self._pending:
-            if kind != content_type or (count and (kind == ARROW or size + len(body) > CHUNK_BYTES)):
+        for body in self._pending:
+            if count and size + len(body) > CHUNK_BYTES:
                 break
             size += len(body)
             count += 1
-        bodies = [body for _, body in self._pending[:count]]
+        bodies = self._pending[:count]
         del self._pending[:count]
         self._pending_bytes -= size
-        return content_type, bodies
+        return bodies
 
     def _publish(self, chunk: Chunk) -> None:
         properties = written(chunk, self._token)
@@ -229,7 +224,7 @@ def sender(route: Route, partition: int, attempt: int) -> Iterator[TaskSender]:
 
 
 def run_task(
-    fn: Callable[[TaskSender, Iterator[Any]], object], route: Route, rows: bool, batches: Iterator[pa.RecordBatch]
+    fn: Callable[[TaskSender, Iterator[Any]], object], route: Route, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The function that Spark calls for a partition: runs `fn`, and says how many values it gave."""
     import pyarrow as pa
@@ -239,7 +234,7 @@ def run_task(
     assert context is not None
     partition = context.partitionId()
     with sender(route, partition, context.attemptNumber()) as task:
-        fn(task, _rows(batches) if rows else batches)
+        fn(task, _rows(batches))
         count = task.finish()
     schema = pa.schema([("partition", pa.int32()), ("count", pa.int64())])
     yield pa.RecordBatch.from_pydict({"partition": [partition], "count": [count]}, schema=schema)

@@ -1,7 +1,7 @@
-"""The wire format between a task and the driver: one message, with headers and a body of JSON or Arrow.
+"""The wire format between a task and the driver: one message, with headers and a body of JSON.
 
 Promise     `read` gives back what `written` was given, or raises `Refused`. Nothing that arrives is unpickled or run:
-            JSON and Arrow's stream format are all that is read, and only after the token was the right one.
+            JSON is all that is read, and only after the token was the right one.
 State       None, no I/O.
 """
 
@@ -11,13 +11,9 @@ import hmac
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, cast
-
-if TYPE_CHECKING:
-    import pyarrow as pa  # type: ignore[import-untyped]
+from typing import Any, Final, Literal, NoReturn, cast
 
 JSON: Final = "application/json"
-ARROW: Final = "application/vnd.apache.arrow.stream"
 
 Kind = Literal["values", "progress", "end", "over"]
 _KINDS: Final = ("values", "progress", "end", "over")
@@ -44,17 +40,14 @@ class Chunk:
     count: int = 0
     done: int | None = None
     total: int | None = None
-    content_type: str = JSON
     body: bytes = b""
 
     def values(self) -> list[Any]:
-        """The values that the task sent: JSON's, or one record batch.
+        """The values that the task sent.
 
         Raises:
             Refused: the body is something else.
         """
-        if self.content_type == ARROW:
-            return [_batch_of(self.body)]
         try:
             found = json.loads(self.body)
         except ValueError as error:
@@ -82,7 +75,7 @@ def written(chunk: Chunk, token: str) -> dict[str, Any]:
         headers["done"] = chunk.done
     if chunk.total is not None:
         headers["total"] = chunk.total
-    return {"content_type": chunk.content_type, "headers": headers}
+    return {"content_type": JSON, "headers": headers}
 
 
 def read(properties: Mapping[str, Any], body: bytes, token: str) -> Chunk:
@@ -103,10 +96,9 @@ def read(properties: Mapping[str, Any], body: bytes, token: str) -> Chunk:
         raise Refused(f"numbers that are none: {numbers}")
     if not all(number is None or _is_number(number) for number in told.values()):
         raise Refused(f"progress that is none: {told}")
-    content_type = properties.get("content_type", JSON)
-    if content_type not in (JSON, ARROW):
+    if (content_type := properties.get("content_type", JSON)) != JSON:
         raise Refused(f"a body of type {content_type!r}")
-    return Chunk(cast(Kind, kind), sender=sender, content_type=content_type, body=body, **cast(Any, numbers | told))
+    return Chunk(cast(Kind, kind), sender=sender, body=body, **cast(Any, numbers | told))
 
 
 def json_text(value: object) -> bytes:
@@ -120,30 +112,8 @@ def json_text(value: object) -> bytes:
 
 def _no_json(value: object) -> NoReturn:
     kind = type(value).__name__
-    remedy = "isoformat()" if hasattr(value, "isoformat") else "hex()" if isinstance(value, bytes) else ""
-    raise TypeError(
-        f"{kind} is not JSON serializable: send {f'value.{remedy}' if remedy else 'str(value)'}, or a record batch"
-    )
-
-
-def arrow_stream(batch: pa.RecordBatch) -> bytes:
-    """One record batch in Arrow's stream format."""
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return cast(bytes, sink.getvalue().to_pybytes())
-
-
-def _batch_of(body: bytes) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    try:
-        with pa.ipc.open_stream(body) as reader:
-            return reader.read_next_batch()
-    except (pa.ArrowInvalid, StopIteration, OSError) as error:
-        raise Refused(f"a body that is no Arrow stream: {error}") from None
+    found = [one for one in ("isoformat", "hex", "to_pylist") if hasattr(value, one)]
+    raise TypeError(f"{kind} is not JSON serializable: send {f'value.{found[0]}()' if found else 'str(value)'}")
 
 
 def _is_number(value: object) -> bool:
