@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from emulators_support import bucket_maker
-from pipeline_parts_support import FileSeen, Lane, Ledger, Place, Storage, StorageSection
+from pipeline_parts_support import FileSeen, Lane, Ledger, Place, StopRequested, Storage, StorageSection
 from pipeline_support import Pipeline, contents, lane_of, make_tree, rows_in, write_names
 
 from multiqueue.pipeline import ConfigError, Item, Silent, parse_config, run_pipeline
@@ -67,6 +67,24 @@ def test_files_that_are_done_are_moved(tmp_path: Path) -> None:
     assert names(tmp_path / "gone") == ["eu/0000-20231114T221320Z.txt", "eu/0000.txt", "eu/0001.txt"]
     assert (tmp_path / "gone" / "eu" / "0000.txt").read_text() == "eu-0"
     assert rows_in(tmp_path / "out") == ["another", "eu-0", "eu-1", "eu-1"]  # each is an input of its own
+
+
+def test_a_stop_waits_for_the_batch_that_is_under_way(tmp_path: Path) -> None:
+    """Ctrl-C while files are taken away: the run ends once that batch is recorded, and begins no other."""
+    make_tree(tmp_path, {"eu": 3})
+    asked: list[bool] = []
+
+    def stop(run: Pipeline) -> None:
+        if run.disposal.is_busy and not asked:
+            asked.append(True)
+            run.mailbox.post(StopRequested())
+
+    pipeline = Pipeline(tmp_path, [lane_of(tmp_path, "eu", after="delete")], on_idle=stop)
+    pipeline.run()
+    assert asked
+    assert not pipeline.disposal.is_busy
+    assert names(tmp_path / "eu") == ["0001.txt", "0002.txt"]
+    assert pipeline.disposal.sentences() == ["lane 'eu': 1 file deleted"]
 
 
 def test_what_is_set_aside_stays(tmp_path: Path) -> None:
