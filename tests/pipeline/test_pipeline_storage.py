@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from emulators_support import bucket_maker
 from pipeline_parts_support import Place, Storage, StorageSection, met, place_of, unchanged
+from pipeline_parts_support import storage as storage_module
 from s3_support import KEYS, Store
 
 from multiqueue.pipeline import ConfigError, FileSeen, Item, JobError, PipelineError, Unprepared, parse_config
@@ -130,12 +131,16 @@ def test_an_object_written_twice_within_a_second(s3_store: Store) -> None:
     assert abs(after.mtime_ns - before.mtime_ns) < 60e9
 
 
-@pytest.mark.slow(selected=True)
-def test_thousands_of_objects_come_in_pages(s3_store: Store) -> None:
+@pytest.mark.parametrize("scheme", ["s3", "gs", "abfss"])
+def test_objects_come_in_pages(request: pytest.FixtureRequest, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store's listing is read page by page: no more than a page of it is in memory."""
-    bucket = s3_store.bucket({f"k{number:04}": b"" for number in range(1001)})
-    storage = Storage({"s": StorageSection(**s3_store.section(bucket))})
-    assert [len(page) for page in storage.pages(Place(f"s3://{bucket}"))] == [1000, 1]
+    monkeypatch.setattr(storage_module, "_PAGE", 2)
+    bucket = bucket_maker(request, scheme)({f"in/{name}": b"" for name in "abcdef"})
+    storage = Storage({"s": StorageSection(**bucket.section)})
+    pages = [[entry.name for entry in page] for page in storage.pages(Place(f"{bucket.url}/in"))]
+    assert sorted(name for page in pages for name in page) == list("abcdef")
+    assert len(pages) > 2
+    assert max(map(len, pages)) <= 2
 
 
 def test_the_section_of_a_place() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gzip
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from emulators_support import bucket_maker
+from emulators_support import Bucket, bucket_maker
 from pipeline_support import Recorder, spark_for_tests
 from s3_support import KEYS, Store
 from table_support import rows_of
@@ -142,16 +142,18 @@ def test_a_bucket_that_is_not_there(s3_store: Store, tmp_path: Path) -> None:
     ]
 
 
-def test_keys_with_two_slashes_are_told(s3_store: Store, tmp_path: Path) -> None:
+def test_keys_with_two_slashes_are_told(new_bucket: Callable[[Mapping[str, bytes]], Bucket], tmp_path: Path) -> None:
     """Keys with `//` that a glob matches are input that cannot be read: told, and not passed over in silence."""
-    bucket = s3_store.bucket({"in/1.csv": b"a\n1\n", "in//2.csv": b"a\n2\n", "in/x//y.csv": b"", "/in/3.csv": b""})
+    bucket = new_bucket({"in/1.csv": b"a\n1\n", "in//2.csv": b"a\n2\n", "in/x//y.csv": b"", "/in/3.csv": b""})
     globs = {"deep": "in/**", "flat": "in/*.csv", "all": "*/*.csv"}
-    lanes = {name: {"files": f"s3://{bucket}/{files}", "format": "csv"} for name, files in globs.items()}
-    plan = plan_of(configured(tmp_path, s3_store, bucket, lanes, "SELECT 1"))
+    lanes = {name: {"files": f"{bucket.url}/{files}", "format": "csv"} for name, files in globs.items()}
+    output = {"path": "out", "work": "out"}
+    values = {"lanes": lanes, "job": {"sql": "SELECT 1"}, "output": output, "storage": {"tests": bucket.section}}
+    plan = plan_of(parse_config(values, tmp_path))
     why = "keys with '//' are not read, for Hadoop takes '//' for '/'"
     assert plan.lost == [
-        f"lane 'deep': cannot read 's3://{bucket}/in//': {why}",
-        f"lane 'all': cannot read 's3://{bucket}//': {why}",
+        f"lane 'deep': cannot read '{bucket.url}/in//': {why}",
+        f"lane 'all': cannot read '{bucket.url}//': {why}",
     ]
     assert {lane.lane.name: lane.files for lane in plan.lanes} == {"deep": 1, "flat": 1, "all": 1}
 

@@ -9,7 +9,8 @@ Version     `Status.mtime_ns`. Stores tell when an object was written in whole s
             are a digest of its etag, so an object of equal size that was written within the same second is another.
 Threads     Any. One file system per section and scheme, made under a lock; fsspec's are safe to share, and keep no
             listing here. Many objects are asked for by threads that end with the call.
-Left        gs and abfss list a directory at once, not in pages: fsspec has no way to ask for a page.
+Listing     By each store's own call for a page: fsspec has none, and its listings of gs and abfss tell nothing of keys
+            with `//`.
 """
 
 from __future__ import annotations
@@ -48,6 +49,9 @@ PACKED = (".deflate", ".snappy", ".lz4", ".zst")
 # Requests that are under way at once: a store takes tens of milliseconds for each.
 _AT_ONCE = 16
 
+# Entries of a listing, at most, that are in memory together; S3 gives no more at a time.
+_PAGE = 1000
+
 _PIECE_BYTES = 4 << 20
 
 # Packed in blocks of Hadoop's own: not as the programs do that have given the endings their names.
@@ -75,7 +79,7 @@ class Entry:
     """One entry of a listing."""
 
     name: str
-    """Empty for the keys of S3 that go on with a second slash. Other libraries do not tell of those."""
+    """Empty for keys that go on with a second slash."""
     place: Place
     status: Status | None
     """None for a directory: what several keys begin with."""
@@ -190,12 +194,9 @@ class Storage:
             return
         with self._telling(place):
             fs, key = self.filesystem(place)
-            if place.scheme == "s3":
-                for page in _s3_pages(fs, key):
-                    yield [entry for info in page if (entry := _entry(place, info)) is not None]
-            else:
-                infos = (info for info in fs.ls(key, detail=True) if info["name"].rstrip("/") != key)
-                yield [entry for info in infos if (entry := _entry(place, info)) is not None]
+            bucket, _, prefix = key.partition("/")
+            for page in _PAGES[place.scheme](fs, bucket, f"{prefix}/" if prefix else ""):
+                yield [entry for info in page if (entry := _entry(place, info)) is not None]
 
     # What it says
 
@@ -412,22 +413,67 @@ def new_filesystem(scheme: str, protocol: str, arguments: Mapping[str, Any]) -> 
     return made
 
 
-def _s3_pages(fs: FileSystem, key: str) -> Iterator[list[dict[str, Any]]]:
-    """A page of at most 1,000 keys, and of what several keys begin with, at a time."""
-    bucket, _, prefix = key.partition("/")
-    asked = {"Bucket": bucket, "Prefix": f"{prefix}/" if prefix else "", "Delimiter": "/"}
+def _s3_pages(fs: FileSystem, bucket: str, start: str) -> Pages:
+    """A page of keys that start so, and of what several keys begin with up to a slash, at a time."""
+    asked = {"Bucket": bucket, "Prefix": start, "Delimiter": "/", "MaxKeys": _PAGE}
     while True:
         said = fs.call_s3("list_objects_v2", **asked)
-        found = [{"name": one["Prefix"], "type": "directory"} for one in said.get("CommonPrefixes", ())]
-        found += [
-            {**one, "name": one["Key"], "size": one["Size"], "type": "file"}
-            for one in said.get("Contents", ())
-            if one["Key"] != asked["Prefix"]
+        found = [_directory(one["Prefix"]) for one in said.get("CommonPrefixes", ())]
+        yield found + [
+            {**one, "name": one["Key"], "size": one["Size"], "type": "file"} for one in said.get("Contents", ())
         ]
-        yield found
         if not said.get("IsTruncated"):
             return
         asked["ContinuationToken"] = said["NextContinuationToken"]
+
+
+def _gs_pages(fs: FileSystem, bucket: str, start: str) -> Pages:
+    asked = {"prefix": start, "delimiter": "/", "maxResults": _PAGE}
+    while True:
+        said = fs.call("GET", "b/{}/o", bucket, json_out=True, **asked)
+        found = [_directory(one) for one in said.get("prefixes", ())]
+        yield found + [{**one, "type": "file"} for one in said.get("items", ())]
+        if "nextPageToken" not in said:
+            return
+        asked["pageToken"] = said["nextPageToken"]
+
+
+def _azure_pages(fs: FileSystem, bucket: str, start: str) -> Pages:
+    from azure.core.exceptions import ResourceNotFoundError
+    from fsspec.asyn import sync
+
+    async def begin() -> Any:
+        container = fs.service_client.get_container_client(bucket)
+        return container.walk_blobs(
+            name_starts_with=start, include=["metadata"], delimiter="/", results_per_page=_PAGE
+        ).by_page()
+
+    async def next_page() -> list[Any] | None:
+        page = await anext(pages, None)
+        return None if page is None else [one async for one in page]
+
+    pages = sync(fs.loop, begin)
+    while True:
+        try:
+            page = sync(fs.loop, next_page)
+        except ResourceNotFoundError as error:
+            raise FileNotFoundError from error
+        if page is None:
+            return
+        yield [
+            {**one, "type": "file"} if one.get("size") is not None else _directory(one["name"])
+            for one in page
+            if (one.get("metadata") or {}).get("hdi_isfolder") != "true"  # the mark of a directory
+        ]
+
+
+Pages = Iterator[list[dict[str, Any]]]
+_PAGES: Mapping[str, Callable[[FileSystem, str, str], Pages]]
+_PAGES = {"s3": _s3_pages, "gs": _gs_pages, "abfss": _azure_pages, "az": _azure_pages}
+
+
+def _directory(name: str) -> dict[str, Any]:
+    return {"name": name, "type": "directory"}
 
 
 def _entry(parent: Place, info: Mapping[str, Any]) -> Entry | None:
