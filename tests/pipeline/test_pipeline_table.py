@@ -298,6 +298,32 @@ def test_a_run_that_has_lost_its_lock(tmp_path: Path, kind: str, ledger: Ledger,
     assert rows_of(tmp_path / "out/data", kind) == ["before", "heir", "heir"]
 
 
+def test_what_others_have_committed_is_remembered(tmp_path: Path, ledger: Ledger) -> None:
+    """An item that another run has put out is refused however many commits came since. (pipeline 18)"""
+    zombie = opened(tmp_path, "delta", ledger)
+    put_all(zombie, items(tmp_path, 1), "before")
+    heir = opened(tmp_path, "delta", ledger)
+    mine = items(tmp_path, 30)
+    put_all(heir, [dataclasses.replace(mine[1], attempt=2)], "heir")
+    for item in mine[2:]:
+        put_all(zombie, [item], "zombie")
+    with pytest.raises(StateMismatch, match="another process has put item i1 into the table"):
+        put_all(zombie, [mine[1]], "zombie")
+    assert rows_of(tmp_path / "out/data", "delta") == ["before", "heir", *["zombie"] * 28]
+
+
+def test_a_run_that_commits_alone_reads_no_entry_of_the_log(
+    tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who made an entry of a Delta log is asked only where another process may have. (pipeline 32)"""
+    output = opened(tmp_path, "delta", ledger)
+    put_all(output, items(tmp_path, 1), "x")
+    monkeypatch.setattr(output.tables[""]._form, "_entry", lambda version: pytest.fail(f"version {version} was read"))
+    for item in items(tmp_path, 4)[1:]:
+        put_all(output, [item], "x")
+        output.tables[""].tidy()
+
+
 def test_two_runs_with_the_same_attempt(tmp_path: Path, kind: str, ledger: Ledger) -> None:
     """Of two runs that have the same attempt of an item, the second to commit is refused: nothing says whose rows are
     right. (pipeline 18)
