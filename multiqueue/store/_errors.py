@@ -16,7 +16,7 @@ class StoreFull(StoreError):
 
 
 class StoreFailed(StoreError):
-    """The disk failed. What was not committed is lost, nothing more is accepted: open the store again."""
+    """The disk failed. Uncommitted changes are lost, and the store accepts nothing more: open it again."""
 
     exit_status = 3
 

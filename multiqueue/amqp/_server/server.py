@@ -143,7 +143,7 @@ class Server:
         return [reading[future] for future in behind]
 
     def connection_figures(self, known: Mapping[str, ConnectionFigures] | None = None) -> list[ConnectionFigures]:
-        """Every connection whose virtual host is open, in figures; each at a moment of its own.
+        """Figures of every connection whose virtual host is open; each is taken at a different moment.
 
         Of those that have the channels and consumers of `known`, by names, that is returned as it is.
         """
@@ -196,7 +196,7 @@ class Server:
         return all(host.failure is None for host in self.broker.virtual_hosts())
 
     def status(self, user: User | None = None) -> dict[str, Any]:
-        """The server in figures, fit for JSON. Each connection and queue at a moment of its own.
+        """Figures of the server, fit for JSON. Each connection and queue is read at a different moment.
 
         Those of the virtual hosts that a user has rights in, of all for the tags `administrator` and `monitoring`.
         """

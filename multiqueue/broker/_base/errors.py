@@ -43,7 +43,7 @@ class BrokerError(MultiQueueError):
 
 
 class AccessRefused(BrokerError, code=403, name="ACCESS_REFUSED"):
-    """The name or the queue belongs to somebody else: reserved, internal, in exclusive use."""
+    """The name is reserved or internal, or another connection uses the queue exclusively."""
 
 
 class NotFound(BrokerError, code=404, name="NOT_FOUND"):

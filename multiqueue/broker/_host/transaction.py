@@ -68,7 +68,7 @@ class Transaction:
         self._published.append((message, queues, mandatory))
 
     def accept(self, *received: Received) -> None:
-        """Be done with these messages at commit.
+        """Accept these messages at commit.
 
         Raises:
             ValueError: one of them is settled in this transaction already; then none is added.

@@ -55,7 +55,7 @@ def _log_alert(alert: Alert) -> None:
 
 @dataclass(frozen=True, slots=True)
 class VirtualHostStatistics:
-    """A snapshot: every queue and exchange by name, and what became of dead letters."""
+    """A snapshot: every queue and exchange by name, and the counts of dead letters."""
 
     queues: Mapping[str, QueueStatistics]
     exchanges: Mapping[str, ExchangeStatistics]
@@ -215,7 +215,7 @@ class VirtualHost(Verbs):
             self._host_state.past.deleted(queue.statistics())
 
     def publisher(self, tell: Tell) -> Publisher:
-        """A publisher that hands what it publishes to the store in runs.
+        """A publisher that hands its messages to the store in runs.
 
         `tell` is called on the store's thread with tags of messages and whether they were refused, in the order in
         which they were published. It must not block: other commits wait for it.
@@ -237,7 +237,7 @@ class VirtualHost(Verbs):
         return self._topology.exchanges()
 
     def exchange_statistics(self) -> list[ExchangeStatistics]:
-        """Every exchange in figures."""
+        """The figures of every exchange."""
         return self._topology.exchange_statistics()
 
     def queues(self) -> list[BrokerQueue]:

@@ -85,7 +85,7 @@ class TooManyChannels(ClientError):
 
 @dataclass(frozen=True, slots=True)
 class CallbackFailure:
-    """A callback raised `error`. `argument` is what it was called with, a message most often."""
+    """A callback raised `error`. `argument` is its argument, usually a message."""
 
     error: Exception
     callback: Callable[..., Any]

@@ -318,7 +318,7 @@ class Channel(Closing):
         return inbox
 
     def basic_cancel(self, consumer_tag: str) -> None:
-        """End a consumer. What it has received stays unsettled; its callbacks that wait still run."""
+        """End a consumer. Its received messages stay unsettled; its waiting callbacks still run."""
         self.call(commands.Basic.Cancel, consumer_tag=consumer_tag)
 
     def basic_get(self, queue: str, *, auto_ack: bool = False) -> Message | None:

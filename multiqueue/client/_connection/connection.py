@@ -306,7 +306,7 @@ class Connection(Closing):
         return True
 
     def wait_until_open(self, timeout: float | None = None) -> bool:
-        """Block until the connection is there, or there again; False when the time is up or it was closed."""
+        """Block until the connection is open, or open again; False after `timeout` seconds, or if it was closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._state not in (State.OPENING, State.INTERRUPTED), timeout)
             return self._state is State.OPEN
@@ -404,7 +404,7 @@ class Connection(Closing):
         return None if blocked is None else blocked[1]
 
     def statistics(self) -> ConnectionStatistics:
-        """A snapshot in figures; each channel at a moment of its own."""
+        """A snapshot of the figures; each channel is read at a different moment."""
         with self._lock:
             channels = list(self._channels.values())
             state, recoveries = self._state.value, self._recoveries

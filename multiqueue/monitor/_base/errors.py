@@ -6,7 +6,7 @@ from ...errors import MultiQueueError
 
 
 class MonitorError(MultiQueueError):
-    """The HTTP server cannot start, or the data directory cannot keep what was changed over HTTP."""
+    """The HTTP server cannot start, or a change made over HTTP cannot be saved in the data directory."""
 
     exit_status = 2
 

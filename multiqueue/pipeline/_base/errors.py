@@ -50,7 +50,7 @@ class Unreachable(Unprepared):
 
 
 class StateInUse(PipelineError):
-    """Another process runs this pipeline. Wait for it, or give the second one a state and output of its own."""
+    """Another process runs this pipeline. Wait for it, or give the second one another state and output."""
 
 
 class StateMismatch(PipelineError):

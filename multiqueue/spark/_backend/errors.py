@@ -12,7 +12,7 @@ class SparkDispatchError(MultiQueueError):
 
 
 class SparkJobCancelled(SparkDispatchError):
-    """Somebody other than this dispatcher cancelled the Spark job: another tag or group, the UI, Ctrl-C.
+    """The Spark job was cancelled, not by this dispatcher: by another tag or group, the UI, Ctrl-C.
 
     A job cancelled through its future ends as `concurrent.futures.CancelledError` instead. Submitting again can help.
     """

@@ -110,7 +110,7 @@ class TaskSender:
             return self._count
 
     def abandon(self) -> None:
-        """Send no more. What was not sent yet is dropped."""
+        """Send no more, and drop values that are not sent yet."""
         with self._changed:
             self._error = self._error or TaskEventsError(f"partition {self.partition}: the task has ended")
             self._changed.notify_all()
