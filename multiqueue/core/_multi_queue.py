@@ -206,8 +206,8 @@ class LinkedBlockingMultiQueue(_engine.Multi, Generic[T]):
         if key not in self._subqueues:
             return
         removed.append(self._subqueues[key])
+        del self._subqueues[key]  # first: a sub-queue that is found in the registry accepts puts
         _engine.detach(removed[0], False)
-        del self._subqueues[key]
 
     def _undo_unregister_locked(self, removed: list[SubQueue[T]]) -> None:
         """After an exception: no queue would have its elements, so it comes back; unless another has its key now."""

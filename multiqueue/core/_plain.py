@@ -9,7 +9,7 @@ in C is, so that the same classes stand on both: it ends in a function in Python
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from ..errors import Empty, ShutDown
 from ._parking import Line, deadline_after, leave
@@ -58,7 +58,7 @@ class Tail(Generic[T]):
 
     __slots__ = ("_engine_fifo", "_engine_head", "_engine_hooked")
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         tail = super().__new__(cls)
         set_field = object.__setattr__  # a subclass of `Queue` may have a `__setattr__` of its own
         fifo = Fifo()
@@ -168,7 +168,7 @@ class Multi:
     _engine_fifo = None
     _engine_hooked = False
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         multi = super().__new__(cls)
         multi._engine_head = Head()
         multi._engine_selection = None
