@@ -27,6 +27,7 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from ._extras import needs
+from ._locks import Lock
 from ._logs import LogContext as LogContext
 from ._logs import in_item
 from ._logs import one_line_each as _one_line_each
@@ -202,7 +203,7 @@ class _TracedJobs:
     def __init__(self, tracing: Tracing, executor: MultiQueueExecutor) -> None:
         self._tracing = tracing
         self._executor = weakref.ref(executor)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._parents: dict[Job[Any], Any] = {}
         self._spans: dict[Job[Any], Any] = {}
 

@@ -16,9 +16,10 @@ from types import ModuleType
 
 import pytest
 
+from multiqueue import _locks
 from multiqueue.testing import wait_until_blocked
 
-_REAL = (_thread.allocate_lock, threading.Lock, threading.RLock, _thread.RLock)
+_REAL = (_thread.allocate_lock, threading.Lock, threading.RLock, _thread.RLock, _locks.Lock, _locks.RLock)
 _MAKERS = (_thread.allocate_lock, threading.Lock)
 PATIENCE = 10.0  # seconds for a thread that uses what a lock guards
 
@@ -93,7 +94,7 @@ def watching(*rooms: str) -> Iterator[HeldLocks]:
             for name, value in list(vars(module).items()):
                 if any(value is each for each in _REAL):
                     patch.setattr(module, name, maker(value))
-                elif isinstance(value, _thread.LockType | _thread.RLock):
+                elif isinstance(value, _thread.LockType | _thread.RLock | _locks.Guard):
                     patch.setattr(module, name, WatchedLock(held, value, module.__name__))
         yield held
 

@@ -26,18 +26,20 @@ MAY_KNOW: dict[str, set[str]] = {
     "_carried": set(),
     "_directory_lock": set(),
     "_extras": set(),
+    "_locks": set(),
     "_toml": {"_toml_lines"},
     "_toml_lines": set(),
     "_words": set(),
     "core": {"errors"},
-    "store": {"errors", "_directory_lock", "_logs", "_words"},
-    "broker": {"core", "store", "errors", "_carried", "_logs"},
-    "amqp": {"broker", "core", "errors", "_carried", "_extras", "_toml", "_logs", "_words"},
-    "client": {"core", "amqp", "errors", "_logs", "_words"},
-    "spark": {"core", "client", "errors", "_directory_lock", "_logs"},
-    "pipeline": {"spark", "broker", "client", "store", "core", "errors", "_extras", "_logs", "_toml", "_words"},
-    "testing": {"broker", "core", "errors"},
-    "observe": {"core", "errors", "_extras", "_logs", "_progress"},
+    "store": {"errors", "_directory_lock", "_logs", "_words", "_locks"},
+    "broker": {"core", "store", "errors", "_carried", "_logs", "_locks"},
+    "amqp": {"broker", "core", "errors", "_carried", "_extras", "_toml", "_logs", "_words", "_locks"},
+    "client": {"core", "amqp", "errors", "_logs", "_words", "_locks"},
+    "spark": {"core", "client", "errors", "_directory_lock", "_logs", "_locks"},
+    "pipeline": {"spark", "broker", "client", "store", "core", "errors"}
+    | {"_extras", "_locks", "_logs", "_toml", "_words"},
+    "testing": {"broker", "core", "errors", "_locks"},
+    "observe": {"core", "errors", "_extras", "_logs", "_progress", "_locks"},
     "_progress": set(),
 }
 # They may see all, and no other room imports them.
@@ -93,6 +95,8 @@ PRIVATE_IMPORTS = {
     "test_demo.py: multiqueue.demo._picture",  # the demo has no door but its command
     "test_demo.py: multiqueue.demo._threads",
     "test_distribution.py: multiqueue._extras",  # compares it with pyproject.toml
+    "held_locks_support.py: multiqueue._locks",  # the locks that it takes the place of
+    "test_locks.py: multiqueue._locks",  # a module without a room, whose own test this is
     "test_logs.py: multiqueue._logs",  # a module without a room, whose own test this is
     "test_logs.py: multiqueue.cli._Sentence",  # how the command writes a warning, which no option shows
     "test_testing_clock.py: multiqueue.core._sync",  # where the fake clock takes the place of the real one

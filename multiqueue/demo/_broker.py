@@ -23,6 +23,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 
+from .._locks import Lock
 from ..client import Channel, ConnectionInterrupted, Message, connect
 from ..errors import MultiQueueError
 from ._picture import Picture, Row
@@ -51,7 +52,7 @@ class Record:
     confirmed: list[float] = field(default_factory=list)
     handled: list[float] = field(default_factory=list)
     numbers: Counter[int] = field(default_factory=Counter)  # how often each message was handled
-    _lock: threading.Lock = field(default_factory=threading.Lock)  # of `handled` and `numbers`
+    _lock: Lock = field(default_factory=Lock)  # of `handled` and `numbers`
 
     def now(self) -> float:
         return time.monotonic() - self.start

@@ -8,10 +8,10 @@ Waiting     `Submission.wait` waits for its batch, whose wake chain the commit o
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from .._locks import Condition, Lock
 from ._errors import StoreError
 from ._protocol import Operation, Put
 from ._wake_chain import WakeChain
@@ -22,9 +22,9 @@ class Batch:
 
     __slots__ = ("bytes", "done", "is_done", "is_urgent", "lock", "operations", "since", "submissions", "work")
 
-    def __init__(self, lock: threading.Lock, work: threading.Condition, *, is_urgent: bool) -> None:
-        self.lock: threading.Lock = lock  # the store's
-        self.work: threading.Condition = work  # the writer's, over that lock
+    def __init__(self, lock: Lock, work: Condition, *, is_urgent: bool) -> None:
+        self.lock: Lock = lock  # the store's
+        self.work: Condition = work  # the writer's, over that lock
         self.is_urgent: bool = is_urgent  # something in it does not linger, or somebody waits for it
         self.since: float = time.monotonic()
         self.submissions: list[Submission] = []

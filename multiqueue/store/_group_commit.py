@@ -28,6 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from os import getpid
 from typing import Protocol
 
+from .._locks import Condition, Lock
 from ._batch import Batch, Run, Submission
 from ._errors import StoreClosed, StoreError, StoreFailed
 from ._protocol import Delete, Operation, Put
@@ -67,9 +68,9 @@ class GroupCommit:
         self._name = name
         self._max_pending_bytes = max_pending_bytes
         self._pid = getpid()
-        self._lock = threading.Lock()
-        self.work = threading.Condition(self._lock)  # a batch, the close, a release; notified by those who bring it
-        self.room = threading.Condition(self._lock)  # pending bytes went down to half, or the end came
+        self._lock = Lock()
+        self.work = Condition(self._lock)  # a batch, the close, a release; notified by those who bring it
+        self.room = Condition(self._lock)  # pending bytes went down to half, or the end came
         self._batches: deque[Batch] = deque()
         self._gathering: Batch | None = None  # the last of them, if it takes more
         self._writer_waits = False

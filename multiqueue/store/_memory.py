@@ -10,10 +10,10 @@ Lock order  `_lock` is a leaf.
 from __future__ import annotations
 
 import heapq
-import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
+from .._locks import Lock
 from ._batch import Submission
 from ._dropped import Dropped
 from ._errors import StoreError, StoreFailed, StoreFull
@@ -154,7 +154,7 @@ class _Keeper:
     """The messages themselves."""
 
     def __init__(self, max_bytes: int | None) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._max_bytes = max_bytes
         self._messages: dict[int, _Message] = {}
         self._shelves: dict[tuple[int, int], _Shelf] = {}

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from .._locks import Lock
 from ._bodies import BodyDamaged, read_bodies
 from ._errors import StoreDamaged, StoreError, StoreFailed
 from ._plan import check
@@ -53,7 +53,7 @@ class SqliteReader:
     def __init__(self, file: Path, first_id: int) -> None:
         self._file = file
         self._first_id = first_id  # transient messages below are of an earlier opening: gone
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._idle: list[sqlite3.Connection] = []
         self._is_closed = False
         self._give_back(self._open())

@@ -19,13 +19,14 @@ from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
 
+from .. import _locks
 from ._errors import TestToolError
 
 # The module in which the core looks up its locks and its clock.
 CORE = "multiqueue.core._sync"
 
-_LOCKS: tuple[object, ...] = (_thread.allocate_lock, threading.Lock)
-_RLOCKS: tuple[object, ...] = (_thread.RLock, threading.RLock)
+_LOCKS: tuple[object, ...] = (_thread.allocate_lock, threading.Lock, _locks.Lock)
+_RLOCKS: tuple[object, ...] = (_thread.RLock, threading.RLock, _locks.RLock)
 _CLOCKS: tuple[object, ...] = (time.monotonic,)
 
 Global = tuple[ModuleType, str]
@@ -38,7 +39,7 @@ def global_locks(within: Sequence[str]) -> list[Global]:
         for module_name, module in sorted(sys.modules.items())
         if is_within(module_name, within)
         for name, value in vars(module).items()
-        if isinstance(value, _thread.LockType | _thread.RLock)
+        if isinstance(value, _thread.LockType | _thread.RLock | _locks.Guard)
     ]
 
 

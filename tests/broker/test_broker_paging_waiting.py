@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 
@@ -14,6 +15,7 @@ from multiqueue.testing import PATIENCE, Run, explore
 
 LIMIT = 16_000  # of which an eighth may wait for its commit: two messages of 900 bytes
 COST = 900
+MODULES = [threading, sys.modules[MemoryManager.__module__]]  # which make the locks
 
 
 def test_publishers_and_commits_end_in_every_order() -> None:
@@ -45,7 +47,7 @@ def test_a_publisher_that_waits_goes_on_when_the_memory_is_closed() -> None:
         run.spawn(memory.close)
         run.join()
 
-    assert explore(scenario, modules=[threading]).schedules > 1
+    assert explore(scenario, modules=MODULES).schedules > 1
 
 
 class Unmanned(MemoryManager):
@@ -56,7 +58,7 @@ class Unmanned(MemoryManager):
 
 
 def _explore(scenario: Callable[[Run], None]) -> None:
-    assert explore(scenario, modules=[threading]).schedules > 1
+    assert explore(scenario, modules=MODULES).schedules > 1
 
 
 def _loading(memory: MemoryManager) -> TargetList:

@@ -17,7 +17,6 @@ import hmac
 import ipaddress
 import json
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 from ..._carried import short_string
+from ..._locks import Lock
 from .._session.effects import Operation
 from .._wire.errors import ChannelFault, ConnectionFault, FixedUser, ServerError
 from .patterns import Search, bounded_pattern
@@ -37,7 +37,7 @@ _BYTES: Final = 64  # of what scrypt derives
 _REMEMBERED: Final = 4096  # right ones, and as many wrong ones
 _KEY: Final = os.urandom(32)
 _FILE_VERSION: Final = 2  # of `users.json`; in 1 the virtual host `*` stood for all
-_lock = threading.Lock()
+_lock = Lock()
 _right: dict[str, bytes] = {}  # by hash, the digest of its password
 _wrong: dict[bytes, bytes] = {}  # digests, as keys
 
@@ -210,7 +210,7 @@ class Access:
         self._fixed = {user.name: user for user in fixed}
         self._users = {user.name: user for user in users} | self._fixed
         self._keep = keep
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def users(self) -> list[User]:
         """All users, by name."""

@@ -17,7 +17,6 @@ import os
 import socket
 import ssl
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from ..._locks import Condition, Lock
 from ...broker import Broker, NotAllowed, VirtualHost
 from .._session.figures import ChannelFigures, ConnectionFigures, ServerPast, host_figures
 from .._wire.errors import ServerError
@@ -72,8 +72,8 @@ class Server:
         self.properties: dict[str, object] = server_properties(str(sys.modules["multiqueue"].__version__))
         self.alarms: frozenset[str] = frozenset()
         self._measure = measure or (lambda: low_resources(settings, data))
-        self._lock = threading.Lock()
-        self._has_ended = threading.Condition(self._lock)  # notified when a connection has let go, or is forgotten
+        self._lock = Lock()
+        self._has_ended = Condition(self._lock)  # notified when a connection has let go, or is forgotten
         self._connections: dict[ServerConnection, str | None] = {}  # with the user whose place it has
         self._of_users: Counter[str] = Counter()  # how often each user is among those values
         # Counters, guarded by the lock; of channels those that are closed.

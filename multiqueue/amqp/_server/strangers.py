@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import ipaddress
 import logging
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
+from ..._locks import Lock
 from ...core import Lane, MultiQueueExecutor
 from .access import Access
 
@@ -60,7 +60,7 @@ class Newcomers:
         self.most = most
         self._clock = clock
         self.most_of_one: int = most_of_one or max(1, most // 2)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._crowds: dict[str, _Crowd] = {}  # none is empty; each newcomer is in that of its address until it leaves
         self._count = 0
 
@@ -143,7 +143,7 @@ class QuietLog:
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._kinds: dict[str, _Period] = {}
 
     def warning(self, kind: str, connection: object, *args: object) -> None:
@@ -190,7 +190,7 @@ class Logins:
     def __init__(self, access: Access) -> None:
         self._access = access
         self._executor = MultiQueueExecutor(1, thread_name_prefix="multiqueue-amqp-logins")
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._waiting: dict[str, _Waiting] = {}  # by address; none is empty
         self._count = 0
         self._made = 0

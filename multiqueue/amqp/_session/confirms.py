@@ -6,10 +6,10 @@ it may be open. One thread uses a tracker; what a store's thread reports is post
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..._locks import Lock
 from .._wire.frames import Ack, Nack
 
 
@@ -67,7 +67,7 @@ class CommitReports:
     def __init__(self, post: Callable[[Callable[[], None]], object], flush: Callable[[], None]) -> None:
         self._post = post
         self._flush = flush
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._reports: list[tuple[Any, bool]] = []
 
     def report(self, reports: list[tuple[Any, bool]]) -> None:

@@ -16,12 +16,12 @@ Source      "Consumer-Queue Interactions": the publisher's thread notifies, the 
 
 from __future__ import annotations
 
-import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
+from ..._locks import Lock
 from ...broker import BrokerQueue, Credit, Entry, QueueConsumer, VirtualHost
 from .._wire.frames import deliver_prefix
 from .figures import ConsumerFigures
@@ -185,7 +185,7 @@ class Turns:
 
     def __init__(self, schedule: Callable[[Callable[[], None]], object]) -> None:
         self._schedule = schedule
-        self._lock = threading.Lock()
+        self._lock = Lock()
         # Invariant: if it is not empty, a turn is scheduled or running.
         self._ready: dict[SessionConsumer, None] = {}
         self._scheduled = False

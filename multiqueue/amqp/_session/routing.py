@@ -11,10 +11,10 @@ Source      RabbitMQ's sender-selected distribution, and its direct reply-to.
 from __future__ import annotations
 
 import secrets
-import threading
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from ..._locks import Lock
 from ...broker import BrokerQueue, VirtualHost, WireForm, keys_in
 from .._wire.errors import ChannelFault
 from .._wire.message import Digests, WireMessage, wire_message, without_header
@@ -25,7 +25,7 @@ REPLY_TO: Final = "amq.rabbitmq.reply-to"
 REPLY_PREFIX: Final = REPLY_TO + "."
 """The begin of every reply consumer's address."""
 
-_lock = threading.Lock()
+_lock = Lock()
 _queues: WeakKeyDictionary[VirtualHost, dict[str, BrokerQueue]] = WeakKeyDictionary()  # of each host, by address
 
 

@@ -9,11 +9,11 @@ State       `_lock`, a leaf, guards `_last`, the times of the last alerts; `next
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from ..._locks import Lock
 from .settings import AlertThresholds
 
 
@@ -47,7 +47,7 @@ class AlertMonitor:
     _thresholds: AlertThresholds
     _clock: Callable[[], float]
     _on_alert: Callable[[Alert], object]
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: Lock = field(default_factory=Lock)
     _last: dict[AlertKind, float] = field(default_factory=dict)
 
     def look_at(self, **figures: float) -> None:

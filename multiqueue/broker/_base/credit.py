@@ -10,7 +10,8 @@ Waiting     A caller that makes credit larger learns from the return value that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from threading import Lock  # by name, so that tests can put another one in its place
+
+from ..._locks import Lock
 
 
 class Credit:

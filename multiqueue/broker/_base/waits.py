@@ -23,6 +23,8 @@ from typing import Final
 
 from multiqueue.store import Commit, StoreFull
 
+from ..._locks import attempts
+
 _NAP: Final = 0.0002  # seconds, between two slices of work
 _PAUSE: Final = 50e-6  # seconds; shorter ones come back before the thread that has the lock has the GIL
 _HAS_GIL: Final[bool] = getattr(sys, "_is_gil_enabled", lambda: True)()
@@ -36,10 +38,12 @@ class _PolledLock:
     __slots__ = ("__enter__", "__exit__")
 
     def __init__(self, lock: LockType) -> None:
-        attempt = lock.acquire
+        asked = attempts(lock.acquire, blocking=False)
 
         def enter() -> None:
-            while not attempt(False):
+            for is_ours in asked:
+                if is_ours:
+                    break
                 sleep(_PAUSE)
 
         self.__enter__: Callable[[], None] = enter

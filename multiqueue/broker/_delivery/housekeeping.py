@@ -26,6 +26,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final
 
+from ..._locks import Condition, Lock
 from .._base.ports import AT_ONCE, Kept
 
 _log = logging.getLogger("multiqueue.broker")
@@ -47,8 +48,8 @@ class Housekeeping:
         self._interval = interval
         self._clock = clock
         self._longest_wait = math.inf if clock is time.monotonic else interval
-        self._lock = threading.Lock()
-        self._is_sooner = threading.Condition(self._lock)  # predicate: a plan before all others, or _is_closing
+        self._lock = Lock()
+        self._is_sooner = Condition(self._lock)  # predicate: a plan before all others, or _is_closing
         self._soon: dict[Kept, None] = {}  # those that named no time
         self._planned: dict[Kept, tuple[float, int]] = {}  # of the others when, and the number of that
         self._by_number: dict[int, Kept] = {}  # Invariant: has the numbers in _planned

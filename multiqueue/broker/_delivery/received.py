@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from threading import Lock  # by name, so that tests can put another one in its place
 from typing import Any, Final, Literal
 
+from ..._locks import Lock
 from .._base.message import Message
 from .._queue.entry import Entry, EntryQueue
 from .._queue.queue import BrokerQueue

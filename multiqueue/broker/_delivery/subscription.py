@@ -28,6 +28,7 @@ from typing import Final, ParamSpec, Self
 from multiqueue.core import LinkedBlockingMultiQueue
 from multiqueue.errors import ShutDown
 
+from ..._locks import Lock
 from .._base.credit import Credit
 from .._queue.consumer import QueueConsumer
 from .received import Received
@@ -187,7 +188,7 @@ class CallbackSubscription(Subscription):
         self._scheduler = scheduler
         self._callback = callback
         self._on_error = on_error or _log_error
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._closing = False
         self._idle = threading.Event()
         self._idle.set()

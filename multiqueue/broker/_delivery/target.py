@@ -23,15 +23,17 @@ Source      "Consumer-Queue Interactions".
 
 from __future__ import annotations
 
+from _thread import allocate_lock
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from threading import TIMEOUT_MAX, Lock  # by name, so that tests can put others in their place
+from threading import TIMEOUT_MAX
 from time import monotonic
 from typing import Any, Final
 
 from multiqueue.errors import Empty, ShutDown
 
+from ..._locks import Lock
 from .._base.credit import Credit
 from .._queue.consumer import QueueConsumer
 from .._queue.queue import BrokerQueue
@@ -114,7 +116,7 @@ class ReadyConsumers:
                 consumer = self._begin_locked()
                 if consumer is not None:
                     return consumer
-                parked = Lock()
+                parked = allocate_lock()
                 parked.acquire()
                 self._parked.append(parked)
             chosen = False

@@ -16,7 +16,6 @@ Failure     Promises 10 and 11 of docs/design/broker-durability.md: `owe` and `h
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +25,7 @@ from typing import Final
 
 from multiqueue.store import Commit, Delete, MessageStore, Operation, Put, StoreClosed, StoreError, StoreFailed
 
+from ..._locks import Lock
 from .._base.message import MESSAGE_BYTES
 from .._base.ports import AT_ONCE, Kept
 from .._base.waits import here, may_take_long
@@ -100,7 +100,7 @@ class Journal:
     _last_look: float = -_LEAST_GAP
 
     def __post_init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     @property
     def may_wait(self) -> bool:

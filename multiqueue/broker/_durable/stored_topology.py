@@ -14,7 +14,6 @@ Documents   are JSON, see `_base/json_values`. A queue's has its number in the s
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -26,6 +25,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from multiqueue._carried import check_value, short_string
 from multiqueue.store import Commit, Define, Definition, DropQueue, Level, Operation, StoreDamaged, StoreFull, Undefine
 
+from ..._locks import Lock
 from .._base.errors import PreconditionFailed
 from .._base.json_values import dump, load
 from .._base.settings import AlertThresholds, MessageGroups, Overflow, QueueKind, QueueSettings
@@ -50,7 +50,7 @@ class StoredTopology(Topology):
     def __init__(self, virtual_host: str, journal: Journal) -> None:
         super().__init__(virtual_host)
         self._journal = journal
-        self._order = threading.Lock()
+        self._order = Lock()
         self._latest: Commit | None = None
         self._is_recovering = True  # what is added now came from the store
 

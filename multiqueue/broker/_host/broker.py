@@ -28,6 +28,7 @@ from multiqueue._carried import short_string
 from multiqueue.core import notebook_table
 from multiqueue.store import Durability, StoreError
 
+from ..._locks import Lock
 from .._base.alerts import Alert
 from .._base.errors import BrokerClosed, NotAllowed
 from .._base.message import plain_name
@@ -113,7 +114,7 @@ class Broker(Verbs):
             memory_limit=memory_limit,
             on_store_failure=self._reopening.note,
         )
-        self._hosts_lock = threading.Lock()
+        self._hosts_lock = Lock()
         self._hosts: dict[str, VirtualHost] = {}
         self._closed = False
         try:

@@ -6,11 +6,11 @@ State       `Past._lock` guards the figures. It is a leaf, and is held for a mom
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
+from ..._locks import Lock
 from .._base.errors import BrokerClosed
 from .._durable.journal import Journal
 from .._queue.figures import QueueStatistics
@@ -45,7 +45,7 @@ _OF_QUEUES: Final = tuple(VirtualHostPast.__dataclass_fields__)[5:]
 
 class Past:
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # looked up now, so that tests can put another one in its place
+        self._lock = Lock()
         self._figures: Counter[str] = Counter()
         self._dead_letters = [0, 0]  # that a queue has, and that no queue has
 

@@ -20,6 +20,7 @@ from enum import StrEnum
 from queue import SimpleQueue
 from typing import Final
 
+from ..._locks import Lock
 from ...errors import MultiQueueError
 from .virtual_host import VirtualHost
 
@@ -52,7 +53,7 @@ class Reopening:
         self._reopen = reopen
         self._stop = stop
         self._failed: SimpleQueue[VirtualHost | None] = SimpleQueue()
-        self._lock = threading.Lock()  # guards that there is one thread
+        self._lock = Lock()  # guards that there is one thread
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()
 

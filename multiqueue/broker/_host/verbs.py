@@ -9,11 +9,11 @@ State       `Receiving._lock`, a leaf, guards the subscriptions that are open. O
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypedDict, Unpack
 
+from ..._locks import Lock
 from .._base.credit import Credit
 from .._base.message import Message
 from .._delivery.received import Getter, Received
@@ -61,7 +61,7 @@ class Receiving:
 
     def __init__(self) -> None:
         self.getter: Getter = Getter()
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._subscriptions: dict[Subscription, None] = {}
 
     def add(self, subscription: Subscription) -> None:

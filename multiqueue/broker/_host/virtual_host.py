@@ -13,7 +13,6 @@ import atexit
 import logging
 import math
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +22,7 @@ from typing import Final
 
 from multiqueue.store import Delivered, MessageStore, SqliteStore, StoreClosed, StoreError, StoreFailed
 
+from ..._locks import Lock
 from .._base.alerts import Alert
 from .._base.message import Message
 from .._base.settings import QueueSettings
@@ -98,7 +98,7 @@ class VirtualHost(Verbs):
         self._memory = MemoryManager(memory_limit, name=name)
         self._make_journal = partial(Journal, memory=self._memory, clock=clock, wall_clock=wall_clock)
         self._journal = None if store is None else self._make_journal(store)
-        self._scratch_lock = threading.Lock()
+        self._scratch_lock = Lock()
         self._scratch: Journal | None = None  # of the store that `_spill_rows` made
         self._next_try = -math.inf  # on the clock
         topology = Topology(name) if self._journal is None else StoredTopology(name, self._journal)

@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from ..._locks import Condition, Lock, attempts, hold
 from .._base.errors import ConsumerNotAdmitted, MessageTooLarge
 from .._base.message import MESSAGE_BYTES
 from .._base.waits import InPieces, nap
@@ -104,9 +105,10 @@ class MemoryManager:
     def __init__(self, limit: int, *, name: str = "/") -> None:
         _check_limit(limit)
         self.name = name
-        self._lock = threading.Lock()
-        self._work = threading.Condition(self._lock)
-        self._progress = threading.Condition(self._lock)  # a load or a commit has ended
+        self._lock = Lock()
+        self._attempts = attempts(self._lock.acquire)
+        self._work = Condition(self._lock)
+        self._progress = Condition(self._lock)  # a load or a commit has ended
         # The state machine, for a caller that holds the lock, or asks for a moment's figure.
         self.paging: Paging = Paging(limit, ENTRY_BYTES)
         self._loads = Loads(self.paging)
@@ -122,7 +124,7 @@ class MemoryManager:
         self._on_the_way = 0
 
     def __enter__(self) -> Paging:
-        self._lock.acquire()
+        hold(self._attempts)
         return self.paging
 
     def __exit__(self, *exc_info: object) -> None:

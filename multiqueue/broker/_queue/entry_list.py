@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import math
 import re
-import threading
 from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Protocol, cast
 
+from ..._locks import Lock
 from .._base.errors import PreconditionFailed, UnknownQueueKind
 from .._base.message import Message
 from .._base.positions import SortedSet
@@ -425,7 +425,7 @@ _OURS: Final[dict[str, MakeEntryList]] = {
     QueueKind.LAST_VALUE.value: LastValueEntryList,
 }
 _MEMBERS: Final = [name for name in vars(EntryList) if name in ("__len__", "__iter__") or not name.startswith("_")]
-_lock = threading.Lock()
+_lock = Lock()
 _makers = dict(_OURS)
 
 

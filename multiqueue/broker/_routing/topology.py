@@ -15,12 +15,12 @@ Assumes     Looking up one string in a dictionary is atomic, as Python documents
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from ..._locks import Lock
 from .._base.errors import AccessRefused, NotFound
 from .._base.message import Message
 from .._queue.queue import BrokerQueue
@@ -48,7 +48,7 @@ class Topology:
 
     def __init__(self, virtual_host: str) -> None:
         self.virtual_host = virtual_host
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._exchanges: dict[str, Exchange] = {}
         self._queues: dict[str, DeclaredQueue] = {}
         # Invariant: the bindings of all exchanges, by destination; no value is empty.

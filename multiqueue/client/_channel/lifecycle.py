@@ -30,6 +30,7 @@ from typing import Any, Final, Self
 
 from pamqp import commands
 
+from ..._locks import Condition, Lock, acquired
 from ...amqp.wire import GetOk, encode_method
 from .._base.errors import CallTimeout, ChannelClosed, ConnectionClosed, ConnectionInterrupted
 from .._dispatch.buffers import ReceiveBuffer
@@ -164,7 +165,7 @@ class Lifecycle:
     _receive_buffer: ReceiveBuffer
     _call_timeout: float
     _abort: Callable[[int, str], object]
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: Lock = field(default_factory=Lock)
     ended: threading.Event = field(default_factory=threading.Event)
     state: State = State.OPENING
     # Invariant: not None while the state is OPEN; None while INTERRUPTED, until recovery has reopened the channel.
@@ -174,7 +175,7 @@ class Lifecycle:
     _call: Call | None = None
 
     def __post_init__(self) -> None:
-        self.changed: threading.Condition = threading.Condition(self.lock)
+        self.changed: Condition = Condition(self.lock)
 
     def step_locked(self, happening: Happening) -> None:
         self.state = after(self.state, happening)
@@ -244,7 +245,7 @@ class Lifecycle:
         frame = encode_method(self.number, method, **fields)  # first: arguments may be anybody's objects
         limit = self._call_timeout if timeout is None else timeout
         deadline = time.monotonic() + limit
-        if not self._turn.acquire(timeout=limit):
+        if not acquired(self._turn, limit):
             raise CallTimeout(
                 f"{self.label}: another thread's call has been under way for {limit:g} s; nothing was sent"
             )

@@ -7,11 +7,12 @@ guards it all.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from pamqp import commands
+
+from ..._locks import Lock
 
 _Key = tuple[object, ...]
 
@@ -31,7 +32,7 @@ class RecordedTopology:
     """The record of one connection, over all its channels. Any thread may call anything."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._exchanges: dict[str, Declaration] = {}
         # By the name that a queue has now. One that the server is to name anew is declared with an empty name.
         self._queues: dict[str, Declaration] = {}

@@ -31,6 +31,7 @@ from weakref import WeakKeyDictionary
 
 from pamqp import commands
 
+from ..._locks import Condition, Lock
 from ...amqp.wire import encode_method, shortened
 from .._base.errors import ClientError, ConnectionClosed, ConnectionInterrupted, TooManyChannels
 from .._base.settings import Settings, parse_address, settings_for
@@ -63,8 +64,8 @@ class Connection(Closing):
         self.topology: RecordedTopology = RecordedTopology()
         self._connector = connector
         self.callbacks: Callbacks = Callbacks(settings, self._executor_broke)
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._lock = Lock()
+        self._changed = Condition(self._lock)
         self._ended = threading.Event()
         self._state = State.OPENING
         # Invariant: None while INTERRUPTED and no new link has been found, and when CLOSED.
@@ -469,7 +470,7 @@ async def async_connect(target: str | Iterable[str] | Any, **options: Any) -> Co
     return await asyncio.to_thread(connect, target, **options)
 
 
-_open_lock = threading.Lock()
+_open_lock = Lock()
 _open: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()  # with the process that made it
 
 
@@ -483,7 +484,7 @@ def close_all() -> None:
 def _forked() -> None:
     """The lock may have been held by a thread that the child does not have."""
     global _open_lock
-    _open_lock = threading.Lock()
+    _open_lock = Lock()
 
 
 atexit.register(close_all)

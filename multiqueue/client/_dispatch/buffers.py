@@ -15,10 +15,11 @@ State       Each has a `_lock` that guards all its fields; leaves.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
+
+from ..._locks import Condition, Lock
 
 Piece = TypeVar("Piece")
 
@@ -31,8 +32,8 @@ class ReceiveBuffer:
     def __init__(self, limit: int, name: str = "") -> None:
         self.limit = limit
         self._name = name
-        self._lock = threading.Lock()
-        self._may_read = threading.Condition(self._lock)  # predicate: not _is_stopped, or _wanted
+        self._lock = Lock()
+        self._may_read = Condition(self._lock)  # predicate: not _is_stopped, or _wanted
         self._held = 0
         self._wanted = 0  # who wait for an answer
         self._is_stopped = False  # from reaching the limit down to half of it
@@ -106,9 +107,9 @@ class Outbox(Generic[Piece]):
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._lock = threading.Lock()
-        self._has_pieces = threading.Condition(self._lock)  # predicate: _pieces or _is_closed
-        self._has_room = threading.Condition(self._lock)  # predicate: _size < limit or _is_closed
+        self._lock = Lock()
+        self._has_pieces = Condition(self._lock)  # predicate: _pieces or _is_closed
+        self._has_room = Condition(self._lock)  # predicate: _size < limit or _is_closed
         self._pieces: list[Piece] = []
         self._size = 0
         self._is_closed = False

@@ -33,6 +33,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from ..._locks import Lock
 from ...core import LinkedBlockingMultiQueue, MultiQueueExecutor, SubQueue
 from ...errors import Empty, ShutDown
 from .._base.errors import CallbackFailure
@@ -60,7 +61,7 @@ class WorkPool:
     _on_broken: Callable[[Exception], object]
     turns: int
     linger: float | None  # None: the executor's threads are not ours to keep
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: Lock = field(default_factory=Lock)
     _runs: int = 0
     _idle: int = 0
     _news: int = 0

@@ -24,6 +24,7 @@ from typing import Any
 
 from pamqp import commands
 
+from ..._locks import Lock
 from ...amqp import session as amqp
 from ...amqp import wire
 from .._base.errors import ConnectionClosed
@@ -49,7 +50,7 @@ class DirectLink:
         self._listener = listener
         self._receive_buffer = listener.receive_buffer
         self._outbox: Outbox[Callable[[], object]] = Outbox(settings.outbox_bytes)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._error: ConnectionClosed | None = None
         self._thread = threading.Thread(target=self._run, name=f"{settings.name}-direct", daemon=True)
         self.notify = amqp.Turns(self.post).notify

@@ -12,10 +12,10 @@ from __future__ import annotations
 import select
 import socket
 import ssl
-import threading
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from ..._locks import Lock
 from .._base.settings import Endpoint
 
 Argument = TypeVar("Argument")
@@ -52,7 +52,7 @@ class TlsSocket:
         self._socket = wrapped
         self._socket.setblocking(False)
         self._timeout = timeout
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def recv(self, size: int) -> bytes:
         try:

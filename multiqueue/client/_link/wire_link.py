@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from pamqp import commands
 
+from ..._locks import Lock
 from ...amqp import wire
 from .._base.errors import ConnectionClosed, ConnectionFailed
 from .._base.settings import Address, Endpoint, Settings
@@ -164,7 +165,7 @@ class WireLink:
         self._outbox: Outbox[bytes] = Outbox(settings.outbox_bytes)
         self.wait_for_room = self._outbox.wait_for_room
         self._monitor = wire.HeartbeatMonitor()
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._error: ConnectionClosed | None = None
         self._over = threading.Event()
         name = partial("{}-{}".format, settings.name)

@@ -14,13 +14,13 @@ Bounds      `_STREAMS` streams at once, `_STREAMS_OF_ONE` of one user, `_LOOKS` 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
+from ..._locks import Lock
 from ...amqp import Access, User
 from .._base.errors import Refused, bad_request
 from .._base.pieces import as_json, json_pieces
@@ -72,7 +72,7 @@ class Events:
         self._sampler = sampler
         self._streams: Counter[str] = Counter()  # by user
         self._closed = False
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._cache: tuple[Pair | None, dict[tuple[int, Look], tuple[User, str]]] = (None, {})
 
     def open(self, caller: Caller, looks: list[Look], on_thread: OnThread) -> AsyncIterator[bytes]:

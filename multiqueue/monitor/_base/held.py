@@ -7,12 +7,12 @@ State       `_lock`, a leaf, guards the counts.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from ..._locks import Lock
 from .errors import Refused
 
 _ALL: Final = 64 * 2**20
@@ -25,7 +25,7 @@ class Held:
     """The account of one server. Any thread may call."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._bytes: Counter[str] = Counter()  # by user; only those that hold something
         self._all = 0
 

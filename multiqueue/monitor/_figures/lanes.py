@@ -13,7 +13,6 @@ Membership  A book refers to its executor weakly: one that its program has dropp
 from __future__ import annotations
 
 import math
-import threading
 import time
 import weakref
 from collections import Counter, deque
@@ -21,6 +20,7 @@ from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final
 
+from ..._locks import RLock
 from ...core import Job, Lane, MultiQueueExecutor
 
 _KEPT: Final = 1000  # lanes of an executor whose ended jobs are kept: those in which jobs ended last
@@ -82,7 +82,7 @@ class Book:
         self.executor: weakref.ref[MultiQueueExecutor] = weakref.ref(executor)
         self.progress = progress
         self._clock = clock
-        self._lock = threading.RLock()  # the garbage collector may end a future in a thread that holds it
+        self._lock = RLock()  # the garbage collector may end a future in a thread that holds it
         self._under_way: dict[Job[Any], Record] = {}
         self._ended_ones: dict[str, deque[Record]] = {}
         self._counts: dict[str, Counter[str]] = {}

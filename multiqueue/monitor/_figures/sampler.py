@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from ..._locks import Condition, Lock
 from ...amqp import Server
 from ...broker import Broker
 from .history import AGES, LENGTHS, OCTETS, Figures, Gaps, History
@@ -63,15 +64,15 @@ class Sampler:
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._clock = clock
-        self._taking = threading.Lock()
+        self._taking = Lock()
         self._census = Census(broker, server, data, wall_clock)
         self._gaps = Gaps()
         self._queues = History((*LENGTHS, "publish", *DELIVERIES), self._gaps)
         self._hosts = History((*self._queues.names, *OCTETS), self._gaps)  # by name; None: all of them
         self._connections = History(OCTETS, self._gaps)  # by name
         self._nodes = History(NODE_FIGURES, self._gaps)  # of one, by None
-        self._lock = threading.Lock()
-        self._wake = threading.Condition(self._lock)
+        self._lock = Lock()
+        self._wake = Condition(self._lock)
         self._pair: Pair | None = None
         self._interval = INTERVAL
         self._due = clock()  # when the thread is to take the next sample

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import uvicorn
 
+from ..._locks import Lock
 from ...amqp import (
     Access,
     Server,
@@ -164,7 +165,7 @@ class HttpServer:
         self._server = _Uvicorn(config, door.listener, Visitors(http_connections_limit(), door.proxies))
         self._started = threading.Event()
         self._failed: BaseException | None = None
-        self._closing = threading.Lock()
+        self._closing = Lock()
         self._thread = threading.Thread(target=self._run, name="multiqueue-http", daemon=True)
 
     @property

@@ -23,7 +23,6 @@ import hashlib
 import itertools
 import os
 import shutil
-import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +32,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from ..._extras import needs
+from ..._locks import Lock
 from .errors import Unprepared
 from .place import Place
 from .stores import StorageSection
@@ -91,7 +91,7 @@ class Storage:
     def __init__(self, sections: Mapping[str, StorageSection] | None = None) -> None:
         # The section with the longest URL comes first: it is the one that is meant.
         self._sections = sorted((sections or {}).values(), key=lambda one: -len(one.place.parts))
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._made: dict[tuple[str, str], FileSystem] = {}
 
     def section(self, place: Place) -> StorageSection | None:

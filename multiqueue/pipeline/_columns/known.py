@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
+from ..._locks import Lock
 from .._base.errors import PipelineError
 from .kinds import Columns, Kind, holds, of_spark, to_spark
 
@@ -40,11 +40,11 @@ class KnownColumns:
 
     def __init__(self, remembered: Mapping[str, str], post: Callable[[Learned], None]) -> None:
         self._post = post
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._columns = {lane: of_spark(schema) for lane, schema in remembered.items()}
         self._told: set[Future[None]] = set()
         self._is_over = False
-        self._learning: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._learning: defaultdict[str, Lock] = defaultdict(Lock)
 
     def of(self, lane: str) -> Columns | None:
         """The columns of the lane; None while none is known."""

@@ -14,10 +14,10 @@ Left        `enforceSchema = true` in a lane's options is Spark's own way: colum
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..._locks import Lock
 from .._base.errors import JobError
 from .._base.items import ALLOW
 from .._base.place import Place
@@ -42,7 +42,7 @@ class Headers:
     def __init__(self) -> None:
         self._known: dict[tuple[str, bytes], StructType] = {}
         # Held while Spark is asked: a run's first items begin together, and all would ask for one header.
-        self._asking = threading.Lock()
+        self._asking = Lock()
 
     def read(self, reading: Reading) -> DataFrame:
         """The rows of the item's files, their columns as the first file or the lane's `schema` has them.

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 
+from ..._locks import Condition, Lock
 from .._base.errors import PipelineError
 from .._write.table import Table, Written, new_number
 from .mailbox import Committing, Ended, Message, Met, Numbered, Started
@@ -38,8 +39,8 @@ class Committer:
     def __init__(self, tell: Callable[[Message], None], monotonic: Callable[[], float] = time.monotonic) -> None:
         self._tell = tell
         self._monotonic = monotonic
-        self._lock = threading.Lock()
-        self._may_commit = threading.Condition(self._lock)
+        self._lock = Lock()
+        self._may_commit = Condition(self._lock)
         self._running: set[int] = set()
         self._ended: list[tuple[Ended, Met, Written]] = []
         self._since_s = 0.0

@@ -19,13 +19,13 @@ Waiting     A commit that fails is made again after pauses, `_PAUSES_S` together
 from __future__ import annotations
 
 import logging
-import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from ..._locks import Lock
 from .._base.errors import JobError, PipelineError, StateMismatch
 from .._base.items import Item
 from .._columns.kinds import Columns, Fit, Kind, fitted, told
@@ -152,7 +152,7 @@ class Table:
         self._partition_by = list(partition_by)
         self._rule = rule
         self._sleep = sleep
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._is_there = False
         self._is_stale = True
         self.place = place

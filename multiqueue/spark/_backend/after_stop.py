@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+from ..._locks import Condition, Lock
+
 LOGGER = logging.getLogger("multiqueue.spark")
 
 EVERY = 1.0  # seconds between two questions whether the session is stopped; one costs some 0.2 ms
@@ -59,7 +61,7 @@ class AfterStop:
         self._is_stopped = is_stopped
         self._free = free
         self._every = every
-        self._changed = threading.Condition(threading.Lock())
+        self._changed = Condition(Lock())
         self._items: set[Item] = set()
         self._thread: threading.Thread | None = None
         self._closed = False

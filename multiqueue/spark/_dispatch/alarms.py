@@ -21,6 +21,8 @@ import threading
 from collections.abc import Callable
 from time import monotonic
 
+from ..._locks import Condition
+
 LOGGER = logging.getLogger("multiqueue.spark")
 
 FEW = 64  # alarms that are off, below which the heap is left as it is
@@ -48,7 +50,7 @@ class Alarms:
     def __init__(self, name: str, clock: Callable[[], float] = monotonic) -> None:
         self._name = name
         self._clock = clock
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._heap: list[tuple[float, int, Alarm]] = []
         self._numbers = itertools.count()
         self._on = 0

@@ -32,6 +32,7 @@ from html import escape
 from time import monotonic
 from typing import TypeVar
 
+from ..._locks import RLock
 from ...core import LaneFuture
 from .._backend.errors import SparkDeadlineMissed, SparkSessionStopped
 from .._backend.progress import NOTHING, Progress
@@ -74,7 +75,7 @@ class SparkFuture(LaneFuture[T]):
         self._ask_progress = ask_progress
         self._progress = NOTHING  # the last that was told. Its share never falls
         self._returned = False
-        self._lock = threading.RLock()  # a signal handler may cancel what the thread it interrupts is cancelling
+        self._lock = RLock()  # a signal handler may cancel what the thread it interrupts is cancelling
         self._phase = Phase.WAITING
         # Invariant: `_ask` is not NOT only if `_phase` is not WAITING, and goes NOT -> TIMEOUT -> CANCEL only.
         self._ask = Ask.NOT

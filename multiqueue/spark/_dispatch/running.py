@@ -12,9 +12,9 @@ Membership  An item gets a number when it is made. It enters before it begins, i
 from __future__ import annotations
 
 import itertools
-import threading
 from typing import Any
 
+from ..._locks import RLock
 from .future import SparkFuture
 
 
@@ -31,7 +31,7 @@ class Running:
     """The futures of the items of one dispatcher that run."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a signal handler may call `cancel`
+        self._lock = RLock()  # a signal handler may call `cancel`
         self._futures: dict[SparkFuture[Any], Group] = {}
         self._numbers = itertools.count()
         self._floor = -1

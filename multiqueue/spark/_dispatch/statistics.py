@@ -9,7 +9,6 @@ Lock order  `_lock` alone.
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable
@@ -17,6 +16,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
+from ..._locks import RLock
 from .._backend.errors import SparkDeadlineMissed, SparkJobTimeout
 
 # Seconds, from what no job is shorter than to what hardly one is longer than; steps of 1, 2, 5.
@@ -90,7 +90,7 @@ class Tally:
     """Counts the jobs of one lane. From any thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a signal handler may cancel a job
+        self._lock = RLock()  # a signal handler may cancel a job
         self._ends: Counter[str] = Counter()
         self._retries = 0
         self._wait = _Durations()

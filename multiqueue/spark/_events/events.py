@@ -29,6 +29,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from ..._locks import Lock
 from ...core import LinkedBlockingMultiQueue
 from ...errors import ShutDown
 from .._backend.causes import cause_of
@@ -133,7 +134,7 @@ class TaskEvents:
         self._frame = frame
         self._fn = fn
         self._settings = settings
-        self._starting = threading.Lock()
+        self._starting = Lock()
         token = secrets.token_hex(32)
         self._route = Route(settings.task_url, f"multiqueue.task-events.{secrets.token_hex(16)}", token)
         self._stream = _Stream(token, ledger_for(settings.commit), on_progress)

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..._locks import Condition, Lock
 from .._backend.errors import TaskEventsError
 from .wire import Chunk, json_text, written
 
@@ -59,8 +60,8 @@ class TaskSender:
         self._publisher = publisher
         self._token = token
         self._sender = uuid.uuid4().hex
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._lock = Lock()
+        self._changed = Condition(self._lock)
         self._stop = threading.Event()
         # Invariant: the sizes of _pending are _pending_bytes; what is on its way is in neither.
         self._pending: list[bytes] = []

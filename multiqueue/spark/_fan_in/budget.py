@@ -17,10 +17,10 @@ Membership  A job is under way from `job`'s entry to its exit, however it ends.
 from __future__ import annotations
 
 import heapq
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ..._locks import Condition
 from ...errors import ShutDown
 
 
@@ -31,7 +31,7 @@ class Budget:
         self._most = most
         self._most_computed = most_computed
         self._unknown_at_once = unknown_at_once
-        self._changed = threading.Condition()  # a lock that its thread can take again: see `close`
+        self._changed = Condition()  # a lock that its thread can take again: see `close`
         self._waiting: list[tuple[int, int]] = []  # a heap: priority, number
         self._number = 0
         self._held = 0

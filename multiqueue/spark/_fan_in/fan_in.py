@@ -27,6 +27,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
 
+from ..._locks import Lock
 from ...core import LinkedBlockingMultiQueue, MultiQueueStatistics, SubQueue
 from ...errors import ShutDown
 from .._backend.backend import is_connect
@@ -154,7 +155,7 @@ class FanIn(Generic[K, E]):
             name: self._queue.add_subqueue(name, priority, settings.capacity)
             for name, priority in self._priorities.items()
         }
-        self._starting = threading.Lock()
+        self._starting = Lock()
         self._futures: dict[K, SparkFuture[None]] | None = None  # None: not started
         self._close: Callable[[], object] = self._queue.shutdown
 
@@ -250,7 +251,7 @@ class _Sources:
 
     def __init__(self, queue: LinkedBlockingMultiQueue[Any], count: int) -> None:
         self._queue = queue
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._left = count
 
     def ended(self, subqueue: SubQueue[Any], future: SparkFuture[None]) -> None:
