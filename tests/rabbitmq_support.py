@@ -13,6 +13,7 @@ runs. Both are children of this process, ended by their process ids, and when th
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -34,11 +35,15 @@ _SERVERS = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "/usr/local/sbin/rabbitmq-s
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A broker that runs: where it listens, and the process that leads its process group."""
+    """A broker that runs: where it listens, and the process that leads its process group.
+
+    `version` is RabbitMQ's, `(4, 3, 6)`; ours has none.
+    """
 
     url: str
     port: int
     pid: int
+    version: tuple[int, ...] = ()
 
 
 class NoPeer(Exception):
@@ -57,6 +62,12 @@ def server_program() -> str:
     return found
 
 
+def version_of(program: str) -> tuple[int, ...]:
+    """The version of a program that starts a node, from the directory that it lies in: `rabbitmq_server-4.3.6`."""
+    found = re.search(r"rabbitmq_server-([\d.]+\d)", os.path.realpath(program))
+    return tuple(map(int, found[1].split("."))) if found else ()
+
+
 @contextmanager
 def rabbitmq(configuration: str = "", plugins: Sequence[str] = ()) -> Iterator[Peer]:
     """A RabbitMQ node for the length of the block; `configuration` is appended to its rabbitmq.conf.
@@ -65,6 +76,9 @@ def rabbitmq(configuration: str = "", plugins: Sequence[str] = ()) -> Iterator[P
         NoPeer: not installed, or it did not answer within 90 seconds.
     """
     program = server_program()
+    version = version_of(program)
+    if version >= (4, 3):
+        configuration += "\ndeprecated_features.permit.global_qos = true\n"
     with ExitStack() as stack:
         base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rabbitmq-", ignore_cleanup_errors=True)))
         port, mapper_port, distribution_port = free_ports(3)
@@ -73,7 +87,7 @@ def rabbitmq(configuration: str = "", plugins: Sequence[str] = ()) -> Iterator[P
         stack.enter_context(child(["epmd", "-port", str(mapper_port), "-address", "127.0.0.1"], environment, base))
         node = stack.enter_context(child([program], environment, base))
         _wait_until_it_answers(port, node, base / "rabbitmq-server.out")
-        yield Peer(f"amqp://guest:guest@127.0.0.1:{port}/%2F", port, node.pid)
+        yield Peer(f"amqp://guest:guest@127.0.0.1:{port}/%2F", port, node.pid, version)
 
 
 def _environment(base: Path, port: int, mapper_port: int, distribution_port: int, configuration: str) -> dict[str, str]:

@@ -39,7 +39,10 @@ def test_an_answer_needs_no_queue(channel: Channel, opened: Callable[..., Connec
 
 @pytest.mark.parametrize("how", ["cancel", "channel", "connection"])
 def test_an_answer_that_comes_too_late(how: str, opened: Callable[..., Connection], queue: str) -> None:
-    """Once the reply consumer is gone, its address leads nowhere: a mandatory answer comes back."""
+    """Once the reply consumer is gone, its address leads nowhere: a mandatory answer comes back.
+
+    RabbitMQ 4 drops it.
+    """
     returned = Seen()
     channel = opened().channel(on_returned=returned)
     asking = opened().channel()
@@ -53,7 +56,8 @@ def test_an_answer_that_comes_too_late(how: str, opened: Callable[..., Connectio
     else:
         (asking if how == "channel" else asking.connection).close()
     channel.publish_confirmed(b"answer", routing_key=address, mandatory=True).result(PATIENCE)
-    assert returned.bodies(1) == [b"answer"]
+    if not str(channel.connection.server_properties.get("version")).startswith("4."):
+        assert returned.bodies(1) == [b"answer"]
     with channel.connection.channel() as other, pytest.raises(ChannelClosed, match="no queue"):
         other.queue_declare(address, passive=True)
 
