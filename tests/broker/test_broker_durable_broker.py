@@ -128,7 +128,7 @@ def test_what_follows_a_commit_cannot_close_the_broker(tmp_path: Path) -> None:
     received = threading.Event()
 
     def close(error: BaseException | None) -> None:
-        with pytest.raises(RuntimeError, match="cannot be closed by what follows a commit"):
+        with pytest.raises(RuntimeError, match="cannot be closed by a callback of a commit"):
             broker.close()
         told.put(error)
 

@@ -87,7 +87,7 @@ def test_declaring_a_queue_again_otherwise_is_refused(host: VirtualHost, again: 
 def test_settings_say_all_about_a_queue_or_nothing(host: VirtualHost) -> None:
     """Settings and arguments beside each other could contradict; different settings are told apart by name."""
     host.declare_queue("q", settings=QueueSettings(max_length=5))
-    with pytest.raises(ValueError, match="leave flags and arguments out"):
+    with pytest.raises(ValueError, match="settings replace flags and arguments; leave those out"):
         host.declare_queue("q", durable=True, settings=QueueSettings())
     text = "inequivalent arg 'max_length' for queue 'q' in vhost '/': received '6' but current is '5'"
     with refused(f"PRECONDITION_FAILED - {text}"):
