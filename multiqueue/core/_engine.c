@@ -147,6 +147,7 @@ typedef struct Tail {
     PyObject *reasons;            /* a frozenset: why it is disabled; NULL: never was */
     Line putters, takers, joiners;
     unsigned char closed, attached, enabled, hooked;
+    unsigned char was_attached;   /* ever: one whose removal is undone comes back, also after the end */
 } Tail;
 
 typedef struct {
@@ -1204,9 +1205,9 @@ static PyObject *attach(PyObject *module, PyObject *o) {
     Tail *t = (Tail *)o;
     Head *h = t->head;
     ENTER(h);
-    int refused = h->closed && t->closed != DETACHED;
+    int refused = h->closed && !t->was_attached;
     if (!refused && !t->attached) {
-        t->attached = 1;
+        t->attached = t->was_attached = 1;
         if (t->closed == DETACHED) { t->closed = h->closed ? SHUT : OPEN; t->limit = h->closed ? -1 : t->capacity; }
         h->left += t->count;
         if (t->unfinished > 0) h->busy++;

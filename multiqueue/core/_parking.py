@@ -1,16 +1,16 @@
-"""Waiting and waking: each thread or coroutine that waits parks on a lock of its own, its waiter, in a list of them.
+"""Waiting and waking: each thread or coroutine that waits parks on a lock of its own, its waiter, in a `Line` of them.
 
 Promise     A thread that is woken knows it; if it does not use the wake-up, it passes it on.
-State       A list of waiters belongs to the lock its owner names; it is read and changed under that lock only.
+State       A line belongs to the lock that its owner names; it is read and changed under that lock only.
 Waiting     A waiter is a lock, made locked. Its thread acquires it, and so sleeps; the thread that wakes it takes it
-            out of the list and releases it. A list without waiters costs nothing, so an uncontended put or take pays
+            out of the line and releases it. A line without waiters costs nothing, so an uncontended put or take pays
             nothing for waiting.
             A wake-up is given under the owner's lock: it neither blocks nor runs code of the user. Between taking
             a thread's waiter out and releasing it there is no instruction at which an exception could strike. A
             coroutine's waiter is taken out when it has been woken: an exception in between leaves it in line, and
             the next wake-up finds it woken, and wakes the one behind it.
 Assumes     CPython delivers signals, asynchronous exceptions and thread switches at a function's entry, after
-            a call and at a backward jump, not between `waiter = waiters[0]` and `del waiters[0]`.
+            a call and at a backward jump, not between `line[0] is waiter` and `waiter.release()`.
 Source      Parked locks instead of conditions: Waiter objects of `threading.Condition`, without its lost
             notification when a timeout or an exception ends the wait.
 """

@@ -181,6 +181,18 @@ def test_an_interrupted_removal_removes_nothing() -> None:
             assert multi_queue.remove_subqueue("a") is lane
 
 
+def test_an_interrupted_removal_after_a_shutdown_removes_nothing() -> None:
+    """A sub-queue whose removal was interrupted is served to its end, also when the multi-queue is shut down."""
+    for point in interruptions(CORE):
+        multi_queue: LinkedBlockingMultiQueue[str] = LinkedBlockingMultiQueue()
+        multi_queue.add_subqueue("a").put("x")
+        multi_queue.shutdown()
+        with point.raising():
+            multi_queue.remove_subqueue("a")
+        if point.reached:
+            assert multi_queue.poll() == "x", point
+
+
 @pytest.mark.slow(selected=True)
 def test_a_joiner_wakes_when_a_signal_strikes_task_done() -> None:
     """A thread in `join` goes on after the last `task_done`, when a real signal's exception struck that one."""
