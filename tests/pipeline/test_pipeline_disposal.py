@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from emulators_support import bucket_maker
-from pipeline_parts_support import FileSeen, Lane, Ledger, Place, StopRequested, Storage, StorageSection
+from pipeline_parts_support import FileSeen, Follow, Lane, Ledger, Place, StopRequested, Storage, StorageSection
 from pipeline_support import Pipeline, contents, lane_of, make_tree, rows_in, write_names
 
 from multiqueue.pipeline import ConfigError, Item, Silent, parse_config, run_pipeline
@@ -85,6 +85,28 @@ def test_a_stop_waits_for_the_batch_that_is_under_way(tmp_path: Path) -> None:
     assert not pipeline.disposal.is_busy
     assert names(tmp_path / "eu") == ["0001.txt", "0002.txt"]
     assert pipeline.disposal.sentences() == ["lane 'eu': 1 file deleted"]
+
+
+def test_the_files_of_a_lane_that_comes_while_following_go_too(tmp_path: Path) -> None:
+    """A directory that makes a lane during the run has its files taken away like those that were there."""
+    make_tree(tmp_path, {"eu": 1})
+    lanes = [lane_of(tmp_path, "eu", after="delete")]
+    idles = 0
+
+    def grow(run: Pipeline) -> None:
+        nonlocal idles
+        idles += 1
+        if idles == 10:
+            make_tree(tmp_path, {"us": 2})
+            lanes.append(lane_of(tmp_path, "us", after="delete"))
+        if idles == 100:
+            run.mailbox.post(StopRequested())
+
+    follow = lambda run: Follow(1.0, 0.0, lambda: lanes, run.time)  # noqa: E731
+    pipeline = Pipeline(tmp_path, lanes[:1], follow=follow, on_idle=grow)
+    pipeline.run()
+    assert rows_in(tmp_path / "out") == contents({"eu": 1, "us": 2})
+    assert names(tmp_path / "eu") == names(tmp_path / "us") == []
 
 
 def test_what_is_set_aside_stays(tmp_path: Path) -> None:
