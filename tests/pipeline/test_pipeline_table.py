@@ -128,6 +128,22 @@ def test_many_items_are_one_commit(tmp_path: Path, kind: str, ledger: Ledger) ->
     assert not any(again.is_published(item) for item in items(tmp_path, 20, attempt=2))
 
 
+def test_an_attempt_that_fails_leaves_no_file(tmp_path: Path, kind: str, ledger: Ledger) -> None:
+    """The files that a failed attempt has written below its table are gone, and no later commit names them."""
+    output, (item,) = opened(tmp_path, kind, ledger), items(tmp_path, 1)
+
+    def fail() -> None:
+        with output.attempt(item):
+            put(output, item, {"row": ["x"]}, {"lane": "string", "item": "string", "row": "string"})
+            assert (tmp_path / "out/data" / output.directory_of(item)).exists()
+            raise OSError("executor lost")
+
+    with pytest.raises(OSError, match="executor lost"):
+        fail()
+    assert not (tmp_path / "out/data" / output.directory_of(item)).exists()
+    assert not output.put_out(item, tmp_path / "none", has_output=True).change.files
+
+
 @pytest.mark.parametrize(("kind", "optimized"), [*((kind, False) for kind in KINDS), ("delta", True)])
 def test_a_later_attempt_replaces_its_own_rows(tmp_path: Path, kind: str, ledger: Ledger, optimized: bool) -> None:
     """One commit takes an item's old rows and brings the new ones; those of others stay, in one file with them too.
