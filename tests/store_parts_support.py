@@ -5,8 +5,10 @@ from __future__ import annotations
 from multiqueue.store import _dump as _dump
 from multiqueue.store import _group_commit as _group_commit
 from multiqueue.store import _plan as _plan
+from multiqueue.store import _salvage as _salvage
 from multiqueue.store import _schema as _schema
 from multiqueue.store import _sqlite_reader as _sqlite_reader
+from multiqueue.store import _sqlite_writer as _sqlite_writer
 from multiqueue.store._batch import Run as Run
 from multiqueue.store._room import Room as Room
 from multiqueue.store._salvage import first_behind as first_behind

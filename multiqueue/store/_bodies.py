@@ -7,16 +7,16 @@ file. That costs the commit a second sync, so a commit of fewer bytes leaves the
 
 Promise     A body is on the disk before the row that names its place is committed. A file is removed when the commit
             that deleted its last row is on the disk, so no row names a file that a crash has taken away. A transaction
-            that is undone leaves bytes that no row names; the next one writes over them.
+            that is undone leaves bytes that no row names: they are cut off, or the next one writes over them.
 State       Files `bodies-N`, N rising; each is written by one opening only. A record is the message's id, the length
             and the check sum of its body, and the body. A place is N in the upper bits, the offset in the lower 40.
             `Bodies` belongs to the writer thread, but for `disk_bytes` and `dead_bytes`, which others read. `_live` has
             the bytes of each file that committed rows name. `_new_end`, `_changes` and `_is_dirty` belong to the
-            transaction in progress.
+            transaction in progress. The file that is written has no descriptor any more once it is long enough.
 Reading     Any thread opens the file that it reads (`read_bodies`). A file that is gone was emptied after the row was
             read: the reader asks for the row again, and only a row that still names the file is damage.
-Assumes     At `relaxed` nothing writes a body before its row, so bodies stay in SQLite there, and the next opening
-            removes the files that were emptied.
+Assumes     At `relaxed` nothing writes a body before its row, so bodies stay in SQLite there, none is moved, and the
+            next opening removes the files that were emptied.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ from contextlib import suppress
 from pathlib import Path
 from zlib import crc32
 
+TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE)  # files; no fault of the disk, and over when others close theirs
 LARGE_COMMIT_BYTES = 256 << 10  # of large bodies in a commit: from here on to write them once is worth a second sync
 _LARGE_BYTES = 2 << 10  # a body that is smaller is no dearer as a row
 _OFFSET_BITS = 40
 _OFFSETS = (1 << _OFFSET_BITS) - 1
+_NUMBERS = 1 << (63 - _OFFSET_BITS)  # files have numbers below; a place is a signed number of 64 bits
 _PREFIX = "bodies-"
 _RECORD = struct.Struct(">QQI")  # id, bytes of the body, its check sum
 _MOST_PARTS = 1000  # of one write: the kernel takes 1,024
@@ -65,6 +67,7 @@ class Bodies:
         self._changes: list[tuple[int, int]] = []  # its pending (number, bytes): more live bytes, or fewer
         self._is_dirty = False
         self.most_bytes = 1 << 62  # of all files, where there is a quota
+        self.lacks_room = False  # the quota had none for what was to be written last
         self.damaged: set[int] = set()  # files that cannot be written anew, for a body in them cannot be read
         self.syncs = 0
         self.disk_bytes = sum(self._sizes.values())
@@ -74,10 +77,12 @@ class Bodies:
         """Take over what earlier openings left: the place and the body's bytes of each row that names one.
 
         Raises:
-            BodyDamaged: a file is missing or cut off.
+            BodyDamaged: a file is missing or cut off, or a row has no header.
         """
         ends: dict[int, int] = {}
         for place, size in live:
+            if type(size) is not int:
+                raise BodyDamaged(f"the body at {place & _OFFSETS} of {_PREFIX}{place >> _OFFSET_BITS} has no header")
             number, offset = place >> _OFFSET_BITS, place & _OFFSETS
             self._add(number, _RECORD.size + size)
             ends[number] = max(ends.get(number, 0), offset + _RECORD.size + size)
@@ -99,25 +104,24 @@ class Bodies:
     # A transaction
 
     def takes(self, size: int) -> bool:
-        """Whether large bodies that come to so many bytes are worth a file.
+        """Whether large bodies that come to so many bytes are worth a file, and can have one.
 
-        Raises:
-            OSError: they are, and the quota has no room for them.
+        Where the quota has no room for that, SQLite may still have free pages for them.
         """
         if self._least_bytes is None or size < self._least_bytes:
             return False
-        if self.disk_bytes + size > self.most_bytes:
-            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
-        return True
+        self.lacks_room = self.disk_bytes + size > self.most_bytes
+        return not self.lacks_room and self._has_file()
 
     def append(self, bodies: Sequence[tuple[int, bytes]]) -> list[int]:
         """Write the bodies of messages, with their ids; their places. Only `sync` makes them certain.
 
+        The caller has asked `takes` or `sparse`: there is a file to write to.
+
         Raises:
             OSError: undo; where the disk is full, that is said by `errno`.
         """
-        if self._descriptor is None or self._new_end >= self._file_bytes:
-            self._begin_file()
+        assert self._descriptor is not None
         places: list[int] = []
         parts: list[bytes] = []
         start = end = self._new_end
@@ -148,6 +152,8 @@ class Bodies:
         changes, self._changes = self._changes, []
         for number, size in changes:
             self._add(number, size)
+        if self._end >= self._file_bytes:
+            self._end_file()
         if self._removes:
             for number in {number for number, size in changes if size < 0}:
                 if not self._is_written(number) and number not in self._live:
@@ -158,43 +164,76 @@ class Bodies:
         self._changes = []
         self._is_dirty = False
 
+    def cut_off(self) -> None:
+        """Give back what undone transactions wrote, where it is certain that the log has none of them."""
+        if self._descriptor is not None:
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, self._end)
+                self._grow(self._end - self._sizes[self._number])
+
     # Compaction
 
     def sparse(self, *, is_hurried: bool) -> int | None:
-        """The file that is worth writing anew: less than a quarter of it is live, or half where room is short."""
+        """The file that is worth writing anew: less than a quarter of it is live, or half where room is short.
+
+        Where room is short, the file that is being written is ended if it is one of these.
+        """
+        if not self._removes:
+            return None
         most = 2 if is_hurried else 4
+        if is_hurried and self._descriptor is not None and self._live.get(self._number, 0) * most < self._end:
+            self._end_file()
         for number, live in self._live.items():
             if not self._is_written(number) and live * most < self._sizes[number] and number not in self.damaged:
-                return number
+                return number if self._has_file() else None
         return None
 
     def close(self, *, was_clean: bool) -> None:
         """After a failure nobody knows which rows the log has: the next opening removes what none of them names."""
-        if self._descriptor is not None:
+        if was_clean:
+            self._end_file()
+        elif self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
-            if was_clean and self._number not in self._live:
-                self._remove(self._number)
+
+    def _has_file(self) -> bool:
+        """Have a file to write to; False while the process has too many files open."""
+        if self._descriptor is None:
+            try:
+                self._begin_file()
+            except OSError as error:
+                if error.errno not in TOO_MANY_OPEN:
+                    raise
+                return False
+        return True
 
     def _begin_file(self) -> None:
         """Go on in a new file, and have its name on the disk."""
-        path = body_file(self._directory, self._number + 1)
+        number = self._number
+        while number == self._number or number in self._sizes:
+            number = number + 1 if number + 1 < _NUMBERS else 1
+        path = body_file(self._directory, number)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
-            if self._is_dirty and self._syncs_commits and self._descriptor is not None:
-                self._sync()
             if self._syncs_commits:
                 _sync_directory(self._directory)
         except BaseException:
             os.close(descriptor)
             os.unlink(path)
             raise
+        self._descriptor = descriptor
+        self._number = number
+        self._sizes[number] = 0
+        self._end = self._new_end = 0
+
+    def _end_file(self) -> None:
+        """Write no more to the file that is written, outside of a transaction; remove it if it is empty."""
         if self._descriptor is not None:
             os.close(self._descriptor)
-        self._descriptor = descriptor
-        self._number += 1
-        self._sizes[self._number] = 0
-        self._end = self._new_end = 0
+            self._descriptor = None
+            self._end = self._new_end = 0
+            if self._number not in self._live:
+                self._remove(self._number)
 
     def _sync(self) -> None:
         assert self._descriptor is not None
@@ -215,11 +254,13 @@ class Bodies:
                 rest = memoryview(b"".join(some))[written:]
                 written += os.pwrite(self._descriptor, rest, start + written)
             start += wanted
-        size = max(self._sizes[self._number], start)
-        grown = size - self._sizes[self._number]
-        self.disk_bytes += grown
-        self.dead_bytes += grown  # until the commit
-        self._sizes[self._number] = size
+        self._grow(max(0, start - self._sizes[self._number]))
+
+    def _grow(self, size: int) -> None:
+        """The file that is written has become longer, or shorter."""
+        self._sizes[self._number] += size
+        self.disk_bytes += size
+        self.dead_bytes += size  # until the commit
 
     def _is_written(self, number: int) -> bool:
         return number == self._number and self._descriptor is not None
@@ -250,7 +291,7 @@ def body_files(directory: Path) -> Iterator[tuple[int, int]]:
     with os.scandir(directory) as entries:
         for entry in entries:
             number = entry.name.removeprefix(_PREFIX)
-            if number != entry.name and number.isdecimal() and str(int(number)) == number:
+            if number != entry.name and number.isdecimal() and str(int(number)) == number and int(number) < _NUMBERS:
                 with suppress(FileNotFoundError):
                     yield int(number), entry.stat().st_size
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ._batch import Submission
-from ._bodies import Bodies
+from ._bodies import TOO_MANY_OPEN, Bodies
 from ._confirmed import LogIndex, Mark
 from ._errors import StoreFull
 from ._protocol import Put
@@ -82,7 +82,7 @@ class Room:
         if self._quota_bytes is not None:
             self._most_pages = max(1, (self._quota_bytes - self._bodies.disk_bytes) // PAGE_BYTES)
             self._set_most_pages(self._most_pages)
-            self._bodies.most_bytes = self._quota_bytes - self._used_pages() * PAGE_BYTES
+            self._bodies.most_bytes = self._quota_bytes - self._pragma("page_count") * PAGE_BYTES
 
     def unlimit(self) -> None:
         """Let the file grow beyond its quota: a removal may need a page."""
@@ -117,7 +117,7 @@ class Room:
     def is_short(self) -> bool:
         """Whether what is free in the files is needed soon."""
         is_near = self._quota_bytes is not None and 4 * self._bodies.disk_bytes > 3 * self._bodies.most_bytes
-        return self.is_tight or is_near
+        return self.is_tight or is_near or self._bodies.lacks_room
 
     # The disk
 
@@ -172,21 +172,29 @@ class Room:
         """
         if self.is_tight or self._has_zeros():
             return False
-        # Another program's writer, an operator's perhaps, would grow the file between the look and the zeros.
-        self._connection.execute("BEGIN IMMEDIATE")
         try:
-            self._write_zeros()
+            descriptor = os.open(self._log_file, os.O_WRONLY | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno not in TOO_MANY_OPEN:
+                raise
+            return False
+        # Another program's writer, an operator's perhaps, would grow the file between the look and the zeros.
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._write_zeros(descriptor)
+            finally:
+                self._connection.execute("ROLLBACK")
         finally:
-            self._connection.execute("ROLLBACK")
+            os.close(descriptor)
         return True
 
     def _has_zeros(self) -> bool:
         return os.stat(self._log_file).st_size >= self._log.pages()[0] * PAGE_BYTES + self._log_step_bytes
 
-    def _write_zeros(self) -> None:
-        descriptor = os.open(self._log_file, os.O_WRONLY | os.O_CLOEXEC)
+    def _write_zeros(self, descriptor: int) -> None:
+        size = os.fstat(descriptor).st_size
         try:
-            size = os.fstat(descriptor).st_size
             for start in range(0, self._log_step_bytes, len(_ZEROS)):
                 os.pwrite(descriptor, _ZEROS[: self._log_step_bytes - start], size + start)
         except OSError as error:
@@ -194,8 +202,6 @@ class Room:
                 raise
             os.ftruncate(descriptor, size)
             self._log_step_bytes = 0
-        finally:
-            os.close(descriptor)
 
     def has_news_in_log(self) -> bool:
         """Whether the log has something that the file has not."""

@@ -133,6 +133,7 @@ class SqliteStore(StoreFront):
         ):
             if size is not None and not (isinstance(size, int) and size >= least):
                 raise ValueError(f"{name} is {size!r}; it is a whole number of bytes, at least {least}")
+        path = path.absolute()  # wherever the program goes
         self._path = path
         self._file = path / FILE_NAME
         self._durability = durability

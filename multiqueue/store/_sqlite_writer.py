@@ -13,6 +13,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from itertools import chain, groupby
 from pathlib import Path
 
@@ -110,6 +111,8 @@ class SqliteWriter:
             if code(error) != FULL:
                 raise self._failure(error) from error
             self._undo()
+            self._bodies.cut_off()
+            self._room.limit()
             self._room.become_tight()
             return _IDLE_SECONDS
 
@@ -128,11 +131,10 @@ class SqliteWriter:
                 raise self._failure(error) from error
 
     def let_go(self) -> None:
-        try:
-            self._let_go(self._has_finished)
-            self._bodies.close(was_clean=self._has_finished)
-        finally:
-            self._room.close()
+        with ExitStack() as closing:  # called in the opposite order
+            closing.callback(self._room.close)
+            closing.callback(self._let_go, self._has_finished)
+            closing.callback(self._bodies.close, was_clean=self._has_finished)  # while the directory is locked
 
     # Commits
 
@@ -164,6 +166,7 @@ class SqliteWriter:
             self._room.regain()
         if self._room.is_tight:
             return self._room.refusal(self.messages)
+        self._room.limit()  # files of bodies may have gone since the last commit
         error = self._attempt([submission], next_id)
         if code(error) == FULL:
             if not self._room.is_at_quota([submission]):
@@ -195,6 +198,7 @@ class SqliteWriter:
             self._undo()
             if code(error) not in (FULL, _CONSTRAINT, _TOO_BIG) and not isinstance(error, _CALLERS_MISTAKE):
                 raise
+            self._bodies.cut_off()
             return error
         return None
 
@@ -248,6 +252,7 @@ class SqliteWriter:
             self._to_remove.pop()
 
     def _remove(self, ids: list[int]) -> None:
+        self._room.unlimit()
         self._connection.execute("BEGIN IMMEDIATE")
         count, size = remove(self._connection, ids, self._bodies)
         self._end_transaction()
@@ -261,7 +266,7 @@ class SqliteWriter:
         for message_id, place in rows:
             try:
                 found, _ = read_bodies(self._file.parent, {message_id: place})
-            except BodyDamaged:
+            except (BodyDamaged, OSError):
                 found = {}
             if not found:
                 self._bodies.damaged.add(number)
@@ -269,6 +274,10 @@ class SqliteWriter:
             moved.append((message_id, place, found[message_id]))
             if sum(len(body) for _, _, body in moved) >= _STEP_BYTES:
                 break
+        if not moved:  # headers and bodies disagree: there is nothing to move
+            self._bodies.damaged.add(number)
+            return
+        self._room.unlimit()
         self._connection.execute("BEGIN IMMEDIATE")
         places = self._bodies.append([(message_id, body) for message_id, _, body in moved])
         self._connection.executemany(

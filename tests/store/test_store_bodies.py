@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from store_parts_support import _sqlite_reader
+from store_parts_support import _sqlite_reader, _sqlite_writer
 from store_support import ids, put, run, stored
 
 from multiqueue.store import Delete, SqliteStore, StoreDamaged, StoreFull
@@ -35,17 +38,34 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
         yield opened
 
 
-def filled(store: SqliteStore) -> list[int]:
-    """Publish until the quota is reached; the ids of what was stored."""
+def filled(store: SqliteStore, size: int = LARGE) -> list[int]:
+    """Publish until there is no room; the ids of what was stored."""
     given: list[int] = []
 
     def fill() -> None:
         while True:
-            given.extend(stored(store, put(1, large(len(given)))))
+            given.extend(stored(store, put(1, large(len(given)) * (size // LARGE))))
 
-    with pytest.raises(StoreFull, match="quota of 1048576 bytes"):
+    with pytest.raises(StoreFull):
         fill()
     return given
+
+
+def emptied(store: SqliteStore, given: list[int]) -> None:
+    for one in given:
+        store.submit([Delete([one])]).wait()
+    rested(store)
+
+
+def rested(store: SqliteStore) -> None:
+    """Have the store's thread do some of its work that can wait."""
+    for _ in range(50):
+        store.submit([Delete([1 << 40])]).wait()
+
+
+def size_of(directory: Path) -> int:
+    """What the files of messages and bodies take of the disk."""
+    return sum(file.stat().st_size for file in [directory / "messages.sqlite", *directory.glob("bodies-*")])
 
 
 def settled(store: SqliteStore, is_so: Callable[[], bool]) -> None:
@@ -80,6 +100,22 @@ def test_a_file_goes_with_its_last_body(store: SqliteStore, tmp_path: Path) -> N
     with open_in_files(tmp_path) as again:
         assert again.read(given) == {given[-1]: large(29)}
         again.submit([Delete(given)]).wait()
+    assert files(tmp_path) == []
+
+
+def test_files_go_while_their_messages_come_and_go(store: SqliteStore, tmp_path: Path) -> None:
+    """Where consumers keep up, a file that is long enough is removed with its last message, and another one begins."""
+    for number in range(50):
+        emptied_at_once = stored(store, put(1, large(number)))
+        store.submit([Delete(emptied_at_once)]).wait()
+    assert len(files(tmp_path)) <= 1
+    assert int(files(tmp_path)[0].removeprefix("bodies-")) > 5
+
+
+def test_a_body_that_is_longer_than_a_file_goes_with_its_message(store: SqliteStore, tmp_path: Path) -> None:
+    """One large body does not hold the disk until the next one comes."""
+    given = stored(store, put(1, large(1) * 100))
+    store.submit([Delete(given)]).wait()
     assert files(tmp_path) == []
 
 
@@ -128,6 +164,19 @@ def test_relaxed_keeps_bodies_with_their_rows(tmp_path: Path) -> None:
         assert store.read(more) == {more[0]: large(3)}
 
 
+def test_relaxed_moves_nothing(store: SqliteStore, tmp_path: Path) -> None:
+    """At relaxed no body is moved: its row could be on the disk before it is, and then the store would not open."""
+    given = stored(store, *(put(1, large(number)) for number in range(60)))
+    store.close()
+    with open_in_files(tmp_path, durability="relaxed") as again:
+        again.submit([Delete(given[1:])]).wait()
+        rested(again)
+        assert files(tmp_path) == ["bodies-1"]
+    with open_in_files(tmp_path) as again:
+        settled(again, lambda: files(tmp_path) == ["bodies-2"])
+        assert again.read(given) == {given[0]: large(0)}
+
+
 def test_an_undone_transaction_leaves_nothing(store: SqliteStore, tmp_path: Path) -> None:
     """Bodies of a refused submission are written over; those behind it in the batch are stored."""
     (first,) = stored(store, put(1, large(0)))
@@ -155,6 +204,80 @@ def test_files_count_in_the_quota(tmp_path: Path) -> None:
         again = filled(store)
         assert len(again) > 0.8 * (len(given) // 2)
         assert ids(store, 1) == [*given[len(given) // 2 :], *again]
+
+
+def test_at_the_quota_the_file_that_is_written_makes_room(tmp_path: Path) -> None:
+    """In a quota that is smaller than a file of bodies, what is removed makes room for bodies, and for small ones."""
+    with open_in_files(tmp_path, quota_bytes=1 << 20) as store:
+        given = filled(store)
+        assert len(given) > 80
+        emptied(store, given)
+        stored(store, put(1, b"small"))
+        assert len(filled(store)) > 80
+
+
+def test_a_quota_is_for_both_kinds_of_file(tmp_path: Path) -> None:
+    """Free pages of SQLite's file count: large bodies go there while the quota has no room for a file."""
+    quota = 1 << 20
+    with open_in_files(tmp_path, quota_bytes=quota, log_bytes=1 << 14) as store:
+        small = [one for _ in range(30) for one in stored(store, *(put(1, bytes(1000)) for _ in range(20)))]
+        store.submit([Delete(small)]).wait()
+        assert len(filled(store)) > 70
+    assert size_of(tmp_path) <= quota
+
+
+@pytest.mark.parametrize("small_disk", [16], indirect=True)
+def test_a_body_that_the_disk_has_no_room_for_leaves_nothing(small_disk: Path) -> None:
+    """Half of a body that was refused does not keep the disk full."""
+    with SqliteStore(small_disk / "store") as store:
+        for _ in range(2):
+            with pytest.raises(StoreFull):
+                stored(store, put(1, bytes(20 << 20)))
+        rested(store)
+        stored(store, put(1, b"small"))
+        stored(store, put(1, bytes(300 << 10)))
+
+
+@pytest.mark.parametrize("small_disk", [16], indirect=True)
+def test_a_full_disk_of_large_bodies_is_emptied(small_disk: Path) -> None:
+    """On a full disk all can be removed, and then as much fits again."""
+    with SqliteStore(small_disk / "store") as store:
+        given = filled(store, 300_000)
+        assert len(given) > 20
+        emptied(store, given)
+        again = filled(store, 300_000)
+        assert len(again) > 0.7 * len(given)
+        emptied(store, again[:-1])
+        assert store.read(again) == {again[-1]: large(len(again) - 1) * 30}
+
+
+def test_no_descriptor_is_left(store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the process has too many files open, bodies go to SQLite, and the store goes on."""
+    stored(store, put(1, large(0)))
+    with monkeypatch.context() as exhausted:
+        exhausted.setattr(os, "open", _no_descriptor)
+        given = [one for number in range(30) for one in stored(store, put(1, large(number)))]
+        rested(store)
+    assert store.read(given) == {one: large(number) for number, one in enumerate(given)}
+    before = files(tmp_path)
+    stored(store, put(1, large(0)))
+    assert files(tmp_path) != before
+
+
+def _no_descriptor(path: object, *_: object, **__: object) -> int:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+
+
+def test_the_directory_is_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that opened a store by a relative path may go to another directory."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with open_in_files(Path(), log_bytes=1 << 14) as store:
+        monkeypatch.chdir(tmp_path / "there")
+        given = [one for number in range(30) for one in stored(store, put(1, large(number)))]
+        assert len(store.read(given)) == 30
+    assert not list((tmp_path / "there").iterdir())
 
 
 def test_a_commit_of_few_bytes_is_one_sync(tmp_path: Path) -> None:
@@ -208,12 +331,54 @@ def test_a_file_that_is_missing_or_cut_off_is_told_at_opening(tmp_path: Path, si
         assert store.statistics().messages == 3
 
 
+def test_a_file_that_cannot_be_read_is_not_moved(
+    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file in which the disk has a fault is left as it is, and the store goes on."""
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(_sqlite_writer, "read_bodies", fail)
+    given = [stored(store, put(1, large(number)))[0] for number in range(20)]
+    store.submit([Delete(given[1:])]).wait()
+    rested(store)
+    assert files(tmp_path)[0] == "bodies-1"
+    assert store.read(given) == {given[0]: large(0)}
+
+
+def test_a_body_without_a_header_is_told_at_opening(tmp_path: Path) -> None:
+    """A row of a body that no header belongs to is damage, with its file."""
+    with open_in_files(tmp_path) as store:
+        stored(store, put(1, large(0)))
+    with sqlite3.connect(tmp_path / "messages.sqlite") as connection:
+        connection.execute("DELETE FROM header")
+    connection.close()
+    with pytest.raises(StoreDamaged, match="the body at 0 of bodies-1 has no header"):
+        open_in_files(tmp_path)
+
+
+def test_numbers_begin_anew(tmp_path: Path) -> None:
+    """Behind the highest number that a place can have, files take the lowest that are free."""
+    highest = tmp_path / f"bodies-{(1 << 23) - 1}"
+    with open_in_files(tmp_path) as store:
+        first = stored(store, put(1, large(0)))
+    (tmp_path / "bodies-1").rename(highest)
+    with sqlite3.connect(tmp_path / "messages.sqlite") as connection:
+        connection.execute("UPDATE body SET data = data + ?", (((1 << 23) - 2) << 40,))
+    connection.close()
+    with open_in_files(tmp_path) as store:
+        given = stored(store, put(1, large(1)))
+        assert store.read(first + given) == {first[0]: large(0), given[0]: large(1)}
+    assert files(tmp_path) == ["bodies-1", highest.name]
+
+
 def test_other_files_are_left_alone(tmp_path: Path) -> None:
     """A file that only looks like one of bodies is not the store's to remove."""
-    for name in ("bodies-x", "bodies-01", "bodies-", "bodies-1.bak"):
+    for name in ("bodies-x", "bodies-01", "bodies-", "bodies-1.bak", "bodies-20261124"):
         (tmp_path / name).write_text("mine")
     with open_in_files(tmp_path) as store:
         stored(store, put(1, large(0)))
     with open_in_files(tmp_path) as store:
         store.submit([Delete(ids(store, 1))]).wait()
-    assert files(tmp_path) == ["bodies-", "bodies-01", "bodies-1.bak", "bodies-x"]
+    assert files(tmp_path) == ["bodies-", "bodies-01", "bodies-1.bak", "bodies-20261124", "bodies-x"]
