@@ -1,7 +1,7 @@
-"""Who is told: which consumer is notified of an entry, which may take it, which gets the baton.
+"""Which consumer is notified of an entry, which may take it, which gets the baton.
 
 Promise     No lost wake-up: while an entry is available and an interested consumer could take it, some consumer is
-            NOTIFIED; and a NOTIFIED one either takes an entry or passes the baton. "Who is told" in
+            NOTIFIED; and a NOTIFIED one either takes an entry or passes the baton. "Which consumer is notified" in
             docs/design/broker-queue.md has the proof.
 State       Guarded by the queue's lock, which the caller holds but for `_offer` and `willing`: these ask selectors,
             under no lock. A method appends to `after` what its caller does once the lock is free.
