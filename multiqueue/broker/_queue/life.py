@@ -803,7 +803,10 @@ class _Chain(threading.local):
     def _go_on(self) -> None:
         self.is_running = True
         try:
-            while self.pending:
+            while True:  # CPython 3.12 and 3.13 have a condition's jump outside of the try
+                more = bool(self.pending)
+                if not more:
+                    break
                 self.pending.popleft()()
         finally:
             self.is_running = False
