@@ -2,7 +2,7 @@
 
 Promise     Everything that SQLite can still find, and whose check sum is right, is read; nothing is written. What
             is left out is told, with the file and the ids. One read transaction: beside a store that is open, the
-            answer is of one moment.
+            answer is of one moment, but without large messages that were removed since, and their file with them.
 Source      SQLite's `.recover` has the aim; the way is plainer: ask for the next row, and leap over where that fails.
 """
 
@@ -26,6 +26,10 @@ _CACHE_BYTES = 8 << 20
 _LAST_ID = (1 << 63) - 1
 _LEAP = 8  # ids that a leap over what cannot be read passes at a time: few pages of bodies have fewer messages
 _LEAPS = 100_000  # about as many leaps at most: seconds
+
+
+class _Removed(Exception):
+    """The process that has the store open has removed this message meanwhile."""
 
 
 class Message(NamedTuple):
@@ -76,6 +80,7 @@ class Salvage:
             self.connection = connect(self.file, read_only=True, even_if_short=True, cache_bytes=_CACHE_BYTES)
         except DAMAGE as error:
             raise self._unreadable(error, missing) from error
+        self._now: sqlite3.Connection | None = None  # sees what was committed since; opened when it is needed
         self._log: LogIndex | None = None
         try:
             self._log = read_log(self.connection, self.file)
@@ -139,13 +144,18 @@ class Salvage:
                 self._note(f"message {message_id}: its place cannot be read")
                 continue
             places.add((queue, level))
-            body = self._body(message_id, expected, data)
+            try:
+                body = self._body(message_id, expected, data)
+            except _Removed:
+                continue
             yield self._message(message_id, queue, level, body)
         if self._noted > noted or self._lacks_bodies():
             yield from self._without_bodies(places)
 
     def close(self) -> None:
         self.connection.close()
+        if self._now is not None:
+            self._now.close()
         if self._log is not None:
             self._log.close()
 
@@ -164,14 +174,29 @@ class Salvage:
         where = "the body"
         if isinstance(data, int):
             try:
-                found, gone = read_bodies(self.file.parent, {message_id: data})
-                if not gone:
-                    return found[message_id]
+                body = self._body_in_file(message_id, data)
+                if body is not None:
+                    return body
                 where = "the file of its body is missing: it"
-            except (BodyDamaged, OSError) as error:
+            except (BodyDamaged, OSError, *DAMAGE) as error:
                 where = f"the body ({error})"
         self._note(f"message {message_id}: {where} is not the one that was stored")
         return None
+
+    def _body_in_file(self, message_id: int, place: int) -> bytes | None:
+        """The body at a place; None if its file is missing, though the row still names it."""
+        while True:
+            found, gone = read_bodies(self.file.parent, {message_id: place})
+            if not gone:
+                return found[message_id]
+            if self._now is None:
+                self._now = connect(self.file, read_only=True, even_if_short=True, cache_bytes=_CACHE_BYTES)
+            row = self._now.execute("SELECT data FROM body WHERE id = ?", (message_id,)).fetchone()
+            if row is None:
+                raise _Removed
+            if row[0] == place or not isinstance(row[0], int):
+                return None
+            place = row[0]
 
     def _message(self, message_id: int, queue: int, level: int, body: bytes | None) -> Message:
         """A message with what its header says."""

@@ -26,12 +26,17 @@ def tell(*words: object) -> None:
 
 
 def work(store: SqliteStore, seed: int, messages: int) -> None:
-    """Publish and delete by chance; now and then until nothing is left."""
+    """Publish and delete by chance; some are left for long, and now and then nothing is."""
     random_ = random.Random(seed)
     here = [header.id for header in store.page(1, 0, 1_000_000)]
+    left: list[int] = []  # so that files of bodies become sparse
     number = seed * 1_000_000
     while messages > 0:
+        if here and random_.random() < 0.1:
+            left.append(here.pop(0))
         if random_.random() < 0.1:
+            if random_.random() < 0.1:
+                here, left = left + here, []
             _delete(store, here, len(here))  # drained: the next ids must still be new
         for _ in range(random_.randrange(1, 6)):
             number += 1
@@ -65,9 +70,11 @@ def _delete(store: SqliteStore, here: list[int], count: int) -> None:
 
 def main(directory: str, durability: str, seed: str, messages: str) -> None:
     try:
-        # Half of the bodies go into files of 256 KiB, so that both ways, and files that come and go, are in every run.
+        # Half of the bodies go into files of 256 KiB or 8 KiB, so that both ways, and files that come, are written
+        # anew and go, are in every run.
+        log_bytes = 1 << (11 if int(seed) % 2 else 16)
         with SqliteStore(
-            directory, durability=durability, reserve_bytes=0, log_bytes=1 << 16, large_commit_bytes=500
+            directory, durability=durability, reserve_bytes=0, log_bytes=log_bytes, large_commit_bytes=500
         ) as store:
             tell("floor", store.redeliver_floor)
             work(store, int(seed), int(messages))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import errno
+import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -10,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_parts_support import _sqlite_reader, _sqlite_writer
+from store_parts_support import _salvage, _sqlite_reader, _sqlite_writer
 from store_support import ids, put, run, stored
 
 from multiqueue.store import Delete, SqliteStore, StoreDamaged, StoreFull
@@ -148,6 +150,26 @@ def test_a_file_that_goes_under_a_reader(
 
     monkeypatch.setattr(_sqlite_reader, "read_bodies", meanwhile)
     assert store.read([place]) == ({place: large(1)} if moved else {})
+
+
+def test_files_that_go_beside_a_dump(store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store may be open while it is checked and dumped: what is moved is read, what is removed is no damage."""
+    given = [stored(store, put(1, large(number)))[0] for number in range(60)]
+    kept = given[::12]
+    read_bodies = _salvage.read_bodies
+
+    def meanwhile(directory: Path, places: dict[int, int]) -> tuple[dict[int, bytes], list[int]]:
+        monkeypatch.setattr(_salvage, "read_bodies", read_bodies)
+        store.submit([Delete([one for one in given if one not in kept])]).wait()
+        settled(store, lambda: len(files(tmp_path)) <= 2)
+        return read_bodies(directory, places)
+
+    monkeypatch.setattr(_salvage, "read_bodies", meanwhile)
+    dumped = run("dump", tmp_path)
+    assert (dumped.exit_code, dumped.stderr) == (0, "")
+    messages = [json.loads(line) for line in dumped.stdout.splitlines()[1:]]
+    assert {one["id"] for one in messages} >= set(kept)
+    assert all(base64.b64decode(one["body"]) == large(given.index(one["id"])) for one in messages)
 
 
 def test_relaxed_keeps_bodies_with_their_rows(tmp_path: Path) -> None:
