@@ -42,6 +42,14 @@ _RECORD = struct.Struct(">QQI")  # id, bytes of the body, its check sum
 _MOST_PARTS = 1000  # of one write: the kernel takes 1,024
 
 
+# Of each file that rows name: how many do, how many of these have a header, the bytes of their bodies, the last end.
+# A row a file: sqlite3 lets go of the interpreter's lock with each.
+BODIES_IN_FILES = (
+    f"SELECT data >> {_OFFSET_BITS}, count(*), count(size), total(size), max((data & {_OFFSETS}) + size)"
+    " FROM body LEFT JOIN header USING (queue, level, id) WHERE typeof(data) = 'integer' GROUP BY 1"
+)
+
+
 class BodyDamaged(Exception):
     """A file of bodies has something else in a body's place; the message says what."""
 
@@ -73,26 +81,23 @@ class Bodies:
         self.disk_bytes = sum(self._sizes.values())
         self.dead_bytes = self.disk_bytes
 
-    def begin(self, live: Iterable[tuple[int, int]]) -> None:
-        """Take over what earlier openings left: the place and the body's bytes of each row that names one.
+    def begin(self, named: Iterable[tuple[int, int, int, float, int]]) -> None:
+        """Take over what earlier openings left: the answer to `BODIES_IN_FILES`.
 
         Raises:
             BodyDamaged: a file is missing or cut off, or a row has no header.
         """
-        ends: dict[int, int] = {}
-        for place, size in live:
-            if type(size) is not int:
-                raise BodyDamaged(f"the body at {place & _OFFSETS} of {_PREFIX}{place >> _OFFSET_BITS} has no header")
-            number, offset = place >> _OFFSET_BITS, place & _OFFSETS
-            self._add(number, _RECORD.size + size)
-            ends[number] = max(ends.get(number, 0), offset + _RECORD.size + size)
-        for number, end in ends.items():
+        for number, bodies, headers, size, last in named:
+            if headers < bodies:
+                raise BodyDamaged(f"{bodies - headers} of the bodies in {_PREFIX}{number} have no header")
+            end = last + _RECORD.size
             if self._sizes.get(number, 0) < end:
                 raise BodyDamaged(
                     f"{_PREFIX}{number} has {self._sizes[number]} bytes, and {end} are named"
                     if number in self._sizes
                     else f"{_PREFIX}{number} is missing"
                 )
+            self._add(number, bodies * _RECORD.size + int(size))
         for number in self._sizes.keys() - self._live.keys():
             self._remove(number)
 

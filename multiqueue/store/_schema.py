@@ -72,11 +72,6 @@ META = ("next_id", "clean", "redeliver_floor")  # the keys of its table
 DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
 
 # From a format to the next one. Each is run in a transaction that also writes the new `user_version`.
-BODIES_IN_FILES = (  # the place and the size of each
-    "SELECT data, (SELECT size FROM header WHERE (queue, level, id) = (body.queue, body.level, body.id))"
-    " FROM body WHERE typeof(data) = 'integer'"
-)
-
 UPGRADES: Mapping[int, Callable[[sqlite3.Connection], object]] = {
     1: lambda connection: connection.execute(_PLACES)  # it had all bodies in the table
 }

@@ -22,7 +22,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
-from ._bodies import LARGE_COMMIT_BYTES, Bodies, BodyDamaged
+from ._bodies import BODIES_IN_FILES, LARGE_COMMIT_BYTES, Bodies, BodyDamaged
 from ._confirmed import MARK_NAME, LogIndex, Mark, checked_log
 from ._errors import NoStore, StoreDamaged, StoreFailed, StoreLocked
 from ._front import StoreFront
@@ -32,7 +32,7 @@ from ._log import close_leaving_log, renew_log
 from ._plan import MOST_STATEMENTS
 from ._protocol import Durability, Level, StoreStatistics
 from ._room import Room
-from ._schema import BODIES_IN_FILES, FILE_NAME, META, PAGE_BYTES, are_numbers, connect, prepare
+from ._schema import FILE_NAME, META, PAGE_BYTES, are_numbers, connect, prepare
 from ._space_reserve import SpaceReserve
 from ._sqlite_reader import SqliteReader, unreadable
 from ._sqlite_writer import IDS_RESERVED, SqliteWriter
@@ -170,7 +170,7 @@ class SqliteStore(StoreFront):
                     syncs=durability is Durability.SYNC,
                     large_commit_bytes=None if durability is Durability.RELAXED else large_commit_bytes,
                 )
-                self._bodies.begin(connection.execute(BODIES_IN_FILES))
+                self._bodies.begin(connection.execute(BODIES_IN_FILES).fetchall())
                 room = Room(
                     connection,
                     self._file,

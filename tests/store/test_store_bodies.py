@@ -376,7 +376,7 @@ def test_a_body_without_a_header_is_told_at_opening(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "messages.sqlite") as connection:
         connection.execute("DELETE FROM header")
     connection.close()
-    with pytest.raises(StoreDamaged, match="the body at 0 of bodies-1 has no header"):
+    with pytest.raises(StoreDamaged, match="1 of the bodies in bodies-1 have no header"):
         open_in_files(tmp_path)
 
 
