@@ -1,4 +1,4 @@
-"""The rows of docs/reference/amqp-frames.md. A new row is a function under `@row(section, what is sent)`."""
+"""What docs/reference/amqp-frames.md compares. A new row is a function under `@row(section, what is sent)`."""
 
 from __future__ import annotations
 

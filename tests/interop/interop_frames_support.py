@@ -1,4 +1,4 @@
-"""The same raw frames at RabbitMQ and here: the rows of docs/reference/amqp-frames.md, and how each is run.
+"""The same raw frames at RabbitMQ and here: what docs/reference/amqp-frames.md compares, and how each is run.
 
 A row is a function of a `Frames`, a connection that says exactly what it is told to; what the broker answers is
 written as short text: methods by name, closes with code and name, values in hexadecimal. A row is added by a function
@@ -8,6 +8,7 @@ under `@row(...)` in `interop_frames_rows_support`; what it says is sent is the 
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import socket
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from multiqueue.testing import PATIENCE
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "amqp-frames.md"
+ANSWERS = Path(__file__).parent / "interop_frames_answers.json"
 
 _numbers = itertools.count(1)
 
@@ -232,6 +234,11 @@ class Row:
     opens: bool = True
     because: str | None = None
 
+    @property
+    def name(self) -> str:
+        """What the file of answers calls it."""
+        return f"{self.section}: {self.sent}"
+
     def at(self, port: int) -> str:
         """What the broker on this port answers."""
         frames = Frames(port, opens=self.opens)
@@ -259,22 +266,43 @@ def row(section: str, sent: str, *, opens: bool = True, because: str | None = No
 
 _BEGINNING = """# The same frames at RabbitMQ and here
 
-What clients send goes out as raw bytes to RabbitMQ 3.10 (Debian's package) and to this server, and what comes back is
-written down: methods by their names, closes with code and name, header values and blocks of properties in hexadecimal.
-`tests/interop/test_interop_frames.py` sends them all, and compares the answers with this page; a row is a function in
-`interop_frames_rows_support.py`. Where the two differ, the row says why;
+`tests/interop/test_interop_frames.py` sends the same raw bytes to RabbitMQ 3.10 (Debian's package) and to this server,
+and compares the answers: methods by their names, closes with code and name, header values and blocks of properties byte
+by byte. {same} of {all} answers are the same. These differ;
 [0841](../decisions/0841-where-programs-see-a-difference.md) has what programs can see.
+
+| sent | RabbitMQ 3.10 | here |
+|---|---|---|
+"""
+
+_COMPARED = """
+`interop_frames_rows_support.py` has what is sent, and `interop_frames_answers.json` both answers to each. Compared are:
+
+| | frames | differ |
+|---|---|---|
 """
 
 
-def page_with(answers: list[tuple[str, str]]) -> str:
+def recorded() -> dict[str, list[str]]:
+    """What RabbitMQ and this server have answered to each row, by its name."""
+    answers: dict[str, list[str]] = json.loads(ANSWERS.read_text())
+    return answers
+
+
+def written(answers: dict[str, list[str]]) -> str:
+    """The answers as the file of them has them."""
+    return json.dumps(answers, ensure_ascii=False, indent=1) + "\n"
+
+
+def page_with(answers: dict[str, list[str]]) -> str:
     """The page, from what RabbitMQ and this server have answered to each row."""
-    lines: list[str] = []
-    section = ""
-    for each, (theirs, ours) in zip(ROWS, answers, strict=True):
-        if each.section != section:
-            section = each.section
-            lines += ["", f"## {section}", "", "| sent | RabbitMQ 3.10 | here |", "|---|---|---|"]
-        here = "the same" if ours == theirs else f"{ours}: {each.because}"
-        lines.append(f"| {each.sent} | {theirs} | {here} |")
-    return _BEGINNING + "\n".join(lines) + "\n"
+    differ = [row for row in ROWS if len(set(answers[row.name])) == 2]
+    page = _BEGINNING.format(same=len(ROWS) - len(differ), all=len(ROWS))
+    for row in differ:
+        theirs, ours = answers[row.name]
+        page += f"| {row.sent} | {theirs} | {ours}: {row.because} |\n"
+    page += _COMPARED
+    for section in dict.fromkeys(row.section for row in ROWS):
+        sent, unlike = (sum(row.section == section for row in rows) for rows in (ROWS, differ))
+        page += f"| {section} | {sent} | {unlike} |\n"
+    return page
