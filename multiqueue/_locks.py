@@ -99,5 +99,5 @@ class Condition(threading.Condition):
         if lock is None:
             lock = RLock()
         super().__init__(lock)
-        self.__enter__ = lock.__enter__  # type: ignore[method-assign]
-        self.__exit__ = lock.__exit__  # type: ignore[method-assign]
+        for name in Condition.__slots__:
+            setattr(self, name, getattr(lock, name))

@@ -132,7 +132,7 @@ def _command_of(name: str, text: str) -> None:
     bench.command(name, cls=_SuiteCommand, help=f"{text}\n\n        {_FAILS}")(function)
 
 
-for _name, (_, _text) in _SUITES.items():
+for _name, (_path, _text) in _SUITES.items():
     if _text:
         _command_of(_name, _text)
 
