@@ -4,7 +4,8 @@ Promise     What `concurrent.futures.ThreadPoolExecutor` promises, for the execu
             serve lanes by priority, and round-robin by weight within a priority.
             It is a `ThreadPoolExecutor` where asyncio's `set_default_executor` wants one, and has the `_max_workers`
             that dask reads; each method is ours, and that class's `__init__` is not called.
-State       `_lock` guards `_lanes` and `_watchers`. Threads and counts are the workers', jobs the multi-queue's.
+State       `_lock` guards `_watchers` and the changes of `_lanes`. Threads and counts are the workers', jobs the
+            multi-queue's.
 Lock order  `_lock` -> worker lock -> locks of the multi-queue.
 Waiting     No thread waits under `_lock`.
 Membership  The executor refers to its lanes and both to the `Keeper`; nothing refers back to the executor, so that one
@@ -138,7 +139,7 @@ class MultiQueueExecutor(ThreadPoolExecutor):
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """`Lane.submit` on the lane `"default"`, made at first use with default settings unless you made it."""
-        return self._default_lane().submit(fn, *args, **kwargs)
+        return self._default_lane()._submit(fn, args, kwargs)
 
     def map(
         self,
@@ -191,9 +192,7 @@ class MultiQueueExecutor(ThreadPoolExecutor):
         return lane
 
     def _default_lane(self) -> Lane:
-        with self._lock:
-            lane = self._lanes.get(DEFAULT_LANE) or self._add_lane_locked(DEFAULT_LANE, self._default_settings)
-        return lane
+        return self._lanes.get(DEFAULT_LANE) or self._lane(DEFAULT_LANE, {})
 
     def _add_lane_locked(self, key: Hashable, settings: LaneSettings) -> Lane:
         try:

@@ -3,7 +3,7 @@
 Promise     A job is run at most once and its future ends exactly once: with a result, an exception, or cancelled.
             A job cancelled while it waits has left its lane when `cancel` returns, and its place is free
             before the first callback of the future runs, so that a callback may submit to the same lane.
-State       `future.withdraw` is set by the lane before the job is put and taken away by the thread that gets the job
+State       `future.job` is set by the workers before the job is put and taken away by the thread that gets the job
             out of the lane; `counted` belongs to the workers and is guarded by their lock.
 Membership  The thread that takes the job out of the lane ends its future: the worker that took it, or `cancel`
             when the lane gave the job back to it. The lane decides between the two, under its own locks.
@@ -25,17 +25,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Withdraw(Protocol):
-    """Takes a job out of its lane, and appends it to `left`; False if somebody else did."""
-
-    def __call__(self, left: list[Job[Any]] | None = None) -> bool: ...
-
-
 class LaneFuture(Future[T]):
     """A future whose place in the lane is free as soon as it is cancelled."""
 
-    # Not None while the job waits in its lane. Takes the job out of the lane; False if somebody else did.
-    withdraw: Withdraw | None = None
+    job: Job[T] | None = None  # while it waits in its lane
 
     def cancel(self) -> bool:
         """Cancel the job if it has not started, and free its place in the lane.
@@ -46,16 +39,16 @@ class LaneFuture(Future[T]):
 
     def cancel_waiting(self) -> bool:
         """Cancel the job if it waits in its lane. False, and nothing changed, when it has left the lane."""
-        withdraw = self.withdraw
-        if withdraw is None:
+        job = self.job
+        if job is None:
             return False
         left: list[Job[Any]] = []
         try:
-            withdraw(left)
+            job.withdraw(left)
             if left:
                 self.cancel_taken()
         except BaseException:
-            if left and self.withdraw is not None:  # interrupted before its cancel; no other thread will end it
+            if left and self.job is not None:  # interrupted before its cancel; no other thread will end it
                 self.cancel_taken()
             raise
         return True if left else False  # noqa: SIM210 - a call could be interrupted
@@ -73,11 +66,11 @@ class LaneFuture(Future[T]):
 
     def leave_lane(self) -> None:
         """Say that the job waits in its lane no more: the caller has taken it out."""
-        self.withdraw = None
+        self.job = None
 
     def cancel_taken(self) -> None:
         """Cancel the job that the caller took out of its lane."""
-        self.withdraw = None
+        self.job = None
         try:
             self._cancel_for_all()
         except BaseException:  # an interrupt
@@ -95,7 +88,7 @@ class Withdrawing(Protocol):
     """The workers, as their jobs know them."""
 
     def withdraw(self, subqueue: SubQueue[list[Job[Any]]], job: Job[Any], left: list[Job[Any]] | None = None) -> bool:
-        """Take a job out of its lane, as `LaneFuture.withdraw` says."""
+        """As `Job.withdraw`."""
 
 
 class JobWatcher(Protocol):
@@ -128,15 +121,18 @@ class Watchers:
 class Job(Generic[T]):
     """A call to make, and the future that gets its end."""
 
-    __slots__ = ("args", "counted", "fn", "future", "kwargs", "withdraw_from")
+    __slots__ = ("args", "counted", "fn", "future", "kwargs", "subqueue", "workers")
 
-    def __init__(self, fn: Callable[..., T], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def __init__(
+        self, fn: Callable[..., T], args: Sequence[Any], kwargs: Mapping[str, Any], future: LaneFuture[T]
+    ) -> None:
         self.fn: Callable[..., T] = fn
         self.args: Sequence[Any] = args
         self.kwargs: Mapping[str, Any] = kwargs
-        self.future: LaneFuture[T] = self.new_future()
+        self.future: LaneFuture[T] = future
         self.counted: bool = False
-        self.withdraw_from: tuple[Withdrawing, SubQueue[list[Job[Any]]]]  # set by the workers when it is put
+        self.workers: Withdrawing  # set by the workers when it is put, as is the next one
+        self.subqueue: SubQueue[list[Job[Any]]]
 
     @property
     def name(self) -> str:
@@ -144,18 +140,13 @@ class Job(Generic[T]):
         return getattr(self.fn, "__qualname__", None) or repr(self.fn)
 
     def withdraw(self, left: list[Job[Any]] | None = None) -> bool:
-        """Take it out of the lane that it was put into, as `LaneFuture.withdraw` says."""
-        workers, subqueue = self.withdraw_from
-        return workers.withdraw(subqueue, self, left)
-
-    def new_future(self) -> LaneFuture[T]:
-        """The future of this job."""
-        return LaneFuture()
+        """Take it out of the lane that it was put into, and append it to `left`; False if somebody else did."""
+        return self.workers.withdraw(self.subqueue, self, left)
 
     def run(self) -> None:
         """Call the function in this thread and end the future with what comes of it, unless it was cancelled."""
         future = self.future
-        future.withdraw = None
+        future.job = None
         if not future.set_running_or_notify_cancel():
             return
         try:
@@ -172,7 +163,7 @@ class Job(Generic[T]):
         Does nothing when the future has ended.
         """
         future = self.future
-        future.withdraw = None
+        future.job = None
         if future.done():
             return
         if future.running() or future.set_running_or_notify_cancel():

@@ -43,7 +43,7 @@ from ._executor_job import Job, JobWatcher
 from ._fork import Alive
 from ._lane_waiting import Ticket, WaitingLine
 from ._multi_queue import LinkedBlockingMultiQueue
-from ._sub_queue import SubQueue
+from ._sub_queue import SubQueue, take
 
 try:
     from concurrent.futures.thread import BrokenThreadPool
@@ -83,10 +83,12 @@ class Workers:
         self._lines: dict[SubQueue[Ticket], WaitingLine] = {}  # of the lanes that are not done
         self._closing: dict[SubQueue[Ticket], Ending] = {}  # lanes that were closed and are not done
         self._broken: str | None = None
-        self._shutdown = False
+        self._shutdown = False  # whether it admits no more jobs, for whichever reason
         self.on_retired: Callable[[SubQueue[Ticket]], object] | None = None
         self.watcher: JobWatcher | None = None  # read once for each job, without a lock
         _all_workers.add(self)
+        if _exiting:
+            self._shutdown = True
 
     # What an executor and its lanes ask for
 
@@ -99,8 +101,8 @@ class Workers:
             ValueError: the key exists, or a value is less than 1.
             RuntimeError: as `put`.
         """
-        with self._lock:
-            self._check_open_locked()
+        if self._shutdown:
+            raise self._refusal()
         try:
             subqueue = self.queue.add_subqueue(key, priority, capacity, max_in_flight=max_in_flight, weight=weight)
         except ShutDown:
@@ -127,9 +129,16 @@ class Workers:
         """
         ticket = [job]
         try:
-            self._admit(job)
-            job.withdraw_from = self, subqueue
-            job.future.withdraw = job.withdraw
+            with self._lock:
+                if self._shutdown:
+                    raise self._refusal()
+                job.counted = True
+                self._load += 1
+                short = self.max_workers > self._serving < self._load
+            if short:
+                self._start_worker()
+            job.workers, job.subqueue = self, subqueue
+            job.future.job = job
             subqueue.put(ticket, block, timeout)
         except (Full, ShutDown) as error:
             self._forget(job)
@@ -146,15 +155,14 @@ class Workers:
 
     def _call_off(self, ticket: Ticket, job: Job[Any]) -> None:
         """After an interrupted submit: the job does not wait, unless a worker has it. May be repeated."""
-        withdraw = job.future.withdraw
-        if withdraw is not None and withdraw():
+        if job.future.job is not None and job.withdraw():
             return
         with self._lock:
             try:
                 del ticket[0]  # it was never put, or a worker has it and will find nothing on it
             except IndexError:
                 return
-            job.future.withdraw = None
+            job.future.job = None
             if job.counted:
                 job.counted = False
                 self._load -= 1
@@ -227,30 +235,13 @@ class Workers:
 
     # Starting
 
-    def _admit(self, job: Job[Any]) -> None:
-        """Count the job, and start a worker for it. If this raises, the caller calls the job off."""
-        with self._lock:
-            self._check_open_locked()
-            job.counted = True
-            self._load += 1
-            short = self._is_short_locked()
-        if short:
-            self._start_worker()
-
-    def _check_open_locked(self) -> None:
-        if self._shutdown or self._broken is not None or _exiting:
-            raise self._refusal()
-
-    def _is_short_locked(self) -> bool:
-        return self._serving < min(self.max_workers, self._load)
-
     def _start_worker(self) -> None:
         """Start one more worker if one is wanted. Raises what `Thread.start` raises."""
         contract = Contract()
         try:
             with self._starting:
                 with self._lock:
-                    if not self._is_short_locked():
+                    if not self.max_workers > self._serving < self._load:
                         return
                     contract.holds = True
                     self._serving += 1
@@ -287,7 +278,7 @@ class Workers:
 
     def _forget(self, job: Job[Any]) -> None:
         """The job was not submitted."""
-        job.future.withdraw = None
+        job.future.job = None
         self._discount(job)
 
     def withdraw(self, subqueue: SubQueue[Ticket], job: Job[Any], left: list[Job[Any]] | None = None) -> bool:
@@ -311,19 +302,11 @@ class Workers:
         """A job has left its lane without being run. May be repeated."""
         self._discount(job)
         subqueue._wake_putter()
-        self._retire_if_done(subqueue)
-
-    def _done_with(self, subqueue: SubQueue[Ticket], job: Job[Any] | None) -> None:
-        """After the end of a job that was taken: only now is its place among the running ones free."""
-        subqueue.task_done()
-        if job is not None:
-            self._discount(job)
-        self._retire_if_done(subqueue)
+        if subqueue in self._closing:
+            self._retire_if_done(subqueue)
 
     def _retire_if_done(self, subqueue: SubQueue[Ticket]) -> None:
         """Let go of a lane that was closed and is done. Every thread that ends a job of it calls this; one does it."""
-        if subqueue not in self._closing:
-            return
         left = subqueue.statistics()
         if left.size or left.in_flight:
             return
@@ -351,7 +334,7 @@ class Workers:
         """Take and run jobs until the multi-queue is drained or this thread has run its share."""
         share = self._jobs_per_worker
         while share is None or share > 0:
-            subqueue, ticket = self.queue.take()
+            subqueue, ticket = take[self.queue, True, None]
             job = None
             try:
                 try:
@@ -369,7 +352,11 @@ class Workers:
                     job.refuse(error)  # no thread waits for ever because of our mistake
                 raise
             finally:
-                self._done_with(subqueue, job)
+                subqueue.task_done()  # only now is the job's place among the running ones free
+                if job is not None:
+                    self._discount(job)
+                if subqueue in self._closing:
+                    self._retire_if_done(subqueue)
                 del subqueue, job  # an idle worker keeps no job alive
             if share is not None:
                 share -= 1
@@ -403,11 +390,11 @@ class Workers:
     def _break(self, reason: str) -> None:
         with self._lock:
             self._broken = reason
+            self._shutdown = True
         self.shutdown()
         for subqueue in self._subqueues():
             for job in self._waiting(subqueue):
-                withdraw = job.future.withdraw
-                if withdraw is not None and withdraw():
+                if job.withdraw():
                     job.refuse(BrokenThreadPool(reason))
 
     def after_fork_in_child(self) -> None:
@@ -415,6 +402,7 @@ class Workers:
         self._starting = _sync.Guard()
         self._lock = _sync.Guard()
         self._threads = set()
+        self._shutdown = True
         self._broken = (
             f"executor {self.name!r} was made before this process was forked and has no threads here; "
             "make a new one in the child"

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from ..errors import Full
-from ._executor_job import Job
+from ._executor_job import Job, LaneFuture
 from ._executor_workers import Ending, Keeper, Workers
 from ._lane_map import ordered_results
 from ._lane_waiting import Ticket
@@ -198,7 +198,7 @@ class Lane(Executor):
     # For the kinds of lanes made from this one
 
     def _make_job(self, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job[T]:
-        return Job(fn, args, kwargs)
+        return Job(fn, args, kwargs, LaneFuture())
 
     def _submitted(self, job: Job[T]) -> None:
         """Called once the job is in the lane, or beyond."""

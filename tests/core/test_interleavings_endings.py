@@ -10,6 +10,7 @@ from core_parts_support import Job, Workers, engine
 from schedules_support import Hold, in_minutes, of_many_threads, of_three_threads, of_two_threads
 
 from multiqueue import Detached, Empty, LinkedBlockingMultiQueue, Queue, ShutDown, SubQueue
+from multiqueue.core import LaneFuture
 from multiqueue.testing import Run, interruptions
 
 
@@ -312,8 +313,8 @@ def test_no_job_is_forgotten_by_a_shutdown(hold: Hold) -> None:
         workers._start_worker = lambda: None  # type: ignore[method-assign]  # the run has its own thread for it
         workers.add_subqueue("one", 0, None, None, 1)
         lane = workers.add_subqueue("two", 0, None, None, 1)
-        job: Job[str] = Job(str, ("done",), {})
-        workers._admit(job)  # the submit has been counted before the shutdown
+        job: Job[str] = Job(str, ("done",), {}, LaneFuture())
+        job.counted, workers._load = True, 1  # the submit has been counted before the shutdown
         submit = run.spawn_expecting(ShutDown, lane.put, [job])
         worker = run.spawn_expecting(ShutDown, workers.serve)
         run.spawn(workers.shutdown)

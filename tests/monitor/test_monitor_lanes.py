@@ -17,7 +17,7 @@ from prometheus_client import generate_latest
 
 from multiqueue import LinkedBlockingMultiQueue, MultiQueueExecutor
 from multiqueue.broker import Broker
-from multiqueue.core import Job
+from multiqueue.core import Job, LaneFuture
 from multiqueue.monitor import Figures, HttpServer, Lanes, MonitorError, serve_lanes
 from multiqueue.testing import FakeClock, wait_until_blocked
 
@@ -93,13 +93,13 @@ def test_a_job_is_shown_while_it_waits_runs_and_has_ended(
 def test_a_job_that_is_faster_than_its_submitter_is_shown_once(lanes: Lanes, executor: MultiQueueExecutor) -> None:
     """It may begin, and even end, before its submitter tells of it; or be cancelled before its worker does."""
     (book,) = lanes.books()
-    job: Job[None] = Job(lambda: None, (), {})
+    job: Job[None] = Job(lambda: None, (), {}, LaneFuture())
     book.began("acme", job)
     book.submitted("acme", job)
     job.run()
     book.submitted("acme", job)
     assert states(lanes, "acme") == ["done"]
-    taken: Job[None] = Job(lambda: None, (), {})
+    taken: Job[None] = Job(lambda: None, (), {}, LaneFuture())
     book.submitted("acme", taken)
     taken.future.cancel()
     book.began("acme", taken)

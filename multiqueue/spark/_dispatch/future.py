@@ -165,8 +165,8 @@ class SparkFuture(LaneFuture[T]):
 
     def expire(self, message: str) -> None:
         """The job's deadline has come: if it still waits in its lane, it ends with `SparkDeadlineMissed`."""
-        withdraw = self.withdraw
-        if withdraw is None or not withdraw():
+        job = self.job
+        if job is None or not job.withdraw():
             return  # a worker has it, or it has ended
         self.leave_lane()
         with self._lock:

@@ -86,16 +86,13 @@ class SparkJob(Job[T]):
         marks = Marks(self._tag, self._name, lane.pool, (label("lane", str(lane.key)), label("function", function)))
         backend = self._context.dispatcher.backend
         # Here, in the submitter's thread: what it has set now is what the item inherits.
-        super().__init__(backend.inheriting(_marked(fn, backend, lane.context.session, marks)), args, kwargs)
+        inheriting = backend.inheriting(_marked(fn, backend, lane.context.session, marks))
+        super().__init__(inheriting, args, kwargs, SparkFuture(self._tag, backend.cancel, backend.progress))
         self.future.add_done_callback(self._context.tally.ended)
 
     @property
     def name(self) -> str:
         return self._function
-
-    def new_future(self) -> SparkFuture[T]:
-        backend = self._context.dispatcher.backend
-        return SparkFuture(self._tag, backend.cancel, backend.progress)
 
     def deadline(self) -> float | None:
         """By when it must have begun."""
@@ -113,7 +110,7 @@ class SparkJob(Job[T]):
 
     def run(self) -> None:
         future = self.future
-        future.withdraw = None
+        future.job = None
         running = self._context.dispatcher.running
         if not running.enter(future, self._number, self._context.group):
             future.cancel()
