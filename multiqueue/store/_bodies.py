@@ -75,8 +75,9 @@ class Bodies:
         self._changes: list[tuple[int, int]] = []  # its pending (number, bytes): more live bytes, or fewer
         self._is_dirty = False
         self.most_bytes = 1 << 62  # of all files, where there is a quota
-        self.lacks_room = False  # the quota had none for what was to be written last
+        self.lacks_room = False  # quota or disk had none for what was to be written last
         self.damaged: set[int] = set()  # files that cannot be written anew, for a body in them cannot be read
+        self._postponed: set[int] = set()  # and those for whose bodies the disk has no room, until a file has gone
         self.syncs = 0
         self.disk_bytes = sum(self._sizes.values())
         self.dead_bytes = self.disk_bytes
@@ -189,9 +190,16 @@ class Bodies:
         if is_hurried and self._descriptor is not None and self._live.get(self._number, 0) * most < self._end:
             self._end_file()
         for number, live in self._live.items():
-            if not self._is_written(number) and live * most < self._sizes[number] and number not in self.damaged:
+            is_sparse = not self._is_written(number) and live * most < self._sizes[number]
+            if is_sparse and number not in self.damaged | self._postponed:
                 return number if self._has_file() else None
         return None
+
+    def postpone(self) -> None:
+        """Not even what the reserve left was enough to move bodies of the file that is sparse."""
+        number = self.sparse(is_hurried=True)
+        if number is not None:
+            self._postponed.add(number)
 
     def close(self, *, was_clean: bool) -> None:
         """After a failure nobody knows which rows the log has: the next opening removes what none of them names."""
@@ -282,6 +290,7 @@ class Bodies:
     def _remove(self, number: int) -> None:
         with suppress(OSError):  # then the next opening does
             os.unlink(body_file(self._directory, number))
+        self._postponed.clear()
         size = self._sizes.pop(number)
         self.disk_bytes -= size
         self.dead_bytes -= size

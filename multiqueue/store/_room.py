@@ -124,6 +124,7 @@ class Room:
     def become_tight(self) -> None:
         """The disk is full: give up the reserve, copy the log into the file and cut it off."""
         self.is_tight = True
+        self._bodies.lacks_room = True
         self._reserve.drop()
         self.checkpoint("TRUNCATE")
 

@@ -82,8 +82,7 @@ class SqliteWriter:
     def commit(self, submissions: Sequence[Submission], next_id: int) -> None:
         try:
             self._room.shorten_log()
-            if self._room.is_tight:
-                self._room.regain()
+            self._regain()
             if self._room.is_tight or not self._commit_together(submissions, next_id):
                 self._commit_apart([part for one in submissions for part in one.parts()], next_id)
             self._room.confirm()
@@ -92,9 +91,9 @@ class SqliteWriter:
         self._last_commit = time.monotonic()
 
     def rest(self, next_id: int, *, is_idle: bool) -> float | None:
+        was_tight = self._room.is_tight
         try:
-            if self._room.is_tight:
-                self._room.regain()
+            self._regain()
             if next_id + IDS_RESERVED // 2 > self._reserved:
                 self._transaction([], next_id)
             if self._syncs_commits and self._room.lengthen_log():
@@ -113,6 +112,8 @@ class SqliteWriter:
             self._undo()
             self._bodies.cut_off()
             self._room.limit()
+            if was_tight:
+                self._bodies.postpone()
             self._room.become_tight()
             return _IDLE_SECONDS
 
@@ -162,8 +163,7 @@ class SqliteWriter:
 
     def _try_growing(self, submission: Submission, next_id: int) -> StoreError | None:
         """Commit a submission, or say why not."""
-        if self._room.is_tight:
-            self._room.regain()
+        self._regain()
         if self._room.is_tight:
             return self._room.refusal(self.messages)
         self._room.limit()  # files of bodies may have gone since the last commit
@@ -226,6 +226,11 @@ class SqliteWriter:
         self._commit_syncs += self._syncs_commits
         self._bodies.committed()
         self._room.limit()
+
+    def _regain(self) -> None:
+        """Try to have the reserve again, unless bodies can be moved with what it leaves: that gives back more."""
+        if self._room.is_tight and self._bodies.sparse(is_hurried=True) is None:
+            self._room.regain()
 
     def _undo(self) -> None:
         self._bodies.undone()

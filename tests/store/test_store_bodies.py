@@ -273,6 +273,27 @@ def test_a_full_disk_of_large_bodies_is_emptied(small_disk: Path) -> None:
         assert store.read(again) == {again[-1]: large(len(again) - 1) * 30}
 
 
+@pytest.mark.parametrize("small_disk", [16], indirect=True)
+def test_a_full_disk_of_half_empty_files(small_disk: Path) -> None:
+    """On a full disk the reserve is what bodies are moved with, so that what was removed between others is room."""
+    with SqliteStore(small_disk / "store") as store:
+        given = filled(store, 300_000)
+        kept = given[::3]
+        emptied(store, [one for one in given if one not in kept])
+        again: list[int] = []
+
+        def has_room() -> bool:
+            try:
+                again.extend(stored(store, put(1, large(len(again)) * 30)))
+            except StoreFull:
+                return False
+            return len(again) > 0.7 * (len(given) - len(kept))
+
+        settled(store, has_room)
+        assert ids(store, 1) == kept + again
+        assert store.read(given) == {one: large(given.index(one)) * 30 for one in kept}
+
+
 def test_no_descriptor_is_left(store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the process has too many files open, bodies go to SQLite, and the store goes on."""
     stored(store, put(1, large(0)))
