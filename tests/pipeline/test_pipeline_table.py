@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import re
 import shutil
@@ -10,10 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
+from urllib.parse import quote
 
 import pytest
 from click.testing import CliRunner
-from pipeline_parts_support import Kind, Ledger, TableOutput, delta_module, new_number, open_ledger
+from pipeline_parts_support import Change, Kind, Ledger, TableOutput, delta_module, new_number, open_ledger
 from pipeline_support import Pipeline, contents, lane_of, make_tree
 from table_support import STEPS, output_in, put, read, rows_of, table_pipeline, versions
 from test_pipeline_crash import LANES, Fuse, Killed, fragile
@@ -466,6 +468,64 @@ def test_other_programs_commit_to_a_delta_table(tmp_path: Path, ledger: Ledger) 
     assert not output.tables[""].maintain(lambda form: form.others_commit)
     put_all(output, items(tmp_path, 1, attempt=2), "new")
     assert rows_of(tmp_path / "out/data", "delta") == ["new", "x", "x"]
+
+
+def test_rows_that_another_program_has_put_in(tmp_path: Path, ledger: Ledger) -> None:
+    """Rows without an item stay when the file into which they were joined loses the rows of its only item. (pipeline
+    17)"""
+    import deltalake
+    import pyarrow
+
+    output = opened(tmp_path, "delta", ledger)
+    put_all(output, items(tmp_path, 1), "x")
+    nobody = pyarrow.array([None], pyarrow.string())
+    theirs = pyarrow.table({"lane": nobody, "item": nobody, "row": ["theirs"]})
+    deltalake.write_deltalake(tmp_path / "out/data", theirs, mode="append")
+    deltalake.DeltaTable(tmp_path / "out/data").optimize.compact()
+    put_all(output, items(tmp_path, 1, attempt=2), "new")
+    assert rows_of(tmp_path / "out/data", "delta") == ["new", "theirs"]
+
+
+def put_in_partition(output: TableOutput, item: Item, column: str, value: Any, kind: Kind, directory: str) -> None:
+    """Put a row into the table in a partition, as Spark writes it: the directory's name has the column's value."""
+    import pyarrow
+    import pyarrow.parquet as parquet
+
+    body, own, columns = io.BytesIO(), output.directory_of(item), {"lane": "string", "item": "string", column: kind}
+    rows = {"lane": [item.lane], "item": [item.id], column: [value]}
+    if not output.table_of(item).keeps_partition_columns:
+        del rows[column]
+    parquet.write_table(pyarrow.table(rows), body)
+    files = output.table_of(item).files
+    files.storage.put(files.place(f"{own}/{column}={directory}/part-0.parquet"), body.getvalue())
+    output.note(Change(item, own, files.described(own, [column]), columns))
+    written = output.put_out(item, output.places.output / "none", has_output=True)
+    assert output.tables[""].commit([written.change], new_number()) == [None]
+
+
+def test_a_table_partitioned_by_the_item(tmp_path: Path, kind: str, ledger: Ledger) -> None:
+    """The rows of a later attempt replace those of an item whose files have no column `item`. (pipeline 17)"""
+    output = opened(tmp_path, kind, ledger, partition_by=["item"])
+    for item in (*items(tmp_path, 3), *items(tmp_path, 1, attempt=2)):
+        put_in_partition(output, item, "item", item.id, "string", item.id)
+    assert rows_of(tmp_path / "out/data", kind, "item") == ["i0", "i1", "i2"]
+
+
+@pytest.mark.parametrize("value", ["2026-11-24 10:00:00", "2026-11-24 10:00:00.123456"])
+def test_a_moment_stays_a_partition(tmp_path: Path, ledger: Ledger, value: str) -> None:
+    """Rows that are written anew, since another item of their file was replaced, keep the text of their partition, as
+    Delta has it: without a time zone. (pipeline 17)"""
+    import deltalake
+
+    output = opened(tmp_path, "delta", ledger, partition_by=["at"])
+    for item in items(tmp_path, 3):
+        put_in_partition(output, item, "at", None, "timestamp", quote(value))
+    deltalake.DeltaTable(tmp_path / "out/data").optimize.compact()
+    put_in_partition(output, *items(tmp_path, 1, attempt=2), "at", None, "timestamp", quote(value))
+    assert rows_of(tmp_path / "out/data", "delta", "item") == ["i0", "i1", "i2"]
+    newest = max((tmp_path / "out/data/_delta_log").glob("*.json")).read_text().splitlines()
+    actions = [action for line in newest for name, action in json.loads(line).items() if name in ("add", "remove")]
+    assert [action["partitionValues"] for action in actions] == [{"at": value}] * 3
 
 
 def test_an_answer_that_is_lost(tmp_path: Path, kind: str, ledger: Ledger) -> None:

@@ -22,6 +22,7 @@ import uuid
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from urllib.parse import unquote
 
@@ -49,6 +50,8 @@ _CHECKPOINTS = 50
 _COMPACTED = ((30, 4 << 20), (300, 64 << 20))
 """After so many versions, the files that are smaller than so many bytes are joined."""
 _RETENTION = "delta.logRetentionDuration"
+_BY_ITEM = "partition.item"
+"""Among the library's figures of a file only where the table is partitioned by it."""
 _VERSION = re.compile(r"(\d{20})\.")
 
 _S3 = {"key": "aws_access_key_id", "secret": "aws_secret_access_key", "token": "aws_session_token"}
@@ -288,7 +291,9 @@ class DeltaTable:
         removed = RemoveAction(
             path, True, int(time.time() * 1000), size=old["size_bytes"], partition_values=_partition(old)
         )
-        if old.get("min.item") == old.get("max.item") and old.get("min.item") is not None:
+        # Rows that another program has put in have no item, and may be in this file since it was joined.
+        is_one_item = old.get("min.item") == old.get("max.item") and old.get("null_count.item") == 0
+        if is_one_item or _BY_ITEM in old:
             return [removed]
         import pyarrow
         import pyarrow.compute as compute  # type: ignore[import-untyped]
@@ -348,9 +353,15 @@ def _partition(row: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, datetime):
+        return str(value.replace(tzinfo=None))  # the library reads it as UTC, and the log has no time zone
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def _may_have(row: Mapping[str, Any], items: Sequence[str]) -> bool:
+    if _BY_ITEM in row:
+        return row[_BY_ITEM] in items
     low, high = row.get("min.item"), row.get("max.item")
     return low is None or high is None or any(low <= item <= high for item in items)
