@@ -32,15 +32,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from queue import LifoQueue as LifoQueue
-    from queue import PriorityQueue as PriorityQueue
     from queue import SimpleQueue as SimpleQueue
 
     from .core import Lane as Lane
+    from .core import LifoQueue as LifoQueue
     from .core import LinkedBlockingMultiQueue as LinkedBlockingMultiQueue
     from .core import MultiQueueExecutor as MultiQueueExecutor
     from .core import Offerable as Offerable
     from .core import Pollable as Pollable
+    from .core import PriorityQueue as PriorityQueue
     from .core import Queue as Queue
     from .core import SubQueue as SubQueue
     from .core import SubQueueSelection as SubQueueSelection

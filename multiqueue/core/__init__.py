@@ -14,6 +14,8 @@ from ._multi_queue import LinkedBlockingMultiQueue as LinkedBlockingMultiQueue
 from ._notebook import notebook_table as notebook_table
 from ._protocols import Offerable as Offerable
 from ._protocols import Pollable as Pollable
+from ._queue import LifoQueue as LifoQueue
+from ._queue import PriorityQueue as PriorityQueue
 from ._queue import Queue as Queue
 from ._selection import SubQueueSelection as SubQueueSelection
 from ._sub_queue import SubQueue as SubQueue
@@ -41,11 +43,13 @@ __all__ = [
     "Lane",
     "LaneFuture",
     "LaneSettings",
+    "LifoQueue",
     "LinkedBlockingMultiQueue",
     "MultiQueueExecutor",
     "MultiQueueStatistics",
     "Offerable",
     "Pollable",
+    "PriorityQueue",
     "Queue",
     "Ring",
     "SubQueue",

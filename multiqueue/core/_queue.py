@@ -4,9 +4,10 @@ Promise     It is a `queue.Queue`, for `isinstance` and for type checkers. Nothi
             the names of `queue.Queue`'s and of a sub-queue's methods: a subclass may call its own what it likes.
             A subclass that makes another order, by overriding `_init`, `_put`, `_get` or `_qsize`, is a `HookedQueue`:
             `put`, `get` and the rest are `queue.Queue`'s there, on its mutex and its conditions, so that the hooks are
-            called when and how they are there. What that class has not is refused in a sentence, except `offer` and
-            `poll`. A hook that is assigned to an instance later has `put` and `get` of that one lead there too, on the
-            elements where they are; a put or get that waits in the engine at that moment goes on as it began.
+            called when and how they are there. What that class has not is refused in a sentence, except `shutdown`,
+            `offer` and `poll`. A hook that is assigned to an instance later has `put` and `get` of that one lead there
+            too, on the elements where they are; a put or get that waits in the engine at that moment goes on as it
+            began.
 Attributes  `mutex`, `not_empty`, `not_full`, `all_tasks_done` and `queue` are made when a program first asks for one of
             them, and stand in its dict from then on. From then on the mutex is the *gate* of the engine: each
             operation passes it, so that no other thread puts, takes or counts while a program holds it, and the
@@ -20,17 +21,21 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, MutableSequence
 from functools import partial
 from threading import Condition, RLock
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from ..errors import Empty, Full
+from ..errors import Empty, Full, ShutDown
 from ._engines import chosen as _engine
 from ._engines import engine
 from ._settings import capacity_of
-from ._standard_queue import HOOKS, StandardQueue
+from ._standard_queue import HOOKS, StandardLifoQueue, StandardPriorityQueue, StandardQueue
 from ._sub_queue import Puts, set_gate
 from ._sync import holding
 
+if TYPE_CHECKING:
+    from _typeshed import SupportsRichComparison
+
 T = TypeVar("T")
+C = TypeVar("C", bound="SupportsRichComparison")
 
 ATTRIBUTES = ("mutex", "not_empty", "not_full", "all_tasks_done", "queue")
 
@@ -42,8 +47,8 @@ class Queue(Puts[T], StandardQueue[T]):
     exceptions that arrive anywhere, and against `fork`.
 
     A subclass may override `_init`, `_put`, `_get` and `_qsize`, as those of `queue.Queue` do to make another order. It
-    then is the standard library's queue: it has `offer` and `poll` besides that one's methods, and none of the
-    promises above.
+    then is the standard library's queue: it has `offer`, `poll` and, on each CPython, `shutdown` besides that one's
+    methods, and none of the promises above.
     """
 
     __slots__ = ()
@@ -53,6 +58,9 @@ class Queue(Puts[T], StandardQueue[T]):
         if isinstance(self, HookedQueue):
             _engine.set_hooked(self)  # `Queue.put(self, item)` and `Queue.get(self)` lead to the standard library's
             StandardQueue.__init__(self, maxsize)
+            if not hasattr(StandardQueue, "shutdown"):  # before CPython 3.13
+                for name in ("not_full", "not_empty"):
+                    setattr(self, name, EndingCondition(self.mutex))
         else:
             _engine.assign(self, "capacity", capacity_of(maxsize))
             set_gate(self)
@@ -315,6 +323,44 @@ def _leaves(elements: deque[Any], item: object) -> bool:
     return False
 
 
+class EndingCondition(Condition):
+    """Before CPython 3.13 the condition of a `HookedQueue`'s puts, or its gets: it raises `ShutDown` when they end."""
+
+    def __init__(self, lock: Any) -> None:
+        super().__init__(lock)
+        self.is_over: Callable[[], bool] = bool  # False until `shutdown` assigns another one; asked with the lock held
+
+    def _check_locked(self) -> None:
+        if self.is_over():
+            raise ShutDown
+
+    def __enter__(self) -> bool:
+        is_held = super().__enter__()
+        try:
+            self._check_locked()
+        except BaseException:
+            self.release()
+            raise
+        return is_held
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """As that of `Condition`."""
+        is_notified = super().wait(timeout)
+        self._check_locked()
+        return is_notified
+
+
+def _shut_down_locked(queue: Any, immediate: bool) -> None:
+    queue.is_shutdown = True
+    queue.not_full.is_over = lambda: True
+    queue.not_empty.is_over = lambda: not queue._qsize()
+    while immediate and queue._qsize():
+        queue._get()
+        queue.unfinished_tasks = max(0, queue.unfinished_tasks - 1)
+    for condition in (queue.not_full, queue.not_empty, queue.all_tasks_done):
+        condition.notify_all()
+
+
 class HookedQueue(Queue[T]):
     """The base of a subclass of `Queue` with an order of its own."""
 
@@ -331,8 +377,17 @@ class HookedQueue(Queue[T]):
     task_done = StandardQueue.task_done
     join = StandardQueue.join
     __reduce_ex__ = object.__reduce_ex__  # type: ignore[assignment]
-    if hasattr(StandardQueue, "shutdown"):  # CPython 3.13 and later
-        is_shutdown: bool = False
+    is_shutdown: bool = False
+
+    def shutdown(self, immediate: bool = False) -> None:
+        """As `queue.Queue.shutdown` of CPython 3.13."""
+        self.mutex.acquire()
+        try:
+            _shut_down_locked(self, immediate)
+        finally:
+            self.mutex.release()
+
+    if hasattr(StandardQueue, "shutdown"):
         shutdown = StandardQueue.shutdown
 
     def offer(self, item: T, timeout: float | None = 0.0) -> bool:
@@ -347,11 +402,7 @@ class HookedQueue(Queue[T]):
         """Take an element, or return `default` when there is none within `timeout` seconds, or ever."""
         try:
             return self.get(timeout is None or timeout != 0, timeout)
-        except Empty:
-            return default
-        except Exception as error:
-            if type(error).__name__ != "ShutDown":
-                raise
+        except (Empty, ShutDown):
             return default
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -404,3 +455,11 @@ def _run_by_hooks(kind: type[Queue[Any]]) -> None:
         return
     bases = tuple(HookedQueue if base is Queue else base for base in kind.__bases__)
     kind.__bases__ = bases if HookedQueue in bases else (*bases, HookedQueue)
+
+
+class LifoQueue(StandardLifoQueue[T], Queue[T]):
+    """The standard library's `LifoQueue`, which is a `Queue` here too: the last element put is the first."""
+
+
+class PriorityQueue(StandardPriorityQueue[C], Queue[C]):
+    """The standard library's `PriorityQueue`, which is a `Queue` here too: the least element is the first."""

@@ -6,7 +6,6 @@ import asyncio
 import copy
 import pickle
 import queue
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -16,7 +15,8 @@ from typing import Any
 import pytest
 from executor_support import in_thread
 
-from multiqueue import LinkedBlockingMultiQueue, MultiQueueExecutor, Queue
+import multiqueue
+from multiqueue import LinkedBlockingMultiQueue, MultiQueueExecutor, Queue, ShutDown
 from multiqueue.testing import PATIENCE, wait_until_blocked
 
 
@@ -338,8 +338,7 @@ def test_every_public_name_of_a_subclass_with_hooks_works_or_is_refused() -> Non
     q = UniqueQueue()
     works = {"offer", "poll", "put", "put_nowait", "get", "get_nowait", "qsize", "empty", "full", "task_done", "join"}
     works |= {"maxsize", "unfinished_tasks", "mutex", "queue", "not_empty", "not_full", "all_tasks_done"}
-    if sys.version_info >= (3, 13):
-        works |= {"shutdown", "is_shutdown"}
+    works |= {"shutdown", "is_shutdown"}
     names = {name for name in dir(Queue) if not name.startswith("_")}
     assert {name for name in names | works if hasattr(q, name)} == works
     assert q.offer(1)
@@ -352,6 +351,66 @@ def test_every_public_name_of_a_subclass_with_hooks_works_or_is_refused() -> Non
 
 
 # ---- as other people's programs use it ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["LifoQueue", "PriorityQueue"])
+def test_the_other_orders_are_queues_too(name: str) -> None:
+    """`LifoQueue` and `PriorityQueue` are subclasses of `Queue` and of the standard library's class of their name."""
+    ours, standard = getattr(multiqueue, name), getattr(queue, name)
+    assert issubclass(ours, Queue)
+    assert issubclass(ours, standard)
+    q, there = ours(2), standard(2)
+    for one in (q, there):
+        one.put(1)
+        one.put(2)
+        with pytest.raises(queue.Full):
+            one.put_nowait(3)
+    assert [q.get(), q.get()] == [there.get(), there.get()]
+    assert q.poll(default="none") == "none"
+    assert repr(q) == f"<{name} size=0 maxsize=2>"
+
+
+ORDERED = [multiqueue.LifoQueue, multiqueue.PriorityQueue, UniqueQueue]
+
+
+@pytest.mark.parametrize("kind", ORDERED)
+def test_a_queue_with_hooks_is_drained_after_its_shutdown(kind: Any) -> None:
+    """After `shutdown()`, on each CPython, what is there is taken, nothing is put, and then a take ends."""
+    q = kind()
+    q.put(1)
+    q.shutdown()
+    assert q.is_shutdown
+    with pytest.raises(ShutDown):
+        q.put(2)
+    with pytest.raises(ShutDown):
+        q.put_nowait(2)
+    with pytest.raises(ShutDown):
+        q.offer(2)
+    assert q.get() == 1
+    for take in (q.get, q.get_nowait, lambda: q.get(timeout=PATIENCE)):
+        with pytest.raises(ShutDown):
+            take()
+    assert q.poll(PATIENCE, default="end") == "end"
+    q.task_done()
+    q.join()
+
+
+@pytest.mark.parametrize("kind", ORDERED)
+@pytest.mark.parametrize("timeout", [None, PATIENCE])
+def test_the_shutdown_of_a_queue_with_hooks_ends_each_wait(kind: Any, timeout: float | None) -> None:
+    """A put that waits for room, a get that waits for an element, and a join if the elements are dropped, all end."""
+    full, empty = kind(1), kind(1)
+    full.put(1)
+    with in_thread(lambda: full.put(2, True, timeout)) as put, in_thread(lambda: empty.get(True, timeout)) as get:
+        with in_thread(full.join) as joined:
+            wait_until_blocked(lambda: [len(c._waiters) for c in (full.not_full, empty.not_empty)] == [1, 1])
+            wait_until_blocked(lambda: len(full.all_tasks_done._waiters) == 1)
+            empty.shutdown()
+            full.shutdown(immediate=True)
+            assert joined.result(PATIENCE) is None
+        for ended in (put, get):
+            assert isinstance(ended.exception(PATIENCE), ShutDown)
+    assert (full.qsize(), full.unfinished_tasks) == (0, 0)
 
 
 def test_a_subclass_may_call_its_own_fields_and_methods_anything() -> None:

@@ -15,10 +15,12 @@ from typing import assert_type
 from multiqueue import (
     Full,
     Lane,
+    LifoQueue,
     LinkedBlockingMultiQueue,
     MultiQueueExecutor,
     Offerable,
     Pollable,
+    PriorityQueue,
     Queue,
     ShutDown,
     SubQueue,
@@ -98,6 +100,17 @@ def of_a_queue(q: Queue[int]) -> None:
         q.all_tasks_done.notify_all()
     q.maxsize = 3
     takes_the_standard_librarys(Queue[str]())  # type: ignore[arg-type]
+
+
+def of_other_orders(last: LifoQueue[int], least: PriorityQueue[int]) -> None:
+    assert_type(last.get(), int)
+    assert_type(least.poll(), int | None)
+    each: list[Queue[int]] = [last, least]
+    standard: tuple[queue.LifoQueue[int], queue.PriorityQueue[int]] = (last, least)
+    for q in each:
+        takes_the_standard_librarys(q)
+        q.shutdown()
+    print(standard)
 
 
 class Lifo(Queue[int]):
