@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ._bodies import body_files
 from ._errors import StoreDamaged
 from ._protocol import Level
 from ._salvage import Salvage
@@ -32,6 +33,7 @@ class StoreInfo:
     file_bytes: int
     log_bytes: int
     free_bytes: int
+    bodies_bytes: int  # of the files beside it that have large bodies
 
 
 def info(path: Path) -> StoreInfo:
@@ -76,6 +78,7 @@ def _info(store: Salvage) -> StoreInfo:
         file_bytes=store.file.stat().st_size,
         log_bytes=log.stat().st_size if log.exists() else 0,
         free_bytes=_pragma(store, "freelist_count") * _pragma(store, "page_size"),
+        bodies_bytes=sum(size for _, size in body_files(store.file.parent)),
     )
 
 

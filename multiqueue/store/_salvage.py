@@ -177,7 +177,7 @@ class Salvage:
                 body = self._body_in_file(message_id, data)
                 if body is not None:
                     return body
-                where = "the file of its body is missing: it"
+                where = "the body (its file is missing)"
             except (BodyDamaged, OSError, *DAMAGE) as error:
                 where = f"the body ({error})"
         self._note(f"message {message_id}: {where} is not the one that was stored")

@@ -3,25 +3,28 @@
 Promise     A reader sees whole commits and never waits for one. No answer keeps a snapshot, which would pin the log.
 State       `_lock` guards `_idle` and `_is_closed`. A connection that was borrowed is its borrower's alone.
 Lock order  `_lock` is a leaf; SQLite is called outside of it.
-Waiting     No thread waits: one that finds no idle connection opens another.
+Waiting     No thread waits: one that finds no idle connection opens another. Only while the process has too many files
+            open a file of bodies is tried again, for ten seconds at most.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from .._locks import Lock
-from ._bodies import BodyDamaged, read_bodies
+from ._bodies import TOO_MANY_OPEN, BodyDamaged, read_bodies
 from ._errors import StoreDamaged, StoreError, StoreFailed
 from ._plan import check
 from ._protocol import Definition, Header, Level, Outline
 from ._schema import DAMAGE, are_numbers, connect
 
 _MOST_IDLE = 4
+_MOST_TRIES, _PAUSE = 500, 0.02  # while there is no descriptor: ten seconds, as SQLite waits for a lock
 _CACHE_BYTES = 2 << 20  # of each connection; headers are read once, bodies by the loader once
 
 _CURRENT = "NOT (transient = 1 AND id < ?) AND queue NOT IN (SELECT queue FROM dropped)"
@@ -91,12 +94,17 @@ class SqliteReader:
 
     def _read_from_files(self, places: dict[int, int]) -> dict[int, bytes]:
         found: dict[int, bytes] = {}
+        tries = 0
         while True:
             try:
                 read, gone = read_bodies(self._file.parent, places)
             except BodyDamaged as error:
                 raise self._damage(str(error)) from None
             except OSError as error:
+                tries += 1
+                if error.errno in TOO_MANY_OPEN and tries < _MOST_TRIES:
+                    time.sleep(_PAUSE)
+                    continue
                 raise StoreFailed(f"{error.filename or self._file} cannot be read: {error.strerror}") from error
             found.update(read)
             if not gone:
@@ -160,7 +168,10 @@ class SqliteReader:
         with self._lock:
             if self._idle:
                 return self._idle.pop()
-        return self._open()
+        try:
+            return self._open()
+        except DAMAGE as error:
+            raise unreadable(self._file, error) from error
 
     def _give_back(self, connection: sqlite3.Connection) -> None:
         with self._lock:

@@ -43,6 +43,7 @@ def info(path: Path, as_json: bool) -> None:
         ("definitions", definitions),
         ("next id", f"{found.next_id}; below {found.redeliver_floor} perhaps delivered before"),
         ("size", f"{found.file_bytes:,} bytes, {found.free_bytes:,} of them free; log {found.log_bytes:,}"),
+        ("in files", f"{found.bodies_bytes:,} bytes, of large bodies"),
         ("to remove", counted(found.queues_to_remove, "dropped queue")),
     ):
         click.echo(f"{name + ':':<13}{value}")
@@ -110,7 +111,10 @@ def load(ctx: click.Context, path: Path, source: IO[str]) -> None:
 @store.command()
 @_PATH
 def compact(path: Path) -> None:
-    """Write the file in PATH anew without free space. No process may have it open; it takes as much disk meanwhile."""
+    """Write the file in PATH anew without free space; files of large bodies stay as they are.
+
+    No process may have it open; it takes as much disk meanwhile.
+    """
     before, after = _dump.compact(path)
     click.echo(f"{path}: {before:,} bytes before, {after:,} now")
 

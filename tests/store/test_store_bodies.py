@@ -15,7 +15,7 @@ import pytest
 from store_parts_support import _salvage, _sqlite_reader, _sqlite_writer
 from store_support import ids, put, run, stored
 
-from multiqueue.store import Delete, SqliteStore, StoreDamaged, StoreFull
+from multiqueue.store import Delete, SqliteStore, StoreDamaged, StoreFailed, StoreFull
 
 LARGE = 10_000
 
@@ -307,7 +307,31 @@ def test_no_descriptor_is_left(store: SqliteStore, tmp_path: Path, monkeypatch: 
     assert files(tmp_path) != before
 
 
-def _no_descriptor(path: object, *_: object, **__: object) -> int:
+def test_a_reader_waits_for_a_descriptor(store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many open files are no fault of the store: a read goes on once there is a descriptor, if that is soon."""
+    given = stored(store, put(1, large(0)))
+    read_bodies, tried = _sqlite_reader.read_bodies, []
+
+    def exhausted(directory: Path, places: dict[int, int]) -> tuple[dict[int, bytes], list[int]]:
+        tried.append(places)
+        return _no_descriptor(directory) if len(tried) < 3 else read_bodies(directory, places)
+
+    monkeypatch.setattr(_sqlite_reader, "read_bodies", exhausted)
+    assert store.read(given) == {given[0]: large(0)}
+    monkeypatch.setattr(_sqlite_reader, "_MOST_TRIES", 3)
+    monkeypatch.setattr(_sqlite_reader, "read_bodies", lambda directory, _: _no_descriptor(directory))
+    with pytest.raises(StoreFailed, match="cannot be read: Too many open files"):
+        store.read(given)
+
+
+def test_info_counts_files_of_bodies(store: SqliteStore, tmp_path: Path) -> None:
+    """What large bodies take of the disk is in the answer of `info`."""
+    stored(store, put(1, large(0)), put(1, large(1)))
+    size = sum(file.stat().st_size for file in tmp_path.glob("bodies-*"))
+    assert f"{size:,} bytes, of large bodies" in run("info", tmp_path).output
+
+
+def _no_descriptor(path: object, *_: object, **__: object) -> Any:
     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
 
 
