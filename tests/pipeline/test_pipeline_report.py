@@ -95,6 +95,23 @@ def test_names_and_errors_are_told_literally(tmp_path: Path) -> None:
     assert "<script>" not in page_of(tmp_path)
 
 
+def test_files_that_were_taken_away_have_a_column(tmp_path: Path) -> None:
+    """The table says how many files of each lane were moved or deleted, if any were; else it is a column narrower."""
+    make_tree(tmp_path, {"eu": 3, "us": 1})
+    run = Pipeline(tmp_path, [lane_of(tmp_path, "eu", after="delete"), lane_of(tmp_path, "us")])
+    run.run()
+    with ledger_view(run.output / "_multiqueue" / "state.sqlite") as view:
+        page = render(view, "orders", {})
+    assert "files taken away" in page
+    rows = re.findall("<tr.*?</tr>", page)
+    assert [row.count("<td") for row in rows[1:4]] == [8, 8, 8]
+    assert "<td>3</td>" in rows[1]
+    page = page_of(tmp_path / "other")
+    assert "files taken away" not in page
+    rows = re.findall("<tr.*?</tr>", page)
+    assert [row.count("<td") for row in rows[1:4]] == [7, 7, 7]
+
+
 def test_an_empty_pipeline_has_a_page(tmp_path: Path) -> None:
     """A run that was stopped before anything ended still gives a page."""
     run = Pipeline(tmp_path, [lane_of(tmp_path, "eu")])

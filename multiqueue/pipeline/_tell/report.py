@@ -152,25 +152,28 @@ def _lanes(view: LedgerView, waits: dict[str, Waits]) -> str:
         if count.state is ItemState.DONE:
             files[count.lane] = count.files / count.items
     rows = [
-        _lane_row(lane, states, waits.get(lane), files.get(lane), taken_away.get(lane, 0))
+        _lane_row(lane, states, waits.get(lane), files.get(lane), taken_away.get(lane, 0) if taken_away else None)
         for lane, states in list(lanes.items())[:_MOST_LANES]
     ]
     total = {state: sum(states[state] for states in lanes.values()) for state in ItemState}
-    all_taken = sum(taken_away.values())
+    all_taken = sum(taken_away.values()) if taken_away else None
     rows.append(
         _lane_row(counted(len(lanes), "lane"), total, None, None, all_taken).replace("<tr>", '<tr class="total">')
     )
-    names = ("lane", "done", "files a job", "files taken away", "failed", "waiting", "median wait", "95% wait")
+    taken = ("files taken away",) if taken_away else ()
+    names = ("lane", "done", "files a job", *taken, "failed", "waiting", "median wait", "95% wait")
     return table(names, rows) + f'<p class="note">{_of_all(len(lanes), _MOST_LANES, "lanes")}</p>'
 
 
-def _lane_row(lane: str, states: dict[ItemState, int], wait: Waits | None, files: float | None, taken_away: int) -> str:
-    """A lane's cells; `files` are those of an item that is done, on average."""
+def _lane_row(
+    lane: str, states: dict[ItemState, int], wait: Waits | None, files: float | None, taken_away: int | None
+) -> str:
+    """A lane's cells; `files` are those of an item that is done, on average; no cell where `taken_away` is None."""
     failed = states[ItemState.FAILED]
     cells = [
         f"<td>{escape(lane)}</td><td>{states[ItemState.DONE]:,}</td>",
         "<td></td>" if files is None else f"<td>{files:,.1f}</td>",
-        f"<td>{taken_away:,}</td>" if taken_away else "<td></td>",
+        "" if taken_away is None else f"<td>{taken_away:,}</td>" if taken_away else "<td></td>",
         f'<td class="bad">{failed:,}</td>' if failed else "<td>0</td>",
         f"<td>{states[ItemState.WAITING] + states[ItemState.SUBMITTED]:,}</td>",
         f"<td>{wait.median_s:.2f} s</td><td>{wait.p95_s:.2f} s</td>" if wait else "<td></td><td></td>",
