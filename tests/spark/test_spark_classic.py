@@ -39,6 +39,13 @@ def wait_for_active_jobs(spark: SparkSession, count: int) -> None:
     wait_until_blocked(lambda: len(active_jobs(spark)) == count, PATIENCE)
 
 
+@pytest.fixture
+def spark(spark: SparkSession) -> SparkSession:
+    """The common session, once it shows no job of an earlier test: Spark tells of ends late, and tests count jobs."""
+    wait_for_active_jobs(spark, 0)
+    return spark
+
+
 def marks(spark: SparkSession) -> dict[str, Any]:
     """What a thread carries that Spark jobs are told apart by."""
     context = spark.sparkContext
