@@ -1783,7 +1783,7 @@ static void Multi_dealloc(Multi *m) {          /* each tail has a reference to u
     type->tp_free(m);
     Py_DECREF(type);
 }
-#include "_ring_types.h"
+#include "_ring_types.h"           /* the ring for Python: it needs State and unpack */
 
 static PyObject *Door_subscript(Door *d, PyObject *key) { return d->take(d->st, key); }
 static int Door_traverse(Door *d, visitproc visit, void *arg) { Py_VISIT(Py_TYPE(d)); Py_VISIT(d->module); return 0; }

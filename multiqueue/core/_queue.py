@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from ..errors import Empty, Full, ShutDown
 from ._engines import chosen as _engine
 from ._engines import engine
-from ._settings import capacity_of
+from ._settings import capacity_of, check_unfinished
 from ._standard_queue import HOOKS, StandardLifoQueue, StandardPriorityQueue, StandardQueue
 from ._sub_queue import Puts, set_gate
 from ._sync import holding
@@ -84,7 +84,7 @@ class Queue(Puts[T], StandardQueue[T]):
 
     @unfinished_tasks.setter
     def unfinished_tasks(self, count: int) -> None:
-        _engine.assign(self, "unfinished", count)
+        _engine.assign(self, "unfinished", check_unfinished(count))
 
     @property
     def maxsize(self) -> int:

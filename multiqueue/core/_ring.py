@@ -16,6 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from math import isfinite
 from operator import attrgetter
+from typing import NoReturn
 from weakref import WeakValueDictionary
 
 from ._settings import check_priority
@@ -58,6 +59,8 @@ class Turn:
         """
         if not isinstance(ring, Ring):
             raise TypeError(f"'ring' must be a Ring, not {ring!r}")
+        if hasattr(self, "_ring"):
+            raise TypeError("a Turn is initialized once")
         self._weight = _number("weight", weight)
         self._ring = ring
         self._level = ring._level(check_priority(priority))
@@ -135,9 +138,16 @@ class Turn:
     # ---- what _ring.h calls ring_join, ring_resume, ring_leave and ring_charge ---------------------------------------
 
     def _put_in(self, is_resumed: bool) -> None:
+        turn: Turn | None = self
+        while turn is not None and turn._next is None:
+            ring = turn._ring
+            was_empty = not ring._active
+            turn._link(is_resumed)
+            outer = ring._outer
+            turn = outer if was_empty and outer is not None and not outer._is_held else None
+
+    def _link(self, is_resumed: bool) -> None:
         level, ring = self._level, self._ring
-        if self._next is not None:
-            return
         if level.cursor is not None and is_resumed and self._round == level.round and self._served <= level.line:
             self._link_before(level.cursor._next)
             return
@@ -153,13 +163,15 @@ class Turn:
         self._next = self._previous = level.cursor = self
         ring._active.insert(bisect_left(ring._active, level.priority, key=_priority), level)
         level.next_round(ring._least)
-        if len(ring._active) == 1 and ring._outer is not None and not ring._outer._is_held:
-            ring._outer._put_in(is_resumed)
 
     def _take_out(self) -> None:
-        level, ring, following = self._level, self._ring, self._next
-        if following is None:
-            return
+        turn: Turn | None = self
+        while turn is not None and turn._next is not None:
+            turn._leave(turn._next)
+            turn = None if turn._ring._active else turn._ring._outer
+
+    def _leave(self, following: Turn) -> None:
+        level, ring = self._level, self._ring
         if following is self:
             level.cursor = None
             del ring._active[bisect_left(ring._active, level.priority, key=_priority)]
@@ -170,8 +182,6 @@ class Turn:
                 if following._round != level.round:
                     level.next_round(ring._least)
         self._next = self._previous = None
-        if not ring._active and ring._outer is not None:
-            ring._outer._take_out()
 
     def _charge(self, step: float) -> None:
         level = self._level
@@ -204,6 +214,9 @@ class Turn:
         previous, following = self._previous, self._next
         previous._next, following._previous = following, previous  # type: ignore[union-attr]
 
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(f"cannot pickle or copy a {type(self).__name__}: a ring and its turns refer to one another")
+
 
 class Ring:
     """Many turns, of which one is due: by strict priority, and within one in turns by weight and cost."""
@@ -223,11 +236,11 @@ class Ring:
             raise TypeError(f"'outer' must be a Turn, not {outer!r}")
         if outer is not None and (outer._inner is not None or outer.is_in):
             raise ValueError("'outer' must be a turn that stands for no ring yet and has not joined its own")
-        if not (isinstance(least, (int, float)) and isfinite(least) and least >= 0):
-            raise ValueError(f"'least' must be a number of at least 0, not {least!r}")
+        if hasattr(self, "_active"):
+            raise TypeError("a Ring is initialized once")
+        self._least = _number("least", least, can_be_0=True)
         self._levels: WeakValueDictionary[int, Level] = WeakValueDictionary()  # by priority: those that a turn names
         self._active: list[Level] = []  # those with a cursor, by ascending priority
-        self._least = float(least)
         self._outer = outer
         if outer is not None:
             outer._inner = self
@@ -270,10 +283,13 @@ class Ring:
             level = self._levels[priority] = Level(priority)
         return level
 
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(f"cannot pickle or copy a {type(self).__name__}: a ring and its turns refer to one another")
 
-def _number(name: str, value: float) -> float:
+
+def _number(name: str, value: float, can_be_0: bool = False) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name!r} must be a number, not {value!r}")
-    if not (isfinite(value) and value > 0):
-        raise ValueError(f"{name!r} must be a number above 0, not {value!r}")
+    if not (isfinite(value) and (value > 0 or (can_be_0 and value == 0))):
+        raise ValueError(f"{name!r} must be a number {'of at least' if can_be_0 else 'above'} 0, not {value!r}")
     return float(value)

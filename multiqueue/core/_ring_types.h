@@ -2,8 +2,9 @@
  *
  * State       The owner's lock guards them. On a free-threaded build a mutex of the module keeps an owner without a lock
  *             from worse than wrong turns: each operation here is one section of it, and nothing in Python runs in one.
- * References  A turn refers to its ring; a ring to the turns that are in it, and to its outer turn. The outer turn refers
- *             to the ring without a count: the ring takes itself out there when it ends.
+ * References  A turn refers to its ring; a ring to the turns that are in it, and to its outer turn, which refers to the
+ *             ring: a program that holds the outermost ring alone holds all the turns in it. Nested rings end by the
+ *             collector; so no chain of them ends by recursion.
  */
 typedef struct RingObject {
     PyObject_HEAD
@@ -15,7 +16,7 @@ typedef struct RingObject {
 typedef struct TurnObject {
     PyObject_HEAD
     RingObject *in;               /* ours */
-    RingObject *inner;            /* the ring that it stands for */
+    RingObject *inner;            /* the ring that it stands for, ours; then that one's `outer` is this */
     Level *level;
     double weight;
     Place place;                  /* while it is linked, a reference to this is the ring's */
@@ -50,17 +51,23 @@ static int turn_take_out(TurnObject *t) {
 static void turn_drop(TurnObject *t, int dropped) {
     while (dropped--) { TurnObject *outer = t->in->outer; Py_DECREF(t); t = outer; }    /* that one's reference is next */
 }
-static double number_of(const char *name, PyObject *o) {    /* -1: exception */
-    double n = PyBool_Check(o) || !(PyFloat_Check(o) || PyLong_Check(o)) ? -1.0 : PyFloat_AsDouble(o);
-    if (n == -1.0 && !PyErr_Occurred() && !(PyFloat_Check(o) || (PyLong_Check(o) && !PyBool_Check(o))))
+static double number_of(const char *name, PyObject *o, int can_be_0) {    /* -1: exception */
+    if (PyBool_Check(o) || !(PyFloat_Check(o) || PyLong_Check(o))) {
         PyErr_Format(PyExc_TypeError, "'%s' must be a number, not %R", name, o);
-    else if (!PyErr_Occurred() && !(isfinite(n) && n > 0)) PyErr_Format(PyExc_ValueError, "'%s' must be a number above 0, not %R", name, o);
-    return PyErr_Occurred() ? -1.0 : n;
+        return -1.0;
+    }
+    double n = PyFloat_AsDouble(o);
+    if (n == -1.0 && PyErr_Occurred()) return -1.0;
+    if (isfinite(n) && (n > 0 || (can_be_0 && n == 0))) return n;
+    PyErr_Format(PyExc_ValueError, can_be_0 ? "'%s' must be a number of at least 0, not %R" : "'%s' must be a number above 0, not %R", name, o);
+    return -1.0;
 }
 static int priority_of(PyObject *o, long long *priority) {
+    int overflow;
     if (PyBool_Check(o) || !PyLong_Check(o)) { PyErr_Format(PyExc_TypeError, "'priority' must be an int, not %R", o); return -1; }
-    *priority = PyLong_AsLongLong(o);
-    return *priority == -1 && PyErr_Occurred() ? -1 : 0;
+    *priority = PyLong_AsLongLongAndOverflow(o, &overflow);
+    if (overflow) PyErr_Format(PyExc_ValueError, "'priority' must fit 64 bits, not %R", o);
+    return overflow ? -1 : 0;
 }
 
 /* ---- turns ------------------------------------------------------------------------------------------------------ */
@@ -73,16 +80,17 @@ static int Turn_init(TurnObject *t, PyObject *args, PyObject *kwargs) {
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OO", names, &ring, &weight_, &priority_)) return -1;
     State *st = PyModule_GetState(PyType_GetModuleByDef(Py_TYPE(t), &module_def));
     if (!PyObject_TypeCheck(ring, st->ring_type)) { PyErr_Format(PyExc_TypeError, "'ring' must be a Ring, not %R", ring); return -1; }
-    if (t->in) { PyErr_SetString(PyExc_TypeError, "a Turn is initialized once"); return -1; }
-    if (weight_ && (weight = number_of("weight", weight_)) < 0) return -1;
+    if (weight_ && (weight = number_of("weight", weight_, 0)) < 0) return -1;
     if (priority_ && priority_of(priority_, &priority) < 0) return -1;
     RingObject *in = (RingObject *)ring;
     LOCK(st);
-    Level *level = level_enter(&in->ring, priority);
+    int is_new = !t->in;
+    Level *level = is_new ? level_enter(&in->ring, priority) : NULL;
     if (level) { t->level = level; t->weight = weight; t->in = (RingObject *)Py_NewRef(ring); }
     UNLOCK(st);
-    if (!level) { PyErr_NoMemory(); return -1; }
-    return 0;
+    if (level) return 0;
+    if (is_new) PyErr_NoMemory(); else PyErr_SetString(PyExc_TypeError, "a Turn is initialized once");
+    return -1;
 }
 #define BORN(t) if (!(t)->in) { PyErr_SetString(PyExc_TypeError, "Turn.__init__() was not called"); return NULL; }
 
@@ -110,7 +118,7 @@ static PyObject *Turn_charge(TurnObject *t, PyObject *const *args, Py_ssize_t n,
     PyObject *a[1] = {NULL};
     double cost = 1.0;
     BORN(t)
-    if (unpack("charge", names, 1, 0, args, n, kwnames, a) < 0 || (a[0] && (cost = number_of("cost", a[0])) < 0)) return NULL;
+    if (unpack("charge", names, 1, 0, args, n, kwnames, a) < 0 || (a[0] && (cost = number_of("cost", a[0], 0)) < 0)) return NULL;
     State *st = t->in->st;
     LOCK(st);
     for (; t; t = t->in->outer) ring_charge(&t->in->ring, t->level, &t->place, cost / t->weight);
@@ -124,7 +132,7 @@ static PyObject *Turn_get_priority(TurnObject *t, void *Py_UNUSED(closure)) { BO
 #define KEPT(o, name) if (!(o)) { PyErr_SetString(PyExc_AttributeError, name " cannot be deleted"); return -1; }
 static int Turn_set_weight(TurnObject *t, PyObject *o, void *Py_UNUSED(closure)) {
     KEPT(o, "weight")
-    double weight = number_of("weight", o);
+    double weight = number_of("weight", o, 0);
     if (weight < 0) return -1;
     t->weight = weight;
     return 0;
@@ -151,9 +159,14 @@ static int Turn_set_priority(TurnObject *t, PyObject *o, void *Py_UNUSED(closure
     turn_drop(t, dropped);
     return 0;
 }
-static int Turn_traverse(TurnObject *t, visitproc visit, void *arg) { Py_VISIT(Py_TYPE(t)); Py_VISIT(t->in); return 0; }
+static int Turn_traverse(TurnObject *t, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(t));
+    Py_VISIT(t->in);
+    Py_VISIT(t->inner);
+    return 0;
+}
 static int Turn_clear(TurnObject *Py_UNUSED(t)) { return 0; }    /* its ring's tp_clear breaks each cycle */
-static void Turn_dealloc(TurnObject *t) {      /* it is linked no more: that would be a reference */
+static void Turn_dealloc(TurnObject *t) {      /* it is linked no more, and stands for no ring: those would be references */
     PyTypeObject *type = Py_TYPE(t);
     RingObject *in = t->in;
     PyObject_GC_UnTrack(t);
@@ -196,28 +209,23 @@ static PyType_Spec turn_spec = {"multiqueue.core._engine.Turn", sizeof(TurnObjec
 
 static int Ring_init(RingObject *r, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"outer", "least", NULL};
-    PyObject *outer_ = Py_None;
+    PyObject *outer_ = Py_None, *least_ = NULL;
     double least = 0.0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O$d", names, &outer_, &least)) return -1;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O$O", names, &outer_, &least_)) return -1;
     State *st = r->st;
     TurnObject *outer = outer_ == Py_None ? NULL : (TurnObject *)outer_;
     if (outer && !PyObject_TypeCheck(outer_, st->turn_type)) { PyErr_Format(PyExc_TypeError, "'outer' must be a Turn, not %R", outer_); return -1; }
-    if (!(isfinite(least) && least >= 0)) {
-        PyObject *given = PyFloat_FromDouble(least);
-        if (given) PyErr_Format(PyExc_ValueError, "'least' must be a number of at least 0, not %R", given);
-        Py_XDECREF(given);
-        return -1;
+    if (least_ && (least = number_of("least", least_, 1)) < 0) return -1;
+    LOCK(st);
+    int is_new = !r->outer && !r->ring.n_levels, is_free = !outer || (outer->in && !outer->inner && !outer->place.next);
+    if (is_new && is_free) {
+        r->ring.least = least;
+        if (outer) { outer->inner = (RingObject *)Py_NewRef((PyObject *)r); r->outer = (TurnObject *)Py_NewRef(outer_); }
     }
-    if (r->outer || r->ring.n_levels) { PyErr_SetString(PyExc_TypeError, "a Ring is initialized once"); return -1; }
-    if (outer) {
-        LOCK(st);
-        int is_free = outer->in && !outer->inner && !outer->place.next;
-        if (is_free) { outer->inner = r; r->outer = (TurnObject *)Py_NewRef(outer); }
-        UNLOCK(st);
-        if (!is_free) { PyErr_SetString(PyExc_ValueError, "'outer' must be a turn that stands for no ring yet and has not joined its own"); return -1; }
-    }
-    r->ring.least = least;
-    return 0;
+    UNLOCK(st);
+    if (!is_new) PyErr_SetString(PyExc_TypeError, "a Ring is initialized once");
+    else if (!is_free) PyErr_SetString(PyExc_ValueError, "'outer' must be a turn that stands for no ring yet and has not joined its own");
+    return is_new && is_free ? 0 : -1;
 }
 static PyObject *Ring_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs)) {
     PyObject *module = PyType_GetModuleByDef(type, &module_def);
@@ -286,14 +294,14 @@ static int Ring_clear(RingObject *o) {
         int dropped = turn_take_out(outer);
         UNLOCK(o->st);
         turn_drop(outer, dropped);
+        Py_CLEAR(o->outer);
+        Py_DECREF(o);                           /* that of `outer->inner`; the collector has one of its own */
     }
-    Py_CLEAR(o->outer);
     return 0;
 }
-static void Ring_dealloc(RingObject *o) {      /* each turn has a reference to us: there is none left */
+static void Ring_dealloc(RingObject *o) {      /* each turn, and the outer one, has a reference to us: none is left */
     PyTypeObject *type = Py_TYPE(o);
     PyObject_GC_UnTrack(o);
-    Ring_clear(o);
     ring_free(&o->ring);
     type->tp_free(o);
     Py_DECREF(type);

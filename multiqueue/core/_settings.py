@@ -33,6 +33,14 @@ def check_optional(name: str, value: int | None) -> int | None:
     return count if count < sys.maxsize else None
 
 
+def check_unfinished(count: int) -> int:
+    try:
+        number = index(count)
+    except TypeError:
+        raise TypeError(f"'unfinished_tasks' must be an int, not {count!r}") from None
+    return max(-sys.maxsize, min(number, sys.maxsize))
+
+
 def capacity_of(maxsize: float) -> int | None:
     """The capacity of a queue with this `maxsize`, which `queue.Queue` compares with a size: it takes 2.5 and `inf`."""
     if not 0 < maxsize < sys.maxsize:

@@ -111,6 +111,18 @@ EDITS: list[tuple[str, tuple[Any, ...]]] = [
 ]
 
 
+@pytest.mark.parametrize("wrong", [None, 1.5, float("nan"), "2"])
+def test_unfinished_tasks_is_a_whole_number(wrong: Any) -> None:
+    """What is no int is refused when it is assigned, and changes nothing."""
+    q: Queue[int] = Queue()
+    q.put(1)
+    with pytest.raises(TypeError, match=f"'unfinished_tasks' must be an int, not {wrong!r}"):
+        q.unfinished_tasks = wrong
+    assert q.unfinished_tasks == 1
+    q.unfinished_tasks = 10**400
+    q.task_done()
+
+
 @pytest.mark.parametrize(("name", "args"), EDITS, ids=[name for name, _ in EDITS])
 def test_what_can_be_done_to_the_deque_can_be_done_to_ours(name: str, args: tuple[Any, ...]) -> None:
     """Each change of `queue` does to the elements what the deque's own method does, and takes see it."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import sys
 import weakref
 from collections import Counter
@@ -258,8 +260,13 @@ def test_types_that_are_refused(kind: Kind) -> None:
         kind.Turn(None)
     with pytest.raises(TypeError, match="'outer' must be a Turn, not 3"):
         kind.Ring(3)
-    with pytest.raises(ValueError, match="'least' must be a number of at least 0, not -1"):
-        kind.Ring(least=-1.0)
+    with pytest.raises(TypeError, match="'least' must be a number, not None"):
+        kind.Ring(least=None)
+    with pytest.raises(ValueError, match="'priority' must fit 64 bits, not 9223372036854775808"):
+        turn.priority = 2**63
+    for wrong in (-1, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=f"'least' must be a number of at least 0, not {wrong}"):
+            kind.Ring(least=wrong)
     inner = kind.Ring(turn)
     inner.check_invariants()
     for outer in (turn, inner_turn_of(kind, ring)):
@@ -288,11 +295,49 @@ def test_classes_that_forget_to_initialize(kind: Kind) -> None:
             use()
     if kind.Ring is not PlainRing:
         kind.Turn(Forgetful()).join()
-        kind.joined(ring, "a")
+    kind.joined(ring, "a")
+    for outer in (None, kind.Turn(ring), kind.Turn(kind.Ring(kind.Turn(ring)))):
         with pytest.raises(TypeError, match="a Ring is initialized once"):
-            ring.__init__()
-        with pytest.raises(TypeError, match="a Turn is initialized once"):
-            ring.due().__init__(ring)
+            ring.__init__(outer)  # nested in itself a charge would go round for ever
+    with pytest.raises(TypeError, match="a Turn is initialized once"):
+        ring.due().__init__(ring)
+
+
+def test_copies_are_refused(kind: Kind) -> None:
+    """A copy would stand in a circle that knows nothing of it."""
+    ring = kind.Ring()
+    for one in (ring, kind.Turn(ring)):
+        for make in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="cannot pickle"):
+                make(one)
+
+
+def test_the_outermost_ring_keeps_all_turns(kind: Kind) -> None:
+    """A ring that only its turns refer to is served on while the ring that it is nested in lives."""
+    outermost = kind.Ring()
+    inner = kind.Ring(kind.Turn(kind.Ring(kind.Turn(outermost))))
+    kind.joined(inner, "ab")
+    del inner
+    gc.collect()
+    assert serve(outermost, 4) == "abab"
+    outermost.due().leave()
+    assert serve(outermost, 2) == "bb"
+
+
+def test_very_deep_nesting(kind: Kind) -> None:
+    """A turn in a ring that is nested very deep joins, is charged, leaves and ends without recursion."""
+    outermost = ring = kind.Ring()
+    for _ in range(5_000 if kind.Ring is PlainRing else 100_000):  # more than either stack has room for
+        ring = kind.Ring(kind.Turn(ring))
+    (turn,) = kind.joined(ring, "a")
+    assert serve(outermost, 3) == "aaa"
+    turn.leave()
+    assert outermost.due() is None
+    turn.join()
+    ended = weakref.ref(turn)
+    del outermost, ring, turn
+    gc.collect()
+    assert ended() is None
 
 
 def test_tails_come_and_go(kind: Kind) -> None:
