@@ -9,6 +9,7 @@ from multiqueue.core import Ring as Ring
 from multiqueue.core import Turn as Turn
 from multiqueue.core import _sync as _sync
 from multiqueue.core import engine as engine
+from multiqueue.core._engines import NAMES as NAMES
 from multiqueue.core._executor_job import Job as Job
 from multiqueue.core._executor_workers import Workers as Workers
 from multiqueue.core._fork import Alive as Alive

@@ -4,6 +4,9 @@ The compiled one is chosen where it was built for this interpreter, unless the e
 gevent or eventlet have patched the program: their greenlets wait on locks in Python, and one that waited in C would
 hold up all others. Both have the same names and promises, and the same classes stand on them; a type checker sees the
 plain one.
+
+An engine in C that was built from an older source, as an editable install keeps it when the checkout moves on, lacks
+some of the NAMES: it is passed over, with a warning that says how to build it again.
 """
 
 from __future__ import annotations
@@ -15,12 +18,31 @@ from typing import TYPE_CHECKING, Literal
 __all__ = ["chosen", "engine"]
 
 
+# What the classes ask of an engine.
+NAMES = """
+    Multi Ring Tail Turn after_fork assign attach bind check close close_all configure detach discard drop due
+    figures get give_back is_closed item many pair park peek poll put_some ready reasons remove replace
+    replace_reasons selection set_gate set_hooked set_selection snapshot stir take unpark waiting_takers
+"""
+
+
 def _has_extension() -> bool:
     try:
-        from . import _engine  # noqa: F401
+        from . import _engine
     except ImportError:
         return False
-    return True
+    missing = [name for name in NAMES.split() if not hasattr(_engine, name)]
+    if missing:
+        import warnings
+
+        warnings.warn(
+            f"{_engine.__file__} was built from an older source and has no {', '.join(missing)}; the engine in Python "
+            "runs instead. To build it again: pip install --force-reinstall --no-deps blocking-multiqueue, or "
+            "pip install -e . in a checkout",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return not missing
 
 
 def _is_wanted() -> bool:

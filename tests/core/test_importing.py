@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 import pytest
-from core_parts_support import Alive
+from core_parts_support import NAMES, Alive
 
 import multiqueue
 from multiqueue import LinkedBlockingMultiQueue, MultiQueueExecutor, Queue
@@ -18,9 +21,11 @@ DEAR = {"asyncio", "concurrent.futures", "dataclasses", "dis", "html", "inspect"
         "sysconfig", "traceback"}  # fmt: skip
 
 
-def said(program: str) -> list[str]:
+def said(program: str, **environment: str) -> list[str]:
     """What a program says, line by line, in an interpreter of its own, which must end well and without a warning."""
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env=os.environ | environment
+    )
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr == ""
     return ended.stdout.splitlines()
@@ -51,6 +56,36 @@ def test_what_is_loaded_later_is_there_when_asked_for() -> None:
         "print(all(hasattr(multiqueue.core, name) for name in multiqueue.core.__all__), 'logging' in sys.modules)"
     ) == ["False", "True", "True True"]
     assert multiqueue.Lane is multiqueue.core.Lane
+
+
+def test_an_engine_that_was_built_from_an_older_source_is_passed_over() -> None:
+    """An extension that lacks a name warns, with what it lacks and the remedy; everything runs on the one in Python."""
+    warning, *rest = said(
+        "import sys, types, warnings\n"
+        "old = types.ModuleType('multiqueue.core._engine')\n"
+        "old.__file__ = '_engine.so'\n"
+        f"vars(old).update(dict.fromkeys({sorted(set(NAMES.split()) - {'Ring', 'Turn'})}))\n"
+        "sys.modules[old.__name__] = old\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always')\n"
+        "    import multiqueue.core\n"
+        "print(*[each.message for each in caught])\n"
+        "q = multiqueue.core.Queue(); q.put(1); print(multiqueue.core.engine, q.get(), multiqueue.core.Ring().due())",
+        MULTIQUEUE_PURE="",
+    )
+    assert warning.startswith("_engine.so was built from an older source and has no Ring, Turn; the engine in Python")
+    assert "pip install -e ." in warning
+    assert rest == ["python 1 None"]
+
+
+def test_all_names_of_the_engine_are_asked_for() -> None:
+    """What decides whether an extension is an old one names all that `_engine.pyi` declares."""
+    declared = ast.parse((Path(multiqueue.core.__file__).parent / "_engine.pyi").read_text("utf-8")).body
+    names = {each.name for each in declared if isinstance(each, (ast.FunctionDef, ast.ClassDef))}
+    names |= {
+        each.target.id for each in declared if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+    }
+    assert set(NAMES.split()) == names - {"Door"}  # the type of others
 
 
 @pytest.mark.parametrize("room", [multiqueue, multiqueue.core])
