@@ -404,6 +404,21 @@ def test_a_ring_evicts_what_is_in_the_store_alone() -> None:
     host.close()
 
 
+def test_a_ring_keeps_its_limit_where_there_is_no_room_for_its_head(
+    host: VirtualHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is unsettled takes the whole memory: the oldest messages go all the same, in order, without an error."""
+    host.memory_limit = 16_000
+    _publish(host, 200)
+    host.declare_queue("ring", arguments={"x-max-length": 3})
+    taken: list[Received | None] = []  # a message that nobody has goes back
+    with pytest.raises(ConsumerNotAdmitted):
+        taken.extend(host.get("q") for _ in range(200))
+    _publish(host, 20, queue="ring", size=1000)
+    assert [message.body[:2] for message in host.queue("ring").browse()] == [b"17", b"18", b"19"]
+    assert not caplog.records
+
+
 def test_management_reaches_what_is_in_the_store_alone(host: VirtualHost) -> None:
     """Moving, copying, browsing and purging do not ask where a message is."""
     host.declare_queue("other", durable=True)

@@ -22,6 +22,7 @@ from typing import Final, TypeVar
 
 from multiqueue.store import Commit, Header, StoreDamaged, StoreError
 
+from .._base.errors import ConsumerNotAdmitted
 from .._base.message import MESSAGE_BYTES, DeadLetterReason
 from .._base.message_codec import decode_message
 from .._base.ports import After
@@ -373,8 +374,16 @@ class PagedReader:
                     victim, may_come = life.evict_head(after)
                     if victim is None:
                         break
-            if victim is None and not (may_come and self.load_for_get()):
-                return
+            if victim is None:
+                if not may_come:
+                    return
+                try:
+                    is_loaded = self.load_for_get()
+                except ConsumerNotAdmitted:  # what is unsettled has the memory, and the limit holds all the same
+                    yield from self._trim_levels()
+                    return
+                if not is_loaded:
+                    return
             yield
             nap()
 
