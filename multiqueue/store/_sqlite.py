@@ -40,7 +40,7 @@ from ._sqlite_writer import IDS_RESERVED, SqliteWriter
 MAX_PENDING_BYTES = 8 << 20
 LOG_BYTES = 8 << 20
 _SMALL_DISK_PARTS = 32  # of a small disk one is for the log, three for the reserve; the rest is for messages
-_LOGS_OF_BODIES = 4  # how much longer than the log a file of bodies becomes: 32 MiB, so that one fits into the reserve
+_LOGS_OF_BODIES = 4  # times the log: 32 MiB for a file of bodies, so that half of one fits into the reserve
 CACHE_BYTES = 8 << 20
 _SYNCHRONOUS = {Durability.SYNC: "FULL", Durability.RELAXED: "NORMAL", Durability.MEMORY: "OFF"}
 _SCRATCH_PREFIX = "multiqueue-scratch-"
