@@ -171,6 +171,14 @@ def test_an_empty_table_says_so() -> None:
     assert list(table([], (field("name"),), "queue")) == ["name", "0 queues"]
 
 
+def test_wide_characters_take_two_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names in Chinese or with accents of their own character stand in columns as wide as a terminal shows them."""
+    monkeypatch.setenv("COLUMNS", "20")
+    rows = [{"name": "注文の受付と発送の順番待ち", "messages": 7}, {"name": "cafe\u0301", "messages": 8}]
+    lines = list(table(rows, (field("name"), field("messages", "messages", is_number=True)), "queue"))
+    assert lines == ["name        messages", "注文…待ち          7", "cafe\u0301" + " " * 15 + "8"]
+
+
 @pytest.fixture
 def moments(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
     """What is done between the tables of a `--watch`, one after another; Ctrl-C is pressed at the end."""

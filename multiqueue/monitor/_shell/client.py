@@ -10,6 +10,7 @@ import http.client
 import json
 import shutil
 import ssl
+import unicodedata
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -149,7 +150,7 @@ def table(
     room = shutil.get_terminal_size((10_000, 24)).columns
     cells = [[text_of(column.read(row)) for column in columns] for row in rows]
     lines = [[column.title for column in columns], *cells]
-    widths = [max(map(len, each)) for each in zip(*lines, strict=True)]
+    widths = [max(map(cells_of, each)) for each in zip(*lines, strict=True)]
     if drops:
         kept = _fitting(columns, widths, room)
         columns, widths = [columns[place] for place in kept], [widths[place] for place in kept]
@@ -162,7 +163,7 @@ def table(
         widths[widest] -= 1
     for line in lines:
         shown = [
-            cell.rjust(width) if column.is_number else shortened(cell, width).ljust(width)
+            cell.rjust(width) if column.is_number else _padded(shortened(cell, width), width)
             for cell, width, column in zip(line, widths, columns, strict=True)
         ]
         yield "  ".join(shown).rstrip()
@@ -184,11 +185,36 @@ def _fitting(columns: Sequence[Column], widths: Sequence[int], room: int) -> lis
 
 
 def shortened(text: str, width: int) -> str:
-    """The text in so many columns: without its middle, if it is longer."""
-    if len(text) <= width:
+    """The text in so many cells of a terminal: without its middle, if it is longer."""
+    if cells_of(text) <= width:
         return text
-    head = (width - 1) // 2
-    return text[:head] + _NARROW + text[len(text) - (width - 1 - head) :]
+    head, tail = (width - 1) // 2, width - 1 - (width - 1) // 2
+    return _beginning(text, head) + _NARROW + _beginning(text[::-1], tail)[::-1]
+
+
+def cells_of(text: str) -> int:
+    """How many cells of a terminal the text takes: wide characters take two, combining ones none."""
+    return len(text) if text.isascii() else sum(map(_cells, text))
+
+
+def _cells(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def _beginning(text: str, width: int) -> str:
+    """As much of the text as fits into so many cells."""
+    used = 0
+    for place, character in enumerate(text):
+        used += _cells(character)
+        if used > width:
+            return text[:place]
+    return text
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - cells_of(text))
 
 
 def text_of(value: Any) -> str:
