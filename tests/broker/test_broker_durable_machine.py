@@ -378,3 +378,13 @@ def test_a_virtual_host_over_sqlite_agrees_with_lists() -> None:
 def test_virtual_hosts_agree_with_lists_for_longer(machine: type[DurableMachine]) -> None:
     """More and longer histories."""
     run(machine, 1000, 60)
+
+
+def test_a_transient_message_of_a_durable_queue_changes_its_priority() -> None:
+    """It is there at its new level, also where the queue pages: it joins in its turn, as any other put."""
+    machine = DurableMachine()
+    machine.crash()
+    machine.publish(name="levels", persistent=False, priority=0)
+    machine.change_priority(pick=0, priority=1)
+    machine.agrees()
+    machine.teardown()

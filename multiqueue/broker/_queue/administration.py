@@ -185,7 +185,7 @@ class Administration:
         try:
             if batch is not None and target.is_stored and message.persistent:
                 accepted = batch.put(target, message, like=like).accepted
-            elif like is not None:
+            elif like is not None and not target.is_stored:
                 accepted = self._put_like(like, message)
             else:
                 accepted = target.put(message).accepted
