@@ -111,7 +111,7 @@ def names_of(room: str) -> str:
         ),
         [node.name for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")],
     )
-    theirs = {"LifoQueue", "PriorityQueue", "SimpleQueue"} if not room else set()  # the standard library's
+    theirs = {"SimpleQueue"} if not room else set()  # the standard library's
     door = _door(room)
     head = [f"# `{door}`", "", ast.get_docstring(tree) or "", ""]
     return "\n".join([*head, *(f"::: {door}.{name}\n" for name in names if name not in theirs)])
