@@ -679,4 +679,6 @@ def test_the_name_of_a_catalog(tmp_path: Path, ledger: Ledger) -> None:
         for table in output.tables.values():
             table.claim("this one")
         put_all(output, items(tmp_path, 1), "row")
-        assert load_catalog(name, **uri).list_tables("multiqueue") == [("multiqueue", "data")]
+        catalog = load_catalog(name, **uri)
+        assert catalog.list_tables("multiqueue") == [("multiqueue", "data")]
+        catalog.close()
