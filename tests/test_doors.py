@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pydoc
+import subprocess
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
@@ -60,3 +62,10 @@ def test_help_lists_the_classes() -> None:
     text = pydoc.plain(pydoc.render_doc(multiqueue))
     for name in ("LinkedBlockingMultiQueue", "SubQueue", "Queue", "MultiQueueExecutor", "Lane", "Full"):
         assert f"class {name}(" in text
+
+
+@pytest.mark.parametrize("room", ["multiqueue", "multiqueue.store", "multiqueue.broker", "multiqueue.testing"])
+def test_a_room_is_imported_where_there_is_no_fcntl(room: str) -> None:
+    """On Windows a store on disk says that it needs locks of files; threads, and a broker in memory, go without."""
+    code = f"import sys; sys.modules['fcntl'] = None; sys.modules['termios'] = None; import {room}"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -22,7 +22,6 @@ Assumes     At `relaxed` nothing writes a body before its row, so bodies stay in
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import struct
 import sys
@@ -251,6 +250,8 @@ class Bodies:
     def _sync(self) -> None:
         assert self._descriptor is not None
         if sys.platform == "darwin":
+            import fcntl  # here, for where there is none this module is imported too, and never opens a store
+
             fcntl.fcntl(self._descriptor, fcntl.F_FULLFSYNC)
         else:
             os.fdatasync(self._descriptor)
@@ -347,7 +348,10 @@ def _read(descriptor: int, number: int, message_id: int, offset: int) -> bytes:
         if found_id == message_id and size <= os.fstat(descriptor).st_size - offset - _RECORD.size:
             body = os.pread(descriptor, size, offset + _RECORD.size)
             while 0 < len(body) < size:  # one read gives 2 GiB at most
-                body += os.pread(descriptor, size - len(body), offset + _RECORD.size + len(body))
+                more = os.pread(descriptor, size - len(body), offset + _RECORD.size + len(body))
+                if not more:
+                    break  # somebody cuts the file off
+                body += more
             if crc32(body, message_id & 0xFFFFFFFF) == expected:
                 return body
     raise BodyDamaged(f"{_PREFIX}{number} does not have the body of message {message_id} at {offset}")
