@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from queue import Queue
 
 import pytest
 from spark_parts_support import FEW, Alarms
@@ -12,17 +13,49 @@ from multiqueue.testing import PATIENCE, FakeClock, wait_until_blocked
 
 
 def test_actions_are_called_in_the_order_of_their_times() -> None:
-    """Whatever the order in which they are set, actions are called by time, and the thread ends after the last."""
-    called: list[str] = []
-    alarms = Alarms("alarms")
-    gate = threading.Event()
-    alarms.at(0.0, gate.wait)  # holds the thread up until the others are set
+    """Whatever the order in which they are set, actions are called by time, and the threads end after the last."""
+    clock, called = FakeClock(), Queue[str]()
+    alarms = Alarms("alarms", clock)
     for name, moment in (("third", 3.0), ("first", 1.0), ("second", 2.0)):
-        alarms.at(moment, lambda name=name: called.append(name))  # type: ignore[misc]
-    gate.set()
+        alarms.at(moment, lambda name=name: called.put(name))  # type: ignore[misc]
+    for name, moment in (("first", 1.0), ("second", 2.0), ("third", 3.0)):
+        clock.advance(1.0)
+        alarms.at(moment, lambda: None)  # it looks at the clock
+        assert called.get(timeout=PATIENCE) == name
     alarms.join()
-    assert called == ["first", "second", "third"]
+    assert called.empty()
     alarms.check_invariants()
+
+
+def test_an_action_that_blocks_holds_up_no_other() -> None:
+    """It has a thread of its own, which is waited for at the end."""
+    alarms, gate, called = Alarms("alarms"), threading.Event(), threading.Event()
+    alarms.at(0.0, gate.wait)
+    alarms.at(1.0, called.set)
+    assert called.wait(PATIENCE)
+    joining = threading.Thread(target=alarms.join)
+    joining.start()
+    wait_until_blocked(joining)
+    gate.set()
+    joining.join(PATIENCE)
+    assert not joining.is_alive()
+    assert not any(thread.name.startswith("alarms") for thread in threading.enumerate())
+
+
+def test_an_action_is_called_though_no_thread_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the thread that waits for its time; it may join the alarms then too."""
+    alarms, called = Alarms("alarms"), threading.Event()
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "alarms-call":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    alarms.at(0.0, lambda: (alarms.join(), called.set()))
+    assert called.wait(PATIENCE)
+    alarms.join()
 
 
 def test_an_alarm_that_is_off_is_not_called() -> None:

@@ -1,9 +1,9 @@
-"""Calls that are to be made at a time, unless they are turned off before: one thread for all jobs of a dispatcher.
+"""Calls that are to be made at a time, unless they are turned off before: one thread waits for all of a dispatcher.
 
-Promise     An action is called once, not before its time, by this thread; or it was turned off before that. An action
-            must not block: the others wait for it.
-State       `_changed` guards `_heap`, `_on`, `_thread` and every `Alarm.is_on`. It is re-entrant, for a signal handler
-            may cancel a job, which turns its alarm off.
+Promise     An action is called once, not before its time; or it was turned off before that. It has a thread of its own,
+            for it may end a future, whose callbacks are the user's: one that blocks holds up no other alarm.
+State       `_changed` guards `_heap`, `_on`, `_thread`, `_calls` and every `Alarm.is_on`. It is re-entrant: a signal
+            handler may cancel a job, which turns its alarm off.
             Invariant: `_on` counts the alarms in `_heap` that are on; `_on > 0` implies that `_thread` serves.
 Lock order  `_changed` alone; actions are called without it.
 Waiting     The thread waits for the next time, or for an earlier one to be set, or for the last one to be turned off:
@@ -56,6 +56,7 @@ class Alarms:
         self._on = 0
         self._thread: threading.Thread | None = None  # the one that serves
         self._last: threading.Thread | None = None  # the one to be joined
+        self._calls: set[threading.Thread] = set()  # those of the actions that are being called
 
     def at(self, moment: float, action: Callable[[], object]) -> Alarm:
         """Call `action` at `moment` of the clock, or at once if that has passed."""
@@ -88,10 +89,14 @@ class Alarms:
                 self._changed.notify()
 
     def join(self) -> None:
-        """Wait until the thread has ended, which it does when no alarm is on. From the thread itself: no effect."""
-        thread = self._last
-        if thread is not None and thread is not threading.current_thread():
+        """Wait until the threads have ended: no alarm is on, and each action has returned, but one that calls this."""
+        here, thread = threading.current_thread(), self._last
+        if thread is not None and thread is not here:
             thread.join()
+        with self._changed:
+            calls = [] if here in self._calls else list(self._calls)
+        for call in calls:
+            call.join()
 
     def check_invariants(self) -> None:
         with self._changed:
@@ -106,11 +111,27 @@ class Alarms:
                     return
                 action = self._due_locked()
             if action is not None:
-                try:
-                    action()
-                except Exception:
-                    LOGGER.exception("a timeout could not be kept")
+                self._start(action)
             del action  # a waiting thread keeps no job alive
+
+    def _start(self, action: Callable[[], object]) -> None:
+        """Call it in another thread, or here if none can be had."""
+        call = threading.Thread(target=self._call, args=(action,), name=f"{self._name}-call", daemon=False)
+        try:
+            with self._changed:
+                call.start()  # it will wait for `_changed` before it leaves
+                self._calls.add(call)
+        except RuntimeError:
+            self._call(action)
+
+    def _call(self, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except Exception:
+            LOGGER.exception("a timeout could not be kept")
+        del action
+        with self._changed:
+            self._calls.discard(threading.current_thread())
 
     def _due_locked(self) -> Callable[[], object] | None:
         """The action whose time has come; None after a wait for it, or for a change."""
