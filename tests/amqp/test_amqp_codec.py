@@ -222,6 +222,39 @@ def test_frames_come_whole_however_they_are_cut(cuts: list[int]) -> None:
     assert splitter.pending_bytes == 0
 
 
+@given(st.lists(st.sampled_from([1, 6, 7, 8, 900, 16383, 16384, 20_000, 49_993, 60_000]), min_size=1))
+def test_a_large_body_frame_comes_in_pieces_however_it_is_cut(cuts: list[int]) -> None:
+    """Pieces have 16 KiB at least, but for a frame's last one; joined they are the frame, and nothing else is cut. Of
+    the last piece nothing is handed out before the frame's end."""
+    bodies = [bytes([number]) * size for number, size in enumerate((100_000, 16_392, 50_000, 16_384, 300), 65)]
+    data = b"".join(amqp.encode_publish(1, "", "q", b"\x00\x00", body, 131_072) + amqp.HEARTBEAT for body in bodies)
+    splitter = amqp.FrameSplitter(in_pieces=True)
+    joined: list[tuple[int, int, bytes]] = []
+    pieces: list[list[int]] = []
+    at, turn = 0, 0
+    while at < len(data):
+        step = cuts[turn % len(cuts)]
+        for frame_ in splitter.feed(data[at : at + step]):
+            if frame_[0] == amqp.FRAME_BODY and joined[-1][0] == amqp.FRAME_BODY:
+                joined[-1] = (*frame_[:2], joined[-1][2] + frame_[2])
+                pieces[-1].append(len(frame_[2]))
+            else:
+                joined.append(frame_)
+                pieces.append([len(frame_[2])])
+        at, turn = at + step, turn + 1
+    assert joined == amqp.FrameSplitter().feed(data)
+    assert all(size >= 16_384 for each in pieces for size in each[:-1])
+    assert splitter.pending_bytes == 0
+    splitter = amqp.FrameSplitter(in_pieces=True)
+    whole = frame.marshal(pamqp_body.ContentBody(b"x" * 40_000), 2)
+    assert [len(piece) for _, _, piece in splitter.feed(whole[:20_007])] == [20_000]
+    assert splitter.feed(whole[20_007:-1]) == []
+    assert splitter.pending_bytes
+    with pytest.raises(FrameError, match="ends with 0xcd") as refused:
+        splitter.feed(b"\xcd")
+    assert refused.value.frames == []
+
+
 def test_what_is_no_frame_is_refused_at_its_head() -> None:
     """A wrong type or an announced size beyond frame_max raises before the payload is there; a wrong end at the end."""
     large = amqp.FrameSplitter(4096)

@@ -160,7 +160,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._set_timer(patience, partial(self.cut, "%s: not open after %g s, cut", patience))
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self.io.read_buffer
+        io = self.io
+        return io.read_buffer if self.reader.splitter.has_large_frames else io.small_read_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         self.reader.receive(bytes(self.io.read_buffer[:nbytes]))

@@ -292,7 +292,7 @@ class FrameReader:
     _monitor: HeartbeatMonitor
     received_bytes: int = 0
     is_deaf: bool = False  # what comes from now on cannot be read as frames
-    splitter: FrameSplitter = field(default_factory=partial(FrameSplitter, MIN_FRAME_MAX))
+    splitter: FrameSplitter = field(default_factory=partial(FrameSplitter, MIN_FRAME_MAX, in_pieces=True))
     _beginning: bytes = b""  # of the protocol header
     _tail: bytes = b""
 

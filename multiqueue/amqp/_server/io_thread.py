@@ -28,6 +28,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 _READ: Final = 64 * 1024  # bytes of one read: then the others have their turn, the consumers of what was read first
+_LARGE_READ: Final = 4 * _READ  # and where frames are long, so that these are few as well
 
 
 class IoThread:
@@ -36,7 +37,8 @@ class IoThread:
     def __init__(self, name: str) -> None:
         self.loop: asyncio.AbstractEventLoop = new_event_loop()
         # Bytes come here from one socket after the other, and are taken out before the next is read.
-        self.read_buffer: memoryview = memoryview(bytearray(_READ))
+        self.read_buffer: memoryview = memoryview(bytearray(_LARGE_READ))
+        self.small_read_buffer: memoryview = self.read_buffer[:_READ]
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.turns: Turns = Turns(self._schedule)
         # Invariant: if it is not empty, `_do_first_piece` is scheduled or running. This thread's.

@@ -2,8 +2,10 @@
 
 Promise     Bytes in, whole frames out, however the bytes were cut. What cannot be a frame raises `FrameError` as soon
             as its first seven bytes show it: a peer that announces more than `frame_max` is refused before any
-            of it is kept. So the splitter never holds more than one frame and what arrived with it.
-State       The beginning of a frame that has not come whole. One thread uses a splitter.
+            of it is kept. So the splitter never holds more than one frame and what arrived with it. With `in_pieces`
+            it hands out a large body frame as it comes, each piece a body frame, so that no byte of it is joined to
+            the next read. The last piece comes when the frame's end was seen.
+State       The beginning of a frame that has not come whole, or what a body frame lacks. One thread uses a splitter.
 By hand     Publish, deliver, get-ok, ack, nack, reject, return, and the header, body and heartbeat frames. Each decoder
             takes the payload of a method frame, the four bytes of class and method included, and returns a tuple with
             names. They are some ten times as fast as a codec that walks a description, and tested against one.
@@ -39,6 +41,8 @@ PROTOCOL_HEADERS: Final = {
 
 FRAME_HEAD: Final = Struct(">BHI")  # type, channel, size of the payload
 HEADER_START: Final = Struct(">HHQ")  # of a content header: class, weight, size of the body
+_PIECE: Final = 16 * 1024  # bytes; of a body frame less than that is not handed out: a peer may send single bytes
+_LARGE_FRAMES: Final = 4 * 1024  # bytes of a frame on average: then a read of 256 KiB has some 20 messages
 FRAME_TYPES: Final = frozenset({FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT})
 
 Frame = tuple[int, int, bytes]
@@ -52,12 +56,16 @@ class FrameSplitter:
     payloads with it, and RabbitMQ takes them.
     """
 
-    def __init__(self, frame_max: int = DEFAULT_FRAME_MAX) -> None:
+    def __init__(self, frame_max: int = DEFAULT_FRAME_MAX, *, in_pieces: bool = False) -> None:
         self.frame_max = frame_max
+        self._least_piece = _PIECE if in_pieces else 1 << 62
+        self.has_large_frames: bool = False  # the last frames were long
         self._rest = b""
+        self._left = 0  # bytes of a body frame's payload that come before anything else; at least 1 if it has begun
+        self._channel = 0  # of that frame
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that are whole now, in order.
+        """The frames that are whole now, and the pieces of a body frame that have come, in order.
 
         Raises:
             FrameError: the bytes are no frame. `frames` of the error are those that were whole before it; the
@@ -70,30 +78,56 @@ class FrameSplitter:
         append = frames.append
         largest = self.frame_max
         at, end = 0, len(data)
-        while end - at >= 7:
+        if self._left:
+            at = self._go_on(data, frames)
+        while end - at >= 7 and not self._left:
             kind, channel, size = unpack(data, at)
             if size > largest or kind not in FRAME_TYPES:
                 raise FrameError(self._describe(kind, channel, size), frames)
             stop = at + 7 + size
             if stop >= end:
+                if kind == FRAME_BODY and end - at - 7 >= self._least_piece and stop > end:
+                    append((kind, channel, data[at + 7 :]))
+                    self._left, self._channel = stop - end, channel
+                    at = end
                 break
             if data[stop] != FRAME_END:
-                wrong = f"frame of {size} bytes on channel {channel} ends with {data[stop]:#04x}, not 0xce"
-                raise FrameError(wrong, frames)
+                raise FrameError(_wrong_end(size, channel, data[stop]), frames)
             append((kind, channel, data[at + 7 : stop]))
             at = stop + 1
         self._rest = data[at:] if at else data
+        if frames:
+            self.has_large_frames = end > _LARGE_FRAMES * len(frames)
         return frames
+
+    def _go_on(self, data: bytes, frames: list[Frame]) -> int:
+        """Hand out what has come of a body frame; how many bytes of `data` that were."""
+        left = self._left
+        if len(data) > left:
+            if data[left] != FRAME_END:
+                raise FrameError(_wrong_end(left, self._channel, data[left]), frames)
+            frames.append((FRAME_BODY, self._channel, data[:left]))
+            self._left = 0
+            return left + 1
+        if not _PIECE <= len(data) < left:
+            return 0
+        frames.append((FRAME_BODY, self._channel, data))
+        self._left -= len(data)
+        return len(data)
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes of a frame that is not whole are kept."""
-        return len(self._rest)
+        """How many bytes of a frame that is not whole have come, at least; 0 if there is none."""
+        return len(self._rest) or min(self._left, 1)
 
     def _describe(self, kind: int, channel: int, size: int) -> str:
         if kind not in FRAME_TYPES:
             return f"type {kind} is no frame type"
         return f"frame with {size} bytes of payload on channel {channel} is too large, frame_max is {self.frame_max}"
+
+
+def _wrong_end(size: int, channel: int, found: int) -> str:
+    return f"frame of {size} bytes on channel {channel} ends with {found:#04x}, not 0xce"
 
 
 class HeartbeatMonitor:
