@@ -231,9 +231,11 @@ class Table:
                 return
             try:
                 self._form.tidy()
-            except Exception as error:  # noqa: BLE001 - of whichever library; the commit itself was made
+                return
+            except Exception as caught:  # noqa: BLE001 - of whichever library; the commit itself was made
                 self._is_stale = True
-                _log.warning("the table %s could not be kept small, a later commit tries again: %s", self.place, error)
+                error = caught
+        _log.warning("the table %s could not be kept small, a later commit tries again: %s", self.place, error)
 
     def maintain(self, work: Callable[[TableFormat], Any]) -> Any:
         """Do the work of a `vacuum` or `optimize`; None when there is no table."""
