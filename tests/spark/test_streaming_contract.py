@@ -125,6 +125,7 @@ def test_a_message_as_a_row(url: str, engine: Any) -> None:
     publish(url, "orders", b"\x00body", message_id="m", timestamp=1_700_000_000, headers=headers, content_type="x/y")
     [row] = engine().run_until(1)
     assert row.pop("received") <= datetime.now(UTC)
+    row["headers"].sort(key=lambda header: list(headers).index(header[0]))  # RabbitMQ 4 sorts them
     assert row == {
         "sequence": 0,
         "queue": "orders",

@@ -171,7 +171,7 @@ def test_a_value_that_json_cannot_say_is_refused_at_once(broker: Broker) -> None
         (b"x", "value.hex()"),
         (pa.RecordBatch.from_pydict({"n": [1]}), "value.to_pylist()"),
     ):
-        with pytest.raises(TypeError, match=rf"is not JSON serializable: send {re.escape(remedy)}$"):
+        with pytest.raises(TypeError, match=rf"(?m)is not JSON serializable: send {re.escape(remedy)}$"):
             task.send({"price": value})
     assert task.finish() == 1
     assert broker.values() == [[1, "two", None]]
