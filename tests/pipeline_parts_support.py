@@ -58,6 +58,7 @@ from multiqueue.pipeline._columns.schema import Schemas as Schemas
 from multiqueue.pipeline._columns.schema import differences as differences
 from multiqueue.pipeline._config import scan as _scan  # noqa: F401
 from multiqueue.pipeline._config.fingerprint import fingerprints as fingerprints
+from multiqueue.pipeline._config.refusal import uncut as uncut
 from multiqueue.pipeline._config.sections import FollowSection as FollowSection
 from multiqueue.pipeline._config.sections import JobSection as JobSection
 from multiqueue.pipeline._config.sections import LaneSection as LaneSection
@@ -72,6 +73,7 @@ from multiqueue.pipeline._input.queues import Queues as Queues
 from multiqueue.pipeline._input.scanner import Follow as Follow
 from multiqueue.pipeline._input.scanner import Scanner as Scanner
 from multiqueue.pipeline._read import executor as _executor_read  # noqa: F401
+from multiqueue.pipeline._read import python_io as _python_io  # noqa: F401
 from multiqueue.pipeline._read.corrupt import RECORDS as RECORDS
 from multiqueue.pipeline._read.csv_input import Headers as Headers
 from multiqueue.pipeline._read.executor import Unreadable as Unreadable
@@ -82,6 +84,7 @@ from multiqueue.pipeline._read.read import named_files as named_files
 from multiqueue.pipeline._read.read import unchanged as unchanged
 from multiqueue.pipeline._read.reading import Reading as Reading
 from multiqueue.pipeline._read.small_files import contents_of as contents_of
+from multiqueue.pipeline._read.ways import why_whole as why_whole
 from multiqueue.pipeline._run.attempt import Attempt as Attempt
 from multiqueue.pipeline._run.attempt import Attempts as Attempts
 from multiqueue.pipeline._run.clock import WorkClock as WorkClock

@@ -206,14 +206,19 @@ def test_a_record_of_another_length(spark: Any, tmp_path: Path, query: str, rows
     read = Reader(spark, tmp_path, query, io=io)
     assert read.error({"a.csv": "a,b\n5,6\n" + rows}) == (
         f"line 3 of 'a.csv' is not as configured: {rows.strip()!r}; "
-        'corrupt = "set aside" keeps such records apart, "allow" reads them as NULL'
+        'it begins at byte 8; corrupt = "set aside" keeps such records apart, "allow" reads them as NULL'
     )
 
 
 @pytest.mark.parametrize(
     ("format", "files", "lane", "said"),
     [
-        ("csv", {"a.csv": "a\n1\nx\n"}, {"schema": "a INT"}, "line 3 of 'a.csv' is not as configured: 'x'; "),
+        (
+            "csv",
+            {"a.csv": "a\n1\nx\n"},
+            {"schema": "a INT"},
+            "line 3 of 'a.csv' is not as configured: 'x'; it begins at byte 4; ",
+        ),
         (
             "csv",
             {"a.csv": "1,2\n", "b.csv": "1,2,3\n"},
@@ -338,8 +343,9 @@ def test_a_quoted_value_of_two_lines(read: Reader) -> None:
     """A quote that is not closed in its line is an error that names multiLine, which reads the value whole."""
     files = {"a.csv": 'a,b\n"x\ny",1\n'}
     assert read.error(files) == (
-        "line 2 of 'a.csv' is not as configured: '\"x'; its quote is not closed: with multiLine = true in options a "
-        'value may go on in the next line; corrupt = "set aside" keeps such records apart, "allow" reads them as NULL'
+        "line 2 of 'a.csv' is not as configured: '\"x'; it begins at byte 4; its quote is not closed: with multiLine = "
+        'true in options a value may go on in the next line; corrupt = "set aside" keeps such records apart, "allow" '
+        "reads them as NULL"
     )
     multi_line = {"header": "true", "multiLine": "true"}
     if read.io == "python":
@@ -514,12 +520,13 @@ def test_a_run_over_files_that_are_not_as_configured(spark: Any, tmp_path: Path)
         "in/c.csv": "JobError: the columns are not those of lanes.orders.expect: 'customer' (string) is missing; "
         "expected customer STRING, amount STRING, found amount string, client string",
         "in/b.json": "JobError: line 1 of 'in/b.json' is not as configured: 'no JSON at all'; "
-        'corrupt = "set aside" keeps such records apart, "allow" reads them as NULL',
+        'it begins at byte 0; corrupt = "set aside" keeps such records apart, "allow" reads them as NULL',
     }
     (records,) = (tmp_path / "out" / "corrupt" / "lane=lines").rglob(RECORDS)
     assert json.loads(records.read_text()) == {
         "file": str(tmp_path / "in" / "a.jsonl"),
         "line": 2,
+        "byte": 9,
         "record": "no JSON",
         "attempt": 1,
     }

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from pipeline_support import Pipeline, make_tree, write_names
 
-from multiqueue.pipeline import Item, JobError, PipelineConfig, StateMismatch, load_config, plan_of
+from multiqueue.pipeline import Item, JobError, PipelineConfig, StateMismatch, load_config, parse_config, plan_of
 from multiqueue.pipeline.cli import pipeline
 
 TOML = """\
@@ -144,6 +144,30 @@ def test_a_step_that_was_set_aside(config: PipelineConfig) -> None:
     ]
 
 
+def test_a_large_file_that_one_task_reads_is_named(tmp_path: Path) -> None:
+    """Where the format of a large file cannot be cut, the plan says so and why; of small files it says nothing.
+
+    (pipeline 33)
+    """
+    (tmp_path / "in").mkdir()
+    for name, size in {"large.json": 1 << 28, "small.json": 10}.items():
+        with open(tmp_path / "in" / name, "wb") as stream:
+            stream.truncate(size)
+    lanes = {
+        "json": {"files": "in/l*.json", "format": "json"},
+        "lines": {"files": "in/l*.json", "format": "jsonl"},
+        "small": {"files": "in/s*.json", "format": "json"},
+    }
+    values = {"lanes": lanes, "job": {"sql": "SELECT 1 FROM input"}, "output": {"path": "out"}}
+    found = {lane.lane.name: lane.whole for lane in plan_of(parse_config(values, tmp_path)).lanes}
+    assert found == {
+        "json": "'in/large.json' of 268,435,456 bytes is one task, and so are others like it: "
+        "with multiLine = true a line's end does not end a record",
+        "lines": None,
+        "small": None,
+    }
+
+
 def test_the_command(config: PipelineConfig) -> None:
     """`plan` prints lanes, steps and the first items; with --json all of it as one object."""
     path = str(config.base / "p.toml")
@@ -158,6 +182,7 @@ def test_the_command(config: PipelineConfig) -> None:
         "priority": 0, "weight": 1, "to_run": 3, "new": 3, "changed": 0, "files": 9,
         "bytes": sum(os.path.getsize(one) for one in (config.base / "big").glob("[0-9]*")), "done": 0, "failed": 0,
             "by": "spark", "batch": 4, "files_per_item": 4, "columns": None, "after": "keep", "rate": None,
+            "one_task": None,
     }  # fmt: skip
     assert values["steps"]["report"] == {"after": ["totals"], "each_lane": False, "runs": True, "why": "after totals"}
     assert not config.output.exists()

@@ -42,7 +42,7 @@ def test_bytes_of_files_and_objects(place: tuple[Storage, Place]) -> None:
     assert storage.start_of(root / "in/a.txt", 5) == storage.start_of(root / "in/b.txt.gz", 5) == b"one\nt"
     assert storage.start_of(root / "in/a.txt", 500) == BODY
     assert storage.start_of(root / "in/deep/c.txt", 5) == b""
-    assert list(storage.lines_of(root / "in/b.txt.gz")) == [b"one", b"two", b"three"]
+    assert list(storage.lines_of(root / "in/b.txt.gz")) == [(0, b"one"), (4, b"two"), (9, b"three")]
     with storage.open(root / "in/a.txt") as stream:
         stream.seek(4)
         assert stream.read(3) == b"two"

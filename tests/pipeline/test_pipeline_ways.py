@@ -6,13 +6,27 @@ import bz2
 import dataclasses
 import datetime
 import decimal
+import functools
 import gzip
+import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_parts_support import Inputs, Lane, Place, Storage, Unreadable, _executor_read, met, parquet_frame
+from pipeline_parts_support import (
+    Inputs,
+    Lane,
+    Place,
+    Storage,
+    Unreadable,
+    _executor_read,
+    _python_io,
+    met,
+    parquet_frame,
+    uncut,
+    why_whole,
+)
 from pipeline_support import spark_for_tests
 from test_pipeline_input import ODD, write
 
@@ -141,6 +155,81 @@ OTHERS: dict[str, tuple[Mapping[str, Any], dict[str, Any]]] = {
 }
 
 
+# Files, and the places in them at which a seam is odd.
+SEAMS = {
+    "plain": b"a,b\n1,2\n33,44\n",
+    "no last end": b"a\nb",
+    "ends of two bytes": b"a,b\r\n1,2\r\n\r\n3,4\r\n",
+    "old ends": b"a\rb\r\rc\r",
+    "ends of all kinds": b"a\r\n\n\rb\n\r\nc\r",
+    "letters of many bytes": "é€\n😀ü\r\nñ".encode(),
+    "a mark, and one that is none": "\ufeffa\n\ufeffb\n".encode(),
+    "quotes": b'"a\nb",1\n"x""y",2\n',
+    "one line": b"a line and no end",
+    "nothing": b"",
+    "ends alone": b"\n\n\n",
+    "blanks": b"\n \n\na\n \n",
+    "no bytes of ASCII": '{"a": "ä"}\n{"b": 2}\n'.encode("utf-16-le"),
+}
+
+
+@pytest.mark.parametrize("separator", ["", "\n", "\r\n", "ab", "€"])
+@pytest.mark.parametrize("name", SEAMS)
+def test_a_line_is_in_one_piece_wherever_a_file_is_cut(
+    monkeypatch: pytest.MonkeyPatch, name: str, separator: str
+) -> None:
+    """However a file is cut into pieces, their lines together are those of the file: none is lost, cut or doubled.
+
+    (pipeline 33)
+    """
+    content = SEAMS[name]
+    for encoding, size in ((encoding, size) for encoding in ("utf-8", None) for size in (4, 5, 1000)):
+        monkeypatch.setattr(_executor_read, "_PIECE_BYTES", size)
+        monkeypatch.setattr(_executor_read, "_SEAM_BYTES", size - 3)
+        reading = _executor_read.Reading("lines", encoding=encoding, separator=separator, has_header=True)
+        whole = list(_executor_read.lines_of(io.BytesIO(content), reading))
+        for first in range(1, len(content)):
+            for second in range(first, len(content)):
+                pieces = ((0, first), (first, second), (second, None))
+                found = [_executor_read.lines_of_piece(io.BytesIO(content), *ends, reading) for ends in pieces]
+                assert [line for lines in found for line in lines] == whole, (encoding, size, first, second)
+
+
+def test_large_files_are_cut_and_small_ones_are_not() -> None:
+    """A file of 175 MB is read by as many tasks as its bytes deserve, and packed ones and small ones by one each.
+
+    (pipeline 33)
+    """
+
+    def sizes(*files: tuple[str, int]) -> list[list[int]]:
+        groups = _python_io._groups([_executor_read.File(None, name, name, size) for name, size in files], may_cut=True)
+        return [[one.size_bytes for one in group] for group in groups]
+
+    assert sizes(("a.csv", 175_000_000)) == [[43_750_000]] * 4
+    assert [len(group) for group in sizes(*((f"{name}.csv", 175_000_000) for name in "abcd"))] == [1] * 12
+    assert sizes(("a.csv.gz", 175_000_000)) == [[175_000_000]]
+    assert sizes(("a.csv", 1000), ("b.csv", 1000)) == [[1000], [1000]]
+    (one, two, _, last) = _python_io._pieces(_executor_read.File(None, "a", "a", 40), 10)
+    assert [(piece.start, piece.end) for piece in (one, two, last)] == [(0, 10), (10, 20), (30, None)]
+
+
+def test_what_cannot_be_cut_says_why() -> None:
+    """The reason why a file is one task names the option, or that the file is packed. (pipeline 33)"""
+    assert uncut("csv", {"encoding": "ISO-8859-1"}) is uncut("jsonl", {}) is uncut("parquet", {}) is None
+    assert (
+        uncut("csv", {"multiline": "TRUE"})
+        == uncut("json", {})
+        == ("with multiLine = true a line's end does not end a record")
+    )
+    assert "UTF-16" in str(uncut("csv", {"encoding": "UTF-16"}))
+    assert "overlap" in str(uncut("text", {"lineSep": "abca"}))
+    assert "wholetext" in str(uncut("text", {"wholeText": "true"}))
+    on_disk = Lane("l", Path("/"), ("*",), format="text", options={"encoding": "UTF-16"})
+    assert why_whole(on_disk, "a.txt") is why_whole(on_disk, "a.bz2") is None
+    assert why_whole(on_disk, "a.gz") == "a packed file is unpacked from its start"
+    assert "UTF-16" in str(why_whole(dataclasses.replace(on_disk, io="python"), "a.txt"))
+
+
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
     yield from spark_for_tests()
@@ -160,13 +249,16 @@ def by_every_way(
 ) -> tuple[str, list[str]]:
     """The columns and the rows, which are the same by every way."""
     found = {}
-    for way in ("spark", "spark in pieces", "python", "python in pieces"):
+    for way in ("spark", "spark in pieces", "python", "python in pieces", "python by many tasks"):
         with monkeypatch.context() as patched:
             if way == "spark in pieces":
                 spark.conf.set("spark.sql.files.maxPartitionBytes", "40")
             elif way == "python in pieces":
                 patched.setattr(_executor_read, "_PIECE_BYTES", 7)
                 patched.setattr(_executor_read, "_BATCH_LINES", 1)
+            elif way == "python by many tasks":
+                patched.setattr(_python_io, "_LEAST_PIECE_BYTES", 9)
+                patched.setattr(_python_io, "_FILE_BYTES", 0)
             try:
                 frame = frame_of(spark, base, way, files, format, **settings)
                 found[way] = frame.schema.simpleString(), sorted(map(repr, frame.collect()))
@@ -211,6 +303,12 @@ def test_types_of_parquet_are_the_same_by_every_way(
             with pytest.raises(JobError, match=r"has a column of the type .*, which Spark does not read"):
                 frame_of(spark, tmp_path, "python", {name: {name: values}}, "parquet")
     old = tmp_path / "old"
+    (tmp_path / "groups").mkdir()
+    many = {"all": {"a": list(range(50)), "b": ["x" * 9] * 50}}
+    monkeypatch.setattr(
+        pyarrow.parquet, "write_table", functools.partial(pyarrow.parquet.write_table, row_group_size=7)
+    )
+    assert len(by_every_way(spark, tmp_path / "groups", many, "parquet", monkeypatch)[1]) == 50
     pyarrow.parquet.write_table(
         pa.table({"a": TYPES["micros"][0]}), old, use_deprecated_int96_timestamps=True, store_schema=False
     )

@@ -236,16 +236,20 @@ class Storage:
         with self._unpacked(place) as stream:
             return stream.read(most_bytes)
 
-    def lines_of(self, place: Place) -> Iterator[bytes]:
-        """The lines of a file, without their ends; none when it is packed in a way that is not known here.
+    def lines_of(self, place: Place) -> Iterator[tuple[int, bytes]]:
+        """The lines of a file, without their ends, and where each begins in what is unpacked.
+
+        None when it is packed in a way that is not known here.
 
         Raises:
             OSError: as `start_of`.
         """
         if place.suffix not in PACKED:
+            at = 0
             with self._unpacked(place) as stream:
                 for line in stream:
-                    yield line.rstrip(b"\r\n")
+                    yield at, line.rstrip(b"\r\n")
+                    at += len(line)
 
     def is_in_blocks(self, place: Place) -> bool:
         """Whether a `.snappy` or `.lz4` file is packed as Hadoop reads it; others always are.

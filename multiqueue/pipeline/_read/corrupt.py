@@ -1,9 +1,9 @@
-"""Records that are not as the lane's configuration says: told by file and line, or set aside.
+"""Records that are not as the lane's configuration says: told by file, line and byte, or set aside.
 
-Promise     With `corrupt = "error"` a file that has one is set aside with the file, the line and the record in its
-            error. With `corrupt = "set aside"` each is a line of JSON in `corrupt/lane=LANE/item=ID/records.json` of
-            the output, which appears and is replaced with the item's rows; the other records are read. An item has at
-            most `MOST` of them: with more, its format is rather wrong.
+Promise     With `corrupt = "error"` a file that has one is set aside with the file, the line, the record and its
+            first byte in its error. With `corrupt = "set aside"` each is a line of JSON in
+            `corrupt/lane=LANE/item=ID/records.json` of the output, which appears and is replaced with the item's rows;
+            the other records are read. An item has at most `MOST` of them: with more, its format is rather wrong.
 How         Spark keeps the parsed rows until the item is written, so that what is set aside and what is read come from
             one reading.
 Threads     Those of running items.
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from .._base.errors import JobError
 from .._base.items import ERROR, SET_ASIDE
 from .._base.place import Place
+from .._config.refusal import is_packed
 from .reading import CORRUPT, FILE, NOTHING, Reading, place_in
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class Record:
     path: Place
     line: int | None
     """From 1; None where the record is not a line of its own."""
+    byte: int | None
+    """Where the line begins in the file; None where that is packed."""
     text: str
 
 
@@ -73,6 +76,7 @@ def write_records(reading: Reading, records: Sequence[Record], directory: Path) 
             values = {
                 "file": str(record.path),
                 "line": record.line,
+                "byte": record.byte,
                 "record": record.text,
                 "attempt": reading.item.attempt,
             }
@@ -123,9 +127,10 @@ def explained(reading: Reading, error: Exception, read: Any) -> Exception:
 def corrupt_record(reading: Reading, record: Record) -> JobError:
     """The error for a file with this record."""
     place = f"line {record.line} of " if record.line else ""
+    byte = "" if record.byte is None else f"it begins at byte {record.byte:,}; "
     return JobError(
         f"{place}{reading.item.shown(record.path)} is not as configured: {record.text[:_SHOWN]!r}; "
-        f'{_goes_on(reading, record)}corrupt = "set aside" keeps such records apart, "allow" reads them as NULL'
+        f'{byte}{_goes_on(reading, record)}corrupt = "set aside" keeps such records apart, "allow" reads them as NULL'
     )
 
 
@@ -139,7 +144,7 @@ def _goes_on(reading: Reading, record: Record) -> str:
 
 def _records(reading: Reading, rows: Sequence[Any]) -> list[Record]:
     """The records with their lines: each equal text is the next such line of its file."""
-    by_file: dict[Place, dict[str, list[int]]] = {}
+    by_file: dict[Place, dict[str, list[tuple[int, int]]]] = {}
     for file, text in rows:
         by_file.setdefault(place_in(file), {}).setdefault(text, [])
     for path, texts in by_file.items():
@@ -147,16 +152,17 @@ def _records(reading: Reading, rows: Sequence[Any]) -> list[Record]:
     records = []
     for file, text in rows:
         path = place_in(file)
-        numbers = by_file[path][text]
-        records.append(Record(path, numbers.pop(0) if numbers else None, text))
+        lines = by_file[path][text]
+        line, byte = lines.pop(0) if lines else (None, None)
+        records.append(Record(path, line, None if is_packed(path.name) else byte, text))
     return records
 
 
-def _find_lines(reading: Reading, path: Place, texts: dict[str, list[int]]) -> None:
-    """Note for each text the lines of the file that are it."""
+def _find_lines(reading: Reading, path: Place, texts: dict[str, list[tuple[int, int]]]) -> None:
+    """Note for each text the lines of the file that are it: their numbers and first bytes."""
     encoding = reading.option("encoding") or reading.option("charset") or "utf-8"
     with contextlib.suppress(OSError, LookupError):
-        for number, line in enumerate(reading.storage.lines_of(path), 1):
+        for number, (byte, line) in enumerate(reading.storage.lines_of(path), 1):
             text = line.decode(encoding, "replace").removeprefix("\ufeff")
             if text in texts:
-                texts[text].append(number)
+                texts[text].append((number, byte))

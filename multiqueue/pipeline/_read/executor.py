@@ -4,7 +4,10 @@ Promise     Only bytes become lines, whole texts or Parquet columns here; what a
             reads the same with either way.
 Ships       By value: the executors need pyarrow, and fsspec with the store's library for places in stores, and nothing
             of this package. So this module imports the standard library alone.
-Memory      A piece of a file, or `_AHEAD` small files that are fetched while the first of them is read.
+Seams       A task may have a piece of a file, from one byte to another: of lines those that begin in it, of Parquet
+            the row groups that do. Where lines begin is told by `seam`, which gives the piece before and the piece
+            behind the same answer: each line is in one piece, whole.
+Memory      Some MB of a file, or `_AHEAD` small files that are fetched while the first of them is read.
 """
 
 from __future__ import annotations
@@ -14,17 +17,21 @@ import codecs
 import gzip
 import io
 import os
+import re
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import IO, Any
 
 _PIECE_BYTES = 4 << 20
 _BATCH_LINES = 20_000
 _BATCH_BYTES = 16 << 20
+
+# Enough for the end of nearly every line that a seam cuts.
+_SEAM_BYTES = 64 << 10
 
 # Small files are fetched whole, so many at a time: a store takes tens of milliseconds to answer.
 _AHEAD = 8
@@ -46,7 +53,15 @@ class File:
     shown: str
     """As Spark's own readers name it."""
     size_bytes: int
+    """Of the piece, if it is one."""
     modified_s: float = 0.0
+    start: int = 0
+    end: int | None = None
+    """The piece that the task reads; None is the end of the file."""
+
+    @property
+    def is_piece(self) -> bool:
+        return self.start > 0 or self.end is not None
 
 
 @dataclass(frozen=True)
@@ -122,6 +137,9 @@ def _texts(files: Sequence[File], reading: Reading) -> Iterator[Any]:
 
 
 def _texts_of(file: File, stream: IO[bytes], reading: Reading) -> Iterator[str]:
+    if file.is_piece:
+        yield from lines_of_piece(stream, file.start, file.end, reading)
+        return
     unpacked = _unpacked(file, stream)
     try:
         yield from lines_of(unpacked, reading) if reading.kind == "lines" else _documents(unpacked, reading)
@@ -129,10 +147,67 @@ def _texts_of(file: File, stream: IO[bytes], reading: Reading) -> Iterator[str]:
         raise Unreadable(f"{file.shown} cannot be unpacked: {error}") from error
 
 
+def lines_of_piece(stream: IO[bytes], start: int, end: int | None, reading: Reading) -> Iterator[str]:
+    """The lines of a file that begin between two bytes of it, as `lines_of` gives them."""
+    if reading.encoding is None:
+        stream.seek(0)
+        encoding = _json_encoding(stream.read(4))
+        if encoding.startswith("utf-8"):
+            reading = replace(reading, encoding="utf-8")
+        else:  # its lines cannot be found in the middle: the first piece is the file
+            reading = replace(reading, encoding=encoding)
+            start, end = (0, None) if start == 0 else (start, start)
+    ends = reading.separator.encode(reading.encoding or "utf-8")
+    yield from _lines(_piece(stream, start, end, ends), reading, is_start=start == 0)
+
+
+def _piece(stream: IO[bytes], start: int, end: int | None, separator: bytes) -> Iterator[bytes]:
+    """The bytes of the lines that begin between the two."""
+    at = _before(start, separator) + len(seam(stream, start, separator))
+    if end is not None and at >= end:
+        return
+    stream.seek(at)
+    if end is None:
+        yield from _blocks(stream)
+        return
+    last = _before(end, separator)
+    while at < last and (block := stream.read(min(_PIECE_BYTES, last - at))):
+        at += len(block)
+        yield block
+    yield seam(stream, end, separator)[at - last :]
+
+
+def seam(stream: IO[bytes], place: int, separator: bytes) -> bytes:
+    """The bytes from `_before` a place up to the first line that begins there or behind, or to the end of the file.
+
+    An empty separator is `\\n`, `\\r` and `\\r\\n`. The stream stands anywhere.
+    """
+    pattern = re.compile(re.escape(separator) or b"\r\n|\n|\r")
+    stream.seek(_before(place, separator))
+    found = bytearray()
+    while place > 0 and (more := stream.read(_SEAM_BYTES)):
+        looked = max(len(found) - len(separator or b"\r"), 0)
+        found += more
+        match = pattern.search(found, looked)
+        # Behind a "\r" that nothing follows yet there may be a "\n".
+        if match is not None and (match.end() < len(found) or found[-1:] != b"\r"):
+            return bytes(found[: match.end()])
+    return bytes(found)
+
+
+def _before(place: int, separator: bytes) -> int:
+    """Where a separator begins that ends at this place."""
+    return max(place - (len(separator) or 1), 0)
+
+
 def lines_of(stream: IO[bytes], reading: Reading) -> Iterator[str]:
     """The lines of a file, its header and blank ones left out where that is asked for."""
-    has_header = reading.has_header
-    for line in _split(_decoded(stream, reading), reading.separator):
+    yield from _lines(_blocks(stream), reading, is_start=True)
+
+
+def _lines(blocks: Iterator[bytes], reading: Reading, *, is_start: bool) -> Iterator[str]:
+    has_header = reading.has_header and is_start
+    for line in _split(_decoded(blocks, reading, is_start=is_start), reading.separator):
         is_blank = not line.strip("".join(map(chr, range(33))))
         if reading.skips_blank and (is_blank or (reading.comment and line.startswith(reading.comment))):
             continue
@@ -143,21 +218,26 @@ def lines_of(stream: IO[bytes], reading: Reading) -> Iterator[str]:
 
 
 def _documents(stream: IO[bytes], reading: Reading) -> Iterator[str]:
-    text = "".join(_decoded(stream, reading))
+    text = "".join(_decoded(_blocks(stream), reading, is_start=True))
     if text or not reading.skips_blank:
         yield text
 
 
-def _decoded(stream: IO[bytes], reading: Reading) -> Iterator[str]:
-    """The text of a file in pieces, without the mark of its byte order."""
-    piece = stream.read(_PIECE_BYTES)
-    decoder = codecs.getincrementaldecoder(reading.encoding or _json_encoding(piece))("replace")
-    is_first = True
-    while piece:
-        text = decoder.decode(piece)
+def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
+    while block := stream.read(_PIECE_BYTES):
+        yield block
+
+
+def _decoded(blocks: Iterator[bytes], reading: Reading, *, is_start: bool) -> Iterator[str]:
+    """The text of these bytes in pieces; of the start of a file without the mark of its byte order."""
+    block = next(blocks, b"")
+    decoder = codecs.getincrementaldecoder(reading.encoding or _json_encoding(block))("replace")
+    is_first = is_start
+    while block:
+        text = decoder.decode(block)
         yield text.removeprefix("\ufeff") if is_first else text
         is_first = is_first and not text
-        piece = stream.read(_PIECE_BYTES)
+        block = next(blocks, b"")
     yield decoder.decode(b"", True)
 
 
@@ -214,7 +294,9 @@ def _rows(file: File, stream: IO[bytes], reading: Reading) -> Iterator[Any]:
     with parquet.ParquetFile(stream, coerce_int96_timestamp_unit="us") as opened:
         there = {name.lower(): name for name in opened.schema_arrow.names}
         names = [there.get(name.lower()) for name in reading.columns]  # a table's column may be younger than its file
-        for batch in opened.iter_batches(batch_size=_BATCH_LINES, columns=[name for name in names if name]):
+        groups = [place for place in range(opened.num_row_groups) if _begins_in(file, opened.metadata.row_group(place))]
+        columns = [name for name in names if name]
+        for batch in opened.iter_batches(batch_size=_BATCH_LINES, row_groups=groups, columns=columns):
             cast = [
                 _as(batch.column(name), one.type, f"{file.shown}: the column {name!r}")
                 if name
@@ -226,6 +308,13 @@ def _rows(file: File, stream: IO[bytes], reading: Reading) -> Iterator[Any]:
                     pyarrow.scalar(file.shown, pyarrow.string()), batch.num_rows
                 )
             yield pyarrow.RecordBatch.from_arrays(cast, schema=wanted)
+
+
+def _begins_in(file: File, group: Any) -> bool:
+    """Whether the first byte of a row group is in the piece."""
+    first = group.column(0)
+    at = min(filter(None, (first.dictionary_page_offset, first.data_page_offset)), default=0)
+    return bool(file.start <= at and (file.end is None or at < file.end))
 
 
 def _as(values: Any, wanted: Any, name: str) -> Any:
@@ -324,7 +413,7 @@ def _opened(files: Sequence[File], reading: Reading) -> Iterator[tuple[File, IO[
     with ThreadPoolExecutor(_AHEAD) as pool:
 
         def fetch(file: File) -> Future[bytes] | None:
-            if file.store is None or file.size_bytes > _SMALL_BYTES:
+            if file.store is None or file.is_piece or file.size_bytes > _SMALL_BYTES:
                 return None
             return pool.submit(systems[file.store].cat_file, file.path)
 

@@ -4,13 +4,14 @@ Promise     The rows are those of Spark's own readers with the same options and 
             Parquet columns or contents, and Spark's own parsers make rows of what is text. An option that Python cannot
             honour is refused by its name, before a file is read.
 How         A frame of one number a row, `mapInArrow` over it, and Spark's readers over the texts: public interfaces
-            that classic sessions and Spark Connect both have. Each task has a group of files of about
-            `_GROUP_BYTES`; a file is not cut.
+            that classic sessions and Spark Connect both have. Each task has about `_GROUP_BYTES`: a group of files, or
+            a piece of one where `uncut` knows no reason against it.
 Needs       pyspark 4.3 for CSV and JSON without a `schema`: its readers take a frame of texts on Connect too.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -18,6 +19,7 @@ from urllib.parse import quote
 from .._base.errors import JobError
 from .._base.place import Place
 from .._base.storage import Storage
+from .._config.refusal import Options, is_packed, uncut
 from . import executor as _executor_read
 from .executor import File
 
@@ -30,6 +32,8 @@ _GROUP_BYTES = 64 << 20
 # What a file costs besides its bytes, in bytes: a request, a footer, a batch of its own.
 _FILE_BYTES = 2 << 20
 _LEAST_GROUPS = 4
+# Less is not worth a task of its own.
+_LEAST_PIECE_BYTES = 8 << 20
 
 _MOST_DIGITS = 38
 """Of a decimal of Spark."""
@@ -49,7 +53,8 @@ def text_frame(
         has_header=lane_format == "csv" and options.is_true("header"),
         comment=options["comment"] if lane_format == "csv" else "",
     )
-    return _mapped(spark, storage, files, reading, "value string, file string")
+    cuts = uncut(lane_format, options) is None
+    return _mapped(spark, storage, files, reading, "value string, file string", cuts=cuts)
 
 
 def binary_frame(spark: SparkSession, storage: Storage, files: Sequence[tuple[Place, int]]) -> DataFrame:
@@ -79,7 +84,7 @@ def parquet_frame(
     wanted = to_arrow_schema(columns, timezone="UTC")
     schema = wanted.serialize().to_pybytes()
     reading = _executor_read.Reading("rows", columns=tuple(columns.names), arrow_schema=schema, file_column=file_column)
-    return _mapped(spark, storage, files, reading, columns)
+    return _mapped(spark, storage, files, reading, columns, cuts=True)
 
 
 def _as_spark_reads(stream: IO[bytes], place: Place) -> Any:
@@ -149,28 +154,16 @@ def _spark_type(kind: Any, is_int96: bool) -> Any:
     return wider[kind]
 
 
-class Options(dict[str, str]):
-    """Options of a reader by their names, whose case does not count; empty where there is none."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        super().__init__({name.lower(): value for name, value in options.items()})
-
-    def __getitem__(self, name: str) -> str:
-        return self.get(name.lower(), "")
-
-    def is_true(self, name: str) -> bool:
-        return self[name].lower() == "true"
-
-
 def _mapped(
     spark: SparkSession,
     storage: Storage,
     files: Sequence[tuple[Place, int]],
     reading: _executor_read.Reading,
     schema: Any,
+    *,
+    cuts: bool = False,
 ) -> DataFrame:
-    import dataclasses
-
+    """`cuts` says whether a file may be read in pieces."""
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(_executor_read)  # type: ignore[no-untyped-call] # executors do not have it
@@ -189,18 +182,19 @@ def _mapped(
         name = place.parts[0] if section is None else section.url
         stores[name] = (protocol, arguments)
         found.append(File(name, key, shown, size_bytes, float(int(modified_s))))
-    groups = _groups(found)
+    groups = _groups(found, may_cut=cuts)
     frame = spark.range(0, len(groups), 1, len(groups))
     return frame.mapInArrow(_executor_read.reader(groups, dataclasses.replace(reading, stores=stores)), schema)
 
 
-def _groups(files: Sequence[File]) -> list[list[File]]:
-    """The files in order, in groups that take about as long as each other."""
+def _groups(files: Sequence[File], *, may_cut: bool = False) -> list[list[File]]:
+    """The files in order, and pieces of large ones, in groups that take about as long as each other."""
     total = sum(one.size_bytes + _FILE_BYTES for one in files)
     most = min(_GROUP_BYTES, total / _LEAST_GROUPS)
+    pieces = (piece for one in files for piece in (_pieces(one, max(most, _LEAST_PIECE_BYTES)) if may_cut else [one]))
     groups: list[list[File]] = [[]]
     held = 0.0
-    for one in files:
+    for one in pieces:
         cost = one.size_bytes + _FILE_BYTES
         if groups[-1] and held + cost > most * 1.01:
             groups.append([])
@@ -208,3 +202,15 @@ def _groups(files: Sequence[File]) -> list[list[File]]:
         groups[-1].append(one)
         held += cost
     return groups
+
+
+def _pieces(file: File, most: float) -> list[File]:
+    """The file in equal pieces of about so many bytes; one that is packed as a whole."""
+    count = round(file.size_bytes / most)
+    if count < 2 or is_packed(file.path):
+        return [file]
+    seams = [file.size_bytes * place // count for place in range(1, count)]
+    return [
+        dataclasses.replace(file, size_bytes=(end or file.size_bytes) - start, start=start, end=end)
+        for start, end in zip([0, *seams], [*seams, None], strict=True)
+    ]

@@ -16,6 +16,7 @@ from .._base.errors import JobError, PipelineError
 from .._base.items import ERROR, SET_ASIDE, Item, Lane
 from .._base.place import Place, place_of
 from .._base.storage import Storage
+from .._config.refusal import Options
 from . import executor as _executor_read
 from . import python_io as _python_io
 from . import small_files as _small_files
@@ -143,7 +144,7 @@ class Reading:
         is_whole = self.is_true("multiLine")
         if self.way == BY_PYTHON:
             sizes = [(place, seen.size_bytes) for place, seen in zip(self.item.places, self.item.files, strict=True)]
-            preset = _python_io.Options({**_READERS[self.lane.format][1], **self.lane.options})
+            preset = Options({**_READERS[self.lane.format][1], **self.lane.options})
             texts = _python_io.text_frame(self.spark, self.storage, sizes, self.lane.format, preset)
             frame = texts.withColumnRenamed("file", FILE)
         else:
@@ -196,7 +197,7 @@ class Reading:
             return _python_io.binary_frame(self.spark, self.storage, sized)
         if self.lane.format == "parquet":
             return _python_io.parquet_frame(self.spark, self.storage, sized, columns, FILE if with_file else "")
-        preset = _python_io.Options({**_READERS[self.lane.format][1], **self.lane.options})
+        preset = Options({**_READERS[self.lane.format][1], **self.lane.options})
         texts = _python_io.text_frame(self.spark, self.storage, sized, self.lane.format, preset)
         if self.lane.format == "text":
             return texts.select("value")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from .._base.errors import JobError
 from .._base.items import Item, Lane
 from .._base.place import Place
-from .._config.refusal import refusal
+from .._config.refusal import Options, is_packed, refusal, uncut
 from .reading import BY_PYTHON, BY_SPARK, spark_path
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 # How Hadoop says that it knows no such file system, or has no code for it.
 _NO_CONNECTOR = ("No FileSystem for scheme", "ClassNotFoundException", "UnsupportedFileSystem", "NoClassDefFoundError")
+
+# Spark's readers find lines in the middle of a file without a look at these.
+_OF_BYTES = ("encoding", "charset", "linesep")
 
 
 class Ways:
@@ -69,3 +72,12 @@ def planned_way(lane: Lane) -> str:
         return lane.io
     places = [Place(text) for text in (*lane.globs, str(lane.root))]
     return BY_SPARK if all(place.is_local for place in places) else "spark or python"
+
+
+def why_whole(lane: Lane, path: str) -> str | None:
+    """Why one task reads this file of the lane, however large it is; None where several can."""
+    by_spark = planned_way(lane) == BY_SPARK
+    if is_packed(path) and not (by_spark and path.endswith(".bz2")):
+        return "a packed file is unpacked from its start"
+    plain = {name: value for name, value in Options(lane.options).items() if name not in _OF_BYTES or not by_spark}
+    return uncut(lane.format, plain)

@@ -211,6 +211,14 @@ class Ledger:
         ).fetchall()
         return [self._item(row) for row in rows]
 
+    def largest_waiting(self, lane: str) -> tuple[str, int] | None:
+        """Of the item that waits with the largest files: its first file, and their bytes on average."""
+        row = self._connection.execute(
+            "SELECT path, bytes / files FROM items WHERE state = 'waiting' AND lane = ? ORDER BY 2 DESC LIMIT 1",
+            (lane,),
+        ).fetchone()
+        return None if row is None else (row[0], int(row[1]))
+
     def regroup(self, lane: str, now_s: float, most: int | None, fits: Fits) -> int:
         """Join and divide the next items of the lane that were never submitted, so that `most`, or all, fit.
 

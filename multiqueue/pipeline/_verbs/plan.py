@@ -26,12 +26,16 @@ from .._config.config import PipelineConfig
 from .._config.fingerprint import fingerprints
 from .._input.presence import Lost, lost_directories, require_input
 from .._input.scanner import Scanner
+from .._read.ways import why_whole
 from .._run.steps import Steps
 from .._state.ledger import Ledger, Scanned, open_ledger
 from .._state.sqlite import SqliteState
 from .._state.state import LaneCount, State
 from .._state.tables import TABLES
 from .._write.tables import output_of
+
+# From here on more tasks than one read a file that can be cut.
+_LARGE_BYTES = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,8 @@ class LanePlan:
     """Those that are known of a lane with `schema = "infer"`, as DDL."""
     batch: int = 1
     """The most files of an item; with `batch = "auto"` as its jobs so far show, and other files like those."""
+    whole: str | None = None
+    """Why one task reads a file of it that more tasks would read sooner, with its name."""
 
     @property
     def to_run(self) -> int:
@@ -127,6 +133,7 @@ def plan_of(config: PipelineConfig, first: int = 10) -> Plan:
                 replace(plan, columns=ddl_of_schema(schemas[plan.lane.name])) if plan.lane.name in schemas else plan
                 for plan in plans
             ]
+            plans = [replace(plan, whole=_whole(plan.lane, ledger)) for plan in plans]
             return Plan(
                 sorted(plans, key=lambda plan: plan.lane.priority),
                 _step_plans(steps, plans, planned, ledger),
@@ -213,6 +220,14 @@ def _lane_plan(
         size_bytes=waiting.size_bytes if waiting else 0,
         batch=lane.batch if lane.target_s is None else pace.files(lane, _mean_bytes(done, waiting)),
     )
+
+
+def _whole(lane: Lane, ledger: Ledger) -> str | None:
+    """Why one task reads the largest file that waits, if that is large."""
+    largest = ledger.largest_waiting(lane.name)
+    if largest is None or largest[1] < _LARGE_BYTES or (why := why_whole(lane, largest[0])) is None:
+        return None
+    return f"{largest[0]!r} of {largest[1]:,} bytes is one task, and so are others like it: {why}"
 
 
 def _mean_bytes(*counts: LaneCount | None) -> float:

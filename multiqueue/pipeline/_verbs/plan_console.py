@@ -33,6 +33,8 @@ def show_plan(console: Console, config: PipelineConfig, plan: Plan) -> None:
             least_s = share_s(lane.lane, lane.files, lane.size_bytes)
             said = f"{escape(lane.lane.name)}: {rate}, so {least_s:,.0f} s for what is to run"
             console.print(said, style="dim", soft_wrap=True)
+        if lane.whole is not None:
+            console.print(f"{escape(lane.lane.name)}: {escape(lane.whole)}", style="dim", soft_wrap=True)
         if lane.lane.after != KEEP:
             console.print(f"{escape(lane.lane.name)}: {escape(planned_end(lane.lane))}", style="dim", soft_wrap=True)
         if lane.lane.source is not None:
@@ -103,6 +105,7 @@ def _lane_values(plan: LanePlan) -> dict[str, Any]:
         "columns": plan.columns,
         "after": planned_end(plan.lane),
         "rate": rate_told(plan.lane),
+        "one_task": plan.whole,
         "to_run": plan.to_run,
         "new": plan.new,
         "changed": plan.changed,
