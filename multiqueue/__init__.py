@@ -34,6 +34,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from queue import SimpleQueue as SimpleQueue
 
+    from .core import FairQueue as FairQueue
+    from .core import FairTaken as FairTaken
     from .core import Lane as Lane
     from .core import LifoQueue as LifoQueue
     from .core import LinkedBlockingMultiQueue as LinkedBlockingMultiQueue
@@ -56,6 +58,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Detached",
     "Empty",
+    "FairQueue",
+    "FairTaken",
     "Full",
     "InvalidSelection",
     "Lane",

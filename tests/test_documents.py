@@ -82,6 +82,7 @@ NEED_MORE = (
         "README.md",
         "docs/guides/async.md",
         "docs/guides/drop-in-queue.md",
+        "docs/guides/fair-queues.md",
         "docs/guides/executor.md",
         "docs/index.md",
         "docs/journey.md",

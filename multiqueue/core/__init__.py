@@ -1,4 +1,4 @@
-"""The engine room: the multi-queue, its sub-queues, the drop-in `Queue`, the executor with lanes.
+"""The engine room: the multi-queue, the fair queue, the drop-in `Queue`, the executor with lanes.
 
 Promises     an element put is taken once, in order; no wait loses an element or a wake-up; O(1) however many.
 May know     the standard library and `multiqueue.errors`, no other room.
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._engines import engine as engine
+from ._fair_queue import FairQueue as FairQueue
 from ._multi_queue import LinkedBlockingMultiQueue as LinkedBlockingMultiQueue
 from ._notebook import notebook_table as notebook_table
 from ._protocols import Offerable as Offerable
@@ -19,6 +20,7 @@ from ._queue import PriorityQueue as PriorityQueue
 from ._queue import Queue as Queue
 from ._selection import SubQueueSelection as SubQueueSelection
 from ._sub_queue import SubQueue as SubQueue
+from ._taken import FairTaken as FairTaken
 from ._taken import Taken as Taken
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "UNSET",
+    "FairQueue",
+    "FairTaken",
     "Job",
     "JobWatcher",
     "Lane",

@@ -108,7 +108,9 @@ typedef struct Waiter {
 
 typedef struct Line { Waiter *first, *last; } Line;
 
-typedef enum { OPEN = 0, SHUT = 1, DETACHED = 2 } Closed;
+typedef enum { OPEN = 0, SHUT = 1, DETACHED = 2, GONE = 3 } Closed;
+
+typedef struct { struct Tail **buckets; int bits; Py_ssize_t count; long long born; } Table;   /* see _fair.h */
 
 typedef struct Head {
     struct State *st;
@@ -123,6 +125,9 @@ typedef struct Head {
     Py_ssize_t left;              /* elements in attached tails */
     Py_ssize_t busy;              /* attached tails with unfinished elements */
     int closed;                   /* of the multi-queue as a whole */
+    int fair;                     /* of a fair queue: its tails are found by their keys, in `table` */
+    Py_ssize_t capacity, max_in_flight;     /* of its tails, unless one has its own */
+    Table table;
 #ifdef Py_GIL_DISABLED
     PyMutex mutex;
 #endif
@@ -148,6 +153,15 @@ typedef struct Tail {
     Line putters, takers, joiners;
     unsigned char closed, attached, enabled, hooked;
     unsigned char was_attached;   /* ever: one whose removal is undone comes back, also after the end */
+    PyObject *key;                /* of a fair queue's tail; NULL: it is none, and nothing below is used */
+    struct Tail *outer;           /* in whose ring it is, and is charged; ours; NULL: in the head's */
+    Ring inner;                   /* of those that are in it */
+    Py_ssize_t nested;            /* tails that name it as `outer` and have not gone */
+    Py_ssize_t usual;             /* max_in_flight, unless it is given one of its own */
+    double share;                 /* its weight */
+    Py_hash_t hash;
+    long long born;               /* a number: those that come later have a higher one */
+    struct Tail *chain;           /* the next in its bucket; or of those that have gone */
 } Tail;
 
 typedef struct {
@@ -160,7 +174,7 @@ typedef struct State {
     PyTypeObject *tail_type, *multi_type, *door_type, *ring_type, *turn_type;
     PyObject *sync, *allocate_lock, *native_lock, *monotonic;   /* module, name, what the name means in earnest, name */
     PyObject *release, *acquire;                                 /* names */
-    PyObject *empty, *shut_down, *taken;                         /* classes */
+    PyObject *empty, *shut_down, *taken, *fair_taken;            /* classes */
     PyObject *refusal, *ending, *select, *selected, *put, *get;  /* functions, see _multi_queue.py */
     Head *heads;
 #ifdef Py_GIL_DISABLED
@@ -462,7 +476,13 @@ static int park(Head *h, Line *line, Spot *p, int in_front, double deadline, int
 }
 
 static inline Tail *tail_of(Place *p) { return (Tail *)((char *)p - offsetof(Tail, place)); }
-static inline Tail *best(Head *h) { Place *p = ring_due(&h->ring); return p ? tail_of(p) : NULL; }
+static inline Tail *best(Head *h) {
+    Place *p = ring_due(&h->ring);
+    if (!p) return NULL;
+    Tail *t = tail_of(p);
+    while (!t->count) t = tail_of(ring_due(&t->inner));    /* of a fair queue, nested */
+    return t;
+}
 
 /* Wake those that this state has something for. More than one too many does no harm: they look for themselves. */
 static void stir(Head *h, Tail *t) {
@@ -527,6 +547,13 @@ static int over_join_all(Head *h, Tail *t) { return h->busy <= 0; }
 /* A tail is eligible when the head may take from it; it is linked if and only if it is eligible and not empty. */
 static inline int eligible(Tail *t) { return t->attached && t->enabled && t->unfinished - t->count < t->max_in_flight; }
 
+/* What `_fair.h` has of a fair queue's tails. */
+static void settle_fair(Tail *), leave_fair(Tail *), untake(Tail *), reap(Tail *, Tail **), drop_gone(Tail *), reap_surely(Tail *);
+static PyObject *pop_fair(Tail *), *assign_fair(Tail *, PyObject *, PyObject *);
+static void table_clear(Head *, Tail **);
+static int is_idle(Tail *);
+static inline Ring *ring_of(Tail *t) { return t->outer ? &t->outer->inner : &t->head->ring; }
+
 static void link_tail(Tail *t) {               /* at the end of the round */
     Head *h = t->head;
     ring_join(&h->ring, t->level, &t->place);
@@ -539,6 +566,7 @@ static void unlink_tail(Tail *t) {
     h->ready -= t->count;
 }
 static inline void settle(Tail *t) {           /* after any change of what eligible() and `count` say */
+    if (t->key) { settle_fair(t); return; }
     int belongs = t->count && eligible(t);
     if (belongs && !t->place.next) link_tail(t);
     else if (!belongs && t->place.next) unlink_tail(t);
@@ -546,16 +574,20 @@ static inline void settle(Tail *t) {           /* after any change of what eligi
 
 /* ---- elements --------------------------------------------------------------------------------------------------- */
 
+/* The costs of a fair queue's elements stand behind them, in the same block. */
+static inline double *costs_of(Tail *t) { return (double *)(t->ring + t->size); }
+static void unroll(Tail *t, void *to, void *from, Py_ssize_t width) {   /* `count` of them, the first one first */
+    Py_ssize_t some = t->count < t->size - t->first ? t->count : t->size - t->first;
+    memcpy(to, (char *)from + t->first * width, some * width);
+    memcpy((char *)to + some * width, from, (t->count - some) * width);
+}
 static int grow(Tail *t) {                     /* 0, or -1: no memory, and nothing has changed */
-    Py_ssize_t size = t->size ? t->size * 2 : LEAST_RING;
-    PyObject **ring = size > PY_SSIZE_T_MAX / (Py_ssize_t)sizeof *ring ? NULL : PyMem_Malloc(size * sizeof *ring);
+    Py_ssize_t size = t->size ? t->size * 2 : LEAST_RING, width = sizeof *t->ring + (t->key ? sizeof(double) : 0);
+    PyObject **ring = size > PY_SSIZE_T_MAX / width ? NULL : PyMem_Malloc(size * width);
     if (!ring) return -1;
-    Py_ssize_t tail = t->size - t->first;
-    if (!t->count) ;                            /* there may be no ring yet */
-    else if (t->count <= tail) memcpy(ring, t->ring + t->first, t->count * sizeof *ring);
-    else {
-        memcpy(ring, t->ring + t->first, tail * sizeof *ring);
-        memcpy(ring + tail, t->ring, (t->count - tail) * sizeof *ring);
+    if (t->count) {                             /* there may be no ring yet */
+        unroll(t, ring, t->ring, sizeof *ring);
+        if (t->key) unroll(t, ring + size, costs_of(t), sizeof(double));
     }
     PyMem_Free(t->ring);
     t->ring = ring; t->size = size; t->first = 0;
@@ -566,8 +598,9 @@ static inline PyObject **slot(Tail *t, Py_ssize_t index) { return &t->ring[(t->f
 static void owe(Tail *t, Py_ssize_t unfinished) {          /* set it, and end the joins that it ends */
     Head *h = t->head;
     int was = t->unfinished > 0, is = unfinished > 0;
+    if (t->key) h->busy += unfinished - t->unfinished;
+    else if (t->attached) h->busy += is - was;
     t->unfinished = unfinished;
-    if (t->attached) h->busy += is - was;
     if (!is && t->joiners.first) wake_all(h, &t->joiners);
     if (!h->busy && h->joiners.first) wake_all(h, &h->joiners);
 }
@@ -579,10 +612,11 @@ static inline void arrived(Tail *t, Py_ssize_t n) {
     if (t->takers.first) wake_one(h, &t->takers);
     if (h->takers.first && t->place.next) wake_one(h, &h->takers);
 }
-static inline int push(Tail *t, PyObject *item) {
+static inline int push(Tail *t, PyObject *item, const double *cost) {    /* NULL: it is no fair queue's */
     if (t->count == t->size && grow(t) < 0) return -1;
+    if (cost) costs_of(t)[(t->first + t->count) & (t->size - 1)] = *cost;
     *slot(t, t->count++) = Py_NewRef(item);
-    if (t->unfinished++ == 0 && t->attached) t->head->busy++;
+    if ((t->unfinished++ == 0 && t->attached) || cost) t->head->busy++;
     arrived(t, 1);
     return 0;
 }
@@ -592,13 +626,15 @@ static int push_first(Tail *t, PyObject *item, int again) {
     t->first = (t->first - 1) & (t->size - 1);
     t->ring[t->first] = Py_NewRef(item);
     t->count++;
-    if (!again) owe(t, t->unfinished + 1);
+    if (t->key) untake(t);
+    else if (!again) owe(t, t->unfinished + 1);
     arrived(t, 1);
     settle(t);
     return 0;
 }
 static inline PyObject *pop(Tail *t, int in_turn) {
     Head *h = t->head;
+    if (t->key) return pop_fair(t);
     PyObject *item = t->ring[t->first];
     t->first = (t->first + 1) & (t->size - 1);
     t->count--;
@@ -624,10 +660,11 @@ typedef struct { PyObject **ring; Py_ssize_t size, first, count; } Swept;
 static Swept sweep(Tail *t) {
     Swept swept = {t->ring, t->size, t->first, t->count};
     Head *h = t->head;
-    if (t->place.next) unlink_tail(t);
+    if (t->place.next) { if (t->key) leave_fair(t); else unlink_tail(t); }
     if (t->attached) h->left -= t->count;
     t->ring = NULL;
     t->size = t->first = t->count = 0;
+    if (t->key) settle_fair(t);
     t->discarded += swept.count;
     owe(t, t->unfinished - swept.count);
     if (t->putters.first && t->limit > 0) wake_one(h, &t->putters);
@@ -700,7 +737,7 @@ static PyObject *end(State *st, PyObject *queue) { return raise_made(PyObject_Ca
 typedef enum { PUT, FULL, CLOSED, RAISED } Outcome;
 
 /* Put one element. */
-static inline Outcome put_one(Tail *t, PyObject *item, int block, double deadline) {
+static inline Outcome put_one(Tail *t, PyObject *item, const double *cost, int block, double deadline) {
     Head *h = t->head;
     int gated = enter(h, deadline);
     if (gated == 2) return FULL;
@@ -711,7 +748,7 @@ static inline Outcome put_one(Tail *t, PyObject *item, int block, double deadlin
         if (r < 0) return RAISED;
         if (t->closed || t->count >= t->limit) { Outcome o = t->closed ? CLOSED : FULL; leave(h, gated); return o; }
     }
-    if (push(t, item) < 0) { stir(h, t); leave(h, gated); PyErr_NoMemory(); return RAISED; }
+    if (push(t, item, cost) < 0) { stir(h, t); leave(h, gated); PyErr_NoMemory(); return RAISED; }
     if (was_full && t->putters.first && t->count < t->limit) wake_one(h, &t->putters);
     leave(h, gated);
     return PUT;
@@ -734,7 +771,7 @@ static PyObject *Tail_put(Tail *t, PyObject *const *args, Py_ssize_t n, PyObject
     double deadline = NEVER;
     if (n == 1 && !kwnames) a[0] = args[0];
     else if (unpack("put", put_names, 3, 1, args, n, kwnames, a) < 0 || wait_arguments(st, a[1], a[2], &block, &deadline) < 0) return NULL;
-    Outcome o = put_one(t, a[0], block, deadline);
+    Outcome o = put_one(t, a[0], NULL, block, deadline);
     if (o == PUT) Py_RETURN_NONE;
     if (o == RAISED) return NULL;
     return refuse(st, t, o == CLOSED, a[0], block ? a[2] : Py_None);
@@ -747,7 +784,7 @@ static PyObject *Tail_offer(Tail *t, PyObject *const *args, Py_ssize_t n, PyObje
     double deadline = NEVER;
     if (unpack("offer", names, 2, 1, args, n, kwnames, a) < 0) return NULL;
     if (a[1] && wait_arguments(st, Py_True, a[1], &block, &deadline) < 0) return NULL;
-    Outcome o = put_one(t, a[0], block, deadline);
+    Outcome o = put_one(t, a[0], NULL, block, deadline);
     if (o == PUT) Py_RETURN_TRUE;
     if (o == FULL) Py_RETURN_FALSE;
     if (o == CLOSED) refuse(st, t, 1, a[0], Py_None);
@@ -774,7 +811,7 @@ static PyObject *put_some(PyObject *module, PyObject *const *args, Py_ssize_t n)
     closed = t->closed != OPEN;
     int failed = 0;
     while (!closed && start + accepted < total && t->count < t->limit && accepted < LONGEST_RUN) {
-        if ((failed = push(t, PyList_GET_ITEM(args[1], start + accepted)) < 0)) break;
+        if ((failed = push(t, PyList_GET_ITEM(args[1], start + accepted), NULL) < 0)) break;
         accepted++;
     }
     if (was_full && !closed && t->putters.first && t->count < t->limit) wake_one(h, &t->putters);
@@ -899,13 +936,17 @@ static PyObject *take_one(State *st, PyObject *queue, int block, double deadline
     if (own && own->takers.first && own->count) wake_one(h, &own->takers);
     if (h->takers.first && best(h)) wake_one(h, &h->takers);
     if (!gated && !h->calls) {
+        Tail *gone = NULL;
         trim(t);
         if (from) *from = (Tail *)Py_NewRef(t);
+        if (t->key) reap(t, &gone);
         UNLOCK(h);
+        if (gone) drop_gone(gone);
         return item;
     }
     Py_INCREF(t);
     if (leave_taken(h, gated) < 0) { Got got = {item, t}; undo(h, &got, 1); return NULL; }
+    if (t->key) reap_surely(t);
     if (from) *from = t; else Py_DECREF(t);
     return item;
 }
@@ -951,16 +992,21 @@ static int take_into(State *st, PyObject *pair, PyObject *queue, int block, doub
     Tail *from = NULL;
     PyObject *item = take_one(st, queue, block, deadline, &from);
     if (!item) return PyErr_Occurred() ? -1 : 0;
-    PyTuple_SET_ITEM(pair, 0, (PyObject *)from);
+    PyTuple_SET_ITEM(pair, 0, from->key ? Py_NewRef(from->key) : Py_NewRef((PyObject *)from));
     PyTuple_SET_ITEM(pair, 1, item);
+    Py_DECREF(from);
     PyObject_GC_Track(pair);
     return 1;
+}
+static PyTypeObject *taken_type(State *st, PyObject *queue) {
+    int fair = PyObject_TypeCheck(queue, st->multi_type) && ((Multi *)queue)->head->fair;
+    return (PyTypeObject *)(fair ? st->fair_taken : st->taken);
 }
 /* take[queue, block, timeout]: a Taken */
 static PyObject *door_take(State *st, PyObject *key) {
     int block; double deadline;
     if (key_of(key, 3) < 0 || wait_arguments(st, ARG(1), ARG(2), &block, &deadline) < 0) return NULL;
-    PyTypeObject *type = (PyTypeObject *)st->taken;
+    PyTypeObject *type = taken_type(st, ARG(0));
     PyObject *pair = type->tp_alloc(type, 2);
     if (!pair) return NULL;
     PyObject_GC_UnTrack(pair);                  /* gc.get_objects() shows nobody a tuple that is not filled */
@@ -971,7 +1017,7 @@ static PyObject *door_take(State *st, PyObject *key) {
 }
 /* pair[queue]: a Taken, or None if nothing is there now */
 static PyObject *door_pair(State *st, PyObject *queue) {
-    PyTypeObject *type = (PyTypeObject *)st->taken;
+    PyTypeObject *type = taken_type(st, queue);
     PyObject *pair = type->tp_alloc(type, 2);
     if (!pair) return NULL;
     PyObject_GC_UnTrack(pair);
@@ -992,6 +1038,7 @@ static PyObject *door_many(State *st, PyObject *key) {
     if (!own && !PyObject_TypeCheck(queue, st->multi_type)) { PyErr_SetString(PyExc_TypeError, "no queue"); return NULL; }
     Head *h = own ? own->head : ((Multi *)queue)->head;
     Got *taken = NULL;
+    Tail *gone = NULL;
     int ended = 0, large = 0, gated;
     if (!own && ((Multi *)queue)->selection) {
         for (; got < most; got++) {
@@ -1015,14 +1062,14 @@ static PyObject *door_many(State *st, PyObject *key) {
     int r = wait_until(h, own, queue, own ? &own->takers : &h->takers, own ? over_own_take : over_take, block, deadline, &gated);
     if (r < 0) return NULL;
     while (!ended) {                                                   /* in a section */
-        Py_ssize_t run = own ? own->count : h->ready, before = got;
+        Py_ssize_t run = own ? own->count : h->ready, before = got;        /* no fewer than can be taken */
         if (run > most - got) run = most - got;
         if (run > LONGEST_RUN) run = LONGEST_RUN;
         Got *more = run ? PyMem_Realloc(taken, (got + run) * sizeof *taken) : NULL;
         if (more) taken = more;
         else run = 0;
         for (Tail *t; run && (t = own ? own : best(h)); run--) {
-            if (t->size > KEPT_RING) large = 1;
+            if (t->size > KEPT_RING || t->key) large = 1;
             taken[got].item = pop(t, !own);
             taken[got++].tail = (Tail *)Py_NewRef(t);
         }
@@ -1043,9 +1090,10 @@ made:
     if (large) {
         int struck = 0;
         gated = enter_surely(h, &struck);
-        for (Py_ssize_t i = 0; i < got; i++) trim(taken[i].tail);
+        for (Py_ssize_t i = 0; i < got; i++) { trim(taken[i].tail); reap(taken[i].tail, &gone); }
         leave(h, gated);
         if (struck) strike_later();
+        drop_gone(gone);
     }
     for (Py_ssize_t i = 0; i < got; i++) Py_DECREF(taken[i].tail);
     PyMem_Free(taken);
@@ -1109,7 +1157,7 @@ static PyObject *Tail_peek(Tail *t, PyObject *const *args, Py_ssize_t n, PyObjec
 static PyObject *Multi_qsize(Multi *m, PyObject *Py_UNUSED(ignored)) {
     int gated = enter(m->head, NEVER);
     if (gated < 0) return NULL;
-    Py_ssize_t n = m->head->ready;
+    Py_ssize_t n = m->head->fair ? m->head->left : m->head->ready;
     leave(m->head, gated);
     return PyLong_FromSsize_t(n);
 }
@@ -1151,6 +1199,7 @@ static void head_free(Head *h) {
     Line *lines[] = {&h->takers, &h->joiners};
     for (int i = 0; i < 2; i++) for (Waiter *w; (w = lines[i]->first);) { line_remove(lines[i], w); if (!w->lock) waiter_free(w); }
     ring_free(&h->ring);
+    PyMem_Free(h->table.buckets);    /* the tails refer to us: none is left */
     Py_XDECREF(h->gate);
     PyMem_Free(h);
 }
@@ -1266,6 +1315,7 @@ static PyObject *close_all(PyObject *module, PyObject *const *args, Py_ssize_t n
     int immediate = PyObject_IsTrue(args[1]);
     if (immediate < 0) return NULL;
     Swept *swept = NULL;
+    Tail *gone = NULL;
     for (Py_ssize_t room = 0, i = 0;;) {
         ENTER(h);
         Py_ssize_t needed = immediate ? h->n_tails : 0;
@@ -1274,11 +1324,12 @@ static PyObject *close_all(PyObject *module, PyObject *const *args, Py_ssize_t n
             for (Tail *t = h->tails; t; t = t->sibling) {
                 if (!t->attached) continue;
                 close_tail(t, SHUT);
-                if (immediate) swept[i++] = sweep(t);
+                if (immediate) { swept[i++] = sweep(t); reap(t, &gone); }
             }
             if (!h->left) wake_all(h, &h->takers);
             leave(h, gated);
             while (i) drop(&swept[--i]);
+            drop_gone(gone);
             PyMem_Free(swept);
             Py_RETURN_NONE;
         }
@@ -1302,8 +1353,9 @@ static PyObject *assign(PyObject *module, PyObject *const *args, Py_ssize_t n) {
     Head *h = t->head;
     int failed = 0, is_priority = PyUnicode_CompareWithASCIIString(args[1], "priority") == 0;
     long long priority = is_priority ? PyLong_AsLongLong(args[2]) : 0;
-    Py_ssize_t value = is_priority ? 0 : limit_of(args[2]);
+    Py_ssize_t value = is_priority || t->key ? 0 : limit_of(args[2]);
     if (PyErr_Occurred()) return NULL;
+    if (t->key) return assign_fair(t, args[1], args[2]);
     ENTER(h);
     if (is_priority) {
         Level *l = t->level && t->level->priority == priority ? t->level : level_enter(&h->ring, priority);
@@ -1336,15 +1388,18 @@ static PyObject *replace_reasons(PyObject *module, PyObject *const *args, Py_ssi
     PyObject *old = NULL;
     int enabled = PyObject_Size(args[2]) == 0;
     ENTER(h);
-    int same = t->reasons == args[1] || (!t->reasons && args[1] == Py_None);
+    int same = (t->reasons == args[1] || (!t->reasons && args[1] == Py_None)) && t->closed != GONE;
+    Tail *gone = NULL;
     if (same) {
         old = t->reasons;
         t->reasons = Py_NewRef(args[2]);
         t->enabled = enabled;
         settle(t);
         stir(h, t);
+        reap(t, &gone);
     }
     leave(h, gated);
+    drop_gone(gone);
     Py_XDECREF(old);
     return PyBool_FromLong(same);
 }
@@ -1555,10 +1610,13 @@ static PyObject *unpark_object(PyObject *module, PyObject *const *args, Py_ssize
     Line *line = args[2] == Py_True ? &t->putters : t ? &t->takers : &h->takers;
     int struck = 0, gated = enter_surely(h, &struck);
     Waiter *w = line_find(line, args[1]);
+    Tail *gone = NULL;
     if (w) line_remove(line, w);
     stir(h, t);
+    if (t) reap(t, &gone);
     leave(h, gated);
     if (w) waiter_free(w);
+    drop_gone(gone);
     if (struck) return NULL;
     Py_RETURN_NONE;
 }
@@ -1641,13 +1699,29 @@ static const char *check_tail(Tail *t) {
     Head *h = t->head;
     HOLDS(t->count >= 0 && t->count <= t->size, "the ring holds what is counted");
     HOLDS(t->unfinished + t->discarded >= 0, "no more is done than was put");
-    HOLDS((t->place.next != NULL) == (t->count && eligible(t)), "what is ready is linked, and nothing else");
+    HOLDS((t->place.next != NULL) == ((t->count || t->inner.n_active) && eligible(t)), "what is ready is linked, and nothing else");
+    HOLDS(!t->key || t->closed == GONE || !is_idle(t), "a tail that has nothing has gone");
     HOLDS(!t->place.next || t->place.next->prev == &t->place, "the ring of turns is closed");
     HOLDS((t->closed != OPEN) == (t->limit == -1), "closed means that no count is low enough");
     HOLDS(!(t->putters.first && (t->count < t->limit || t->closed)), "no putter waits for room while there is room");
     HOLDS(!(t->takers.first && (t->count || t->closed)), "no taker waits for an element while there is one");
     HOLDS(!(t->joiners.first && t->unfinished <= 0), "no joiner waits for a join that is fulfilled");
     HOLDS(!h->calls, "nobody is left to be called");
+    return wrong;
+}
+static const char *check_ring(Ring *r, Py_ssize_t *seen) {
+    const char *wrong = NULL;
+    Py_ssize_t active = 0;
+    for (Py_ssize_t i = 0; i < r->n_levels && !wrong; i++) {
+        HOLDS(i == 0 || r->levels[i - 1]->priority < r->levels[i]->priority, "levels stand in ascending order, each once");
+        Place *p = r->levels[i]->cursor;
+        if (!p) continue;
+        HOLDS(active < r->n_active && r->active[active] == r->levels[i], "the levels with members are listed as active");
+        HOLDS(p->round == r->levels[i]->round, "it is the turn of one who has a turn in this round");
+        active++;
+        do { HOLDS(tail_of(p)->level == r->levels[i], "a tail is linked in its level"); ++*seen; p = p->next; } while (p != r->levels[i]->cursor);
+    }
+    HOLDS(active == r->n_active, "no other level is active");
     return wrong;
 }
 static PyObject *check(PyObject *module, PyObject *o) {
@@ -1659,24 +1733,17 @@ static PyObject *check(PyObject *module, PyObject *o) {
     ENTER(h);
     if (t) wrong = check_tail(t);
     else {
-        Py_ssize_t ready = 0, left = 0, busy = 0, linked = 0, seen = 0, active = 0;
+        Py_ssize_t ready = 0, left = 0, busy = 0, linked = 0, seen = 0, there = 0;
         for (t = h->tails; t && !wrong; t = t->sibling) {
             wrong = check_tail(t);
             if (t->place.next) { ready += t->count; linked++; }
-            if (t->attached) { left += t->count; busy += t->unfinished > 0; }
+            if (t->attached) { left += t->count; busy += t->unfinished > 0; there++; }
+            if (t->key && !wrong) wrong = check_ring(&t->inner, &seen);
         }
-        Ring *r = &h->ring;
-        for (Py_ssize_t i = 0; i < r->n_levels && !wrong; i++) {
-            HOLDS(i == 0 || r->levels[i - 1]->priority < r->levels[i]->priority, "levels stand in ascending order, each once");
-            Place *p = r->levels[i]->cursor;
-            if (!p) continue;
-            HOLDS(active < r->n_active && r->active[active] == r->levels[i], "the levels with members are listed as active");
-            HOLDS(p->round == r->levels[i]->round, "it is the turn of one who has a turn in this round");
-            active++;
-            do { HOLDS(tail_of(p)->level == r->levels[i], "a tail is linked in its level"); seen++; p = p->next; } while (p != r->levels[i]->cursor);
-        }
-        HOLDS(active == h->ring.n_active && seen == linked, "each is linked once");
-        HOLDS(ready == h->ready && left == h->left && busy == h->busy, "the totals are the sums");
+        if (!wrong) wrong = check_ring(&h->ring, &seen);
+        HOLDS(seen == linked, "each is linked once");
+        HOLDS(ready == h->ready && left == h->left && (h->fair || busy == h->busy), "the totals are the sums");
+        HOLDS(!h->fair || h->table.count == there, "the tails that are there are in the table");
         HOLDS(!(h->joiners.first && !h->busy), "no joiner of all waits for nothing");
     }
     leave(h, gated);
@@ -1705,6 +1772,8 @@ static int Tail_traverse(Tail *t, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(t));
     Py_VISIT(t->owner);
     Py_VISIT(t->reasons);
+    Py_VISIT(t->key);
+    Py_VISIT(t->outer);
     for (Py_ssize_t i = 0; i < t->count; i++) Py_VISIT(*slot(t, i));
     Line *lines[] = {&t->takers, &t->putters, &t->joiners};
     for (int i = 0; i < 3; i++)
@@ -1734,15 +1803,18 @@ static void Tail_dealloc(Tail *t) {
     Tail_clear(t);
     if (h) {
         LOCK(h);
-        if (t->place.next) unlink_tail(t);
+        if (t->place.next) { if (t->key) leave_fair(t); else unlink_tail(t); }
         if (t->attached && t->unfinished > 0) h->busy--;
         if (t->elder) t->elder->sibling = t->sibling; else h->tails = t->sibling;
         if (t->sibling) t->sibling->elder = t->elder;
         h->n_tails--;
-        level_leave(&h->ring, t->level);
+        level_leave(ring_of(t), t->level);
         UNLOCK(h);
         if (!t->owner) head_free(h);
     }
+    ring_free(&t->inner);
+    Py_CLEAR(t->outer);
+    Py_CLEAR(t->key);
     Py_CLEAR(t->owner);
     type->tp_free(t);
     Py_DECREF(type);
@@ -1758,6 +1830,8 @@ static int Multi_traverse(Multi *m, visitproc visit, void *arg) {
     Py_VISIT(m->selection);
     if (m->head) {
         Py_VISIT(m->head->gate);
+        for (size_t i = 0; m->head->table.buckets && i < (size_t)1 << m->head->table.bits; i++)
+            for (Tail *t = m->head->table.buckets[i]; t; t = t->chain) Py_VISIT(t);
         Line *lines[] = {&m->head->takers, &m->head->joiners};
         for (int i = 0; i < 2; i++)
             for (Waiter *w = lines[i]->first; w; w = w->next) { Py_VISIT(w->object); Py_VISIT(w->owner); }
@@ -1767,10 +1841,13 @@ static int Multi_traverse(Multi *m, visitproc visit, void *arg) {
 static int Multi_clear(Multi *m) {
     if (m->head) {
         Waiter *w, *waiters = NULL;
+        Tail *gone = NULL;
         LOCK(m->head);
+        table_clear(m->head, &gone);
         for (w = m->head->takers.first; w; w = m->head->takers.first) { line_remove(&m->head->takers, w); if (!w->lock) { w->next = waiters; waiters = w; } }
         UNLOCK(m->head);
         while ((w = waiters)) { waiters = w->next; waiter_free(w); }
+        drop_gone(gone);
     }
     Py_CLEAR(m->selection);
     return 0;
@@ -1784,6 +1861,7 @@ static void Multi_dealloc(Multi *m) {          /* each tail has a reference to u
     Py_DECREF(type);
 }
 #include "_ring_types.h"           /* the ring for Python: it needs State and unpack */
+#include "_fair.h"                 /* fair queues: it needs all of the above */
 
 static PyObject *Door_subscript(Door *d, PyObject *key) { return d->take(d->st, key); }
 static int Door_traverse(Door *d, visitproc visit, void *arg) { Py_VISIT(Py_TYPE(d)); Py_VISIT(d->module); return 0; }
@@ -1850,15 +1928,17 @@ static PyType_Slot door_slots[] = {
 static PyType_Spec door_spec = {"multiqueue.core._engine.Door", sizeof(Door), 0,
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, door_slots};
 
-/* configure(sync, native_lock, empty, shut_down, taken, refusal, ending, select, selected, put, get): what _multi_queue.py provides */
+/* configure(sync, native_lock, empty, shut_down, taken, fair_taken, refusal, ending, select, selected, put, get): what _multi_queue.py provides */
 static PyObject *configure(PyObject *module, PyObject *args) {
     State *st = state_of(module);
-    PyObject **fields[] = {&st->sync, &st->native_lock, &st->empty, &st->shut_down, &st->taken, &st->refusal, &st->ending,
+    PyObject **fields[] = {&st->sync, &st->native_lock, &st->empty, &st->shut_down, &st->taken, &st->fair_taken, &st->refusal, &st->ending,
                            &st->select, &st->selected, &st->put, &st->get};
     Py_ssize_t n = sizeof fields / sizeof *fields;
     if (PyTuple_GET_SIZE(args) != n) { PyErr_Format(PyExc_TypeError, "configure takes %zd arguments", n); return NULL; }
-    PyObject *taken = PyTuple_GET_ITEM(args, 4);
-    if (!PyType_Check(taken) || !PyType_IsSubtype((PyTypeObject *)taken, &PyTuple_Type)) { PyErr_SetString(PyExc_TypeError, "taken must be a tuple class"); return NULL; }
+    for (int i = 4; i < 6; i++) {
+        PyObject *taken = PyTuple_GET_ITEM(args, i);
+        if (!PyType_Check(taken) || !PyType_IsSubtype((PyTypeObject *)taken, &PyTuple_Type)) { PyErr_SetString(PyExc_TypeError, "taken must be a tuple class"); return NULL; }
+    }
     for (Py_ssize_t i = 0; i < n; i++) Py_XSETREF(*fields[i], Py_NewRef(PyTuple_GET_ITEM(args, i)));
     Py_RETURN_NONE;
 }
@@ -1877,6 +1957,9 @@ static PyMethodDef functions[] = {
     {"stir", stir_tail, METH_O, NULL}, {"set_gate", METHOD(set_gate), METH_FASTCALL, NULL},
     {"set_hooked", set_hooked, METH_O, NULL}, {"set_selection", METHOD(set_selection), METH_FASTCALL, NULL},
     {"selection", selection, METH_O, NULL}, {"after_fork", after_fork, METH_NOARGS, NULL}, {"check", check, METH_O, NULL},
+    {"set_fair", METHOD(set_fair), METH_FASTCALL, NULL}, {"keyed", METHOD(keyed), METH_FASTCALL, NULL},
+    {"key_of", key_of_tail, METH_O, NULL}, {"put_keyed", METHOD(put_keyed), METH_FASTCALL, NULL},
+    {"done", METHOD(done), METH_FASTCALL, NULL}, {"tails", tails, METH_O, NULL},
     {0}};
 
 static int add_door(PyObject *module, const char *name, PyObject *(*take)(State *, PyObject *)) {
@@ -1909,7 +1992,7 @@ static int module_exec(PyObject *module) {
     return 0;
 }
 #define STATE_OBJECTS(F) F(tail_type) F(multi_type) F(door_type) F(ring_type) F(turn_type) F(sync) F(allocate_lock) F(native_lock) F(monotonic) F(release) \
-    F(acquire) F(empty) F(shut_down) F(taken) F(refusal) F(ending) F(select) F(selected) F(put) F(get)
+    F(acquire) F(empty) F(shut_down) F(taken) F(fair_taken) F(refusal) F(ending) F(select) F(selected) F(put) F(get)
 static int module_traverse(PyObject *module, visitproc visit, void *arg) {
     State *st = state_of(module);
 #define VISIT(field) Py_VISIT(st->field);

@@ -25,7 +25,7 @@ from ._settings import check_count, check_max_items, check_optional, check_prior
 from ._standard_queue import StandardQueue
 from ._sub_queue import SubQueue, drain, due, ending, get_door, many, poll, refusal, set_gate, take, take_async
 from ._sync import ReentrantLock, cannot_copy, holding
-from ._taken import Taken
+from ._taken import FairTaken, Taken
 from ._targets import DrainTarget
 
 if TYPE_CHECKING:
@@ -53,13 +53,88 @@ def selected(selection: SubQueueSelection[Any], subqueue: Any) -> None:
 
 
 _engine.configure(
-    _sync, Lock, Empty, ShutDown, Taken, refusal, ending, select, selected, StandardQueue.put, StandardQueue.get
+    _sync,
+    Lock,
+    Empty,
+    ShutDown,
+    Taken,
+    FairTaken,
+    refusal,
+    ending,
+    select,
+    selected,
+    StandardQueue.put,
+    StandardQueue.get,
 )
 if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
     os.register_at_fork(after_in_child=_engine.after_fork)
 
 
-class LinkedBlockingMultiQueue(_engine.Multi, Generic[T]):
+class Takes(_engine.Multi, Generic[T]):
+    """One head over many tails: what a multi-queue and a fair queue have in common."""
+
+    __slots__ = ("__weakref__",)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> T:
+        """Take the element that is due, waiting while there is none in any enabled sub-queue.
+
+        Ends by an element, by shutdown once nothing is left, or after `timeout` seconds; with `block=False` at
+        once. Any thread. FIFO within a sub-queue; across sub-queues by priority and turn. It counts as in flight
+        for its sub-queue until that one's `task_done()`.
+
+        Raises:
+            Empty: there was none in time.
+            ShutDown: the multi-queue is shut down, and nothing is left in any sub-queue.
+            ValueError: `timeout` is negative.
+        """
+        if timeout is None and block is True:
+            return due[self]  # type: ignore[no-any-return]
+        return get_door[self, block, timeout]  # type: ignore[no-any-return]
+
+    def get_nowait(self) -> T:
+        """`get(block=False)`."""
+        return self.get(False)
+
+    @overload
+    def poll(self, timeout: float | None = 0.0) -> T | None: ...
+    @overload
+    def poll(self, timeout: float | None = 0.0, *, default: D) -> T | D: ...
+    @overload
+    def poll(self, timeout: float | None, default: D) -> T | D: ...
+    def poll(self, timeout: float | None = 0.0, default: Any = None) -> Any:
+        """Take the element that is due, or return `default` when there is none within `timeout` seconds, or ever."""
+        try:
+            return poll[self, timeout, default]
+        except ShutDown:
+            return default
+
+    def get_many(self, max_items: int, block: bool = True, timeout: float | None = None) -> list[T]:
+        """Take 1 to `max_items` elements in the order of service; waits only for the first.
+
+        Raises:
+            Empty, ShutDown: as for `get`.
+            ValueError: `max_items` is less than 1, or `timeout` is negative.
+        """
+        return many[self, check_max_items(max_items, 1), block, timeout]  # type: ignore[no-any-return]
+
+    async def async_get(self) -> T:
+        """`get()` for a coroutine, from any event loop; one that is cancelled has taken nothing."""
+        return (await take_async(self))[1]  # type: ignore[no-any-return]
+
+    @property
+    def is_shutdown(self) -> bool:
+        """Was `shutdown()` called?"""
+        return _engine.is_closed(self)
+
+    def check_invariants(self) -> None:
+        """Assert what must be true whenever no operation is under way. For tests."""
+        _engine.check(self)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        cannot_copy(self)
+
+
+class LinkedBlockingMultiQueue(Takes[T]):
     """A set of FIFO queues with independent tails and one head on which a taker waits for all of them at once.
 
     Elements are put into sub-queues (`add_subqueue`) and taken from the multi-queue: by priority, and in turns
@@ -68,7 +143,7 @@ class LinkedBlockingMultiQueue(_engine.Multi, Generic[T]):
     any thread.
     """
 
-    __slots__ = ("__weakref__", "_registry_lock", "_subqueues")
+    __slots__ = ("_registry_lock", "_subqueues")
 
     def __init__(self, *, selection: SubQueueSelection[T] | None = None) -> None:
         """`selection` decides whose turn it is in the place of priorities, weights and round-robin."""
@@ -217,42 +292,9 @@ class LinkedBlockingMultiQueue(_engine.Multi, Generic[T]):
 
     # ---- taking ---------------------------------------------------------------------------------------------
 
-    def get(self, block: bool = True, timeout: float | None = None) -> T:
-        """Take the element that is due, waiting while there is none in any enabled sub-queue.
-
-        Ends by an element, by shutdown once nothing is left, or after `timeout` seconds; with `block=False` at
-        once. Any thread. FIFO within a sub-queue; across sub-queues by priority and turn. It counts as in flight
-        for its sub-queue until that one's `task_done()`.
-
-        Raises:
-            Empty: there was none in time.
-            ShutDown: the multi-queue is shut down, and nothing is left in any sub-queue.
-            ValueError: `timeout` is negative.
-        """
-        if timeout is None and block is True:
-            return due[self]  # type: ignore[no-any-return]
-        return get_door[self, block, timeout]  # type: ignore[no-any-return]
-
-    def get_nowait(self) -> T:
-        """`get(block=False)`."""
-        return self.get(False)
-
     def take(self, block: bool = True, timeout: float | None = None) -> Taken[T]:
         """`get`, with the sub-queue that the element came from."""
         return take[self, block, timeout]  # type: ignore[no-any-return]
-
-    @overload
-    def poll(self, timeout: float | None = 0.0) -> T | None: ...
-    @overload
-    def poll(self, timeout: float | None = 0.0, *, default: D) -> T | D: ...
-    @overload
-    def poll(self, timeout: float | None, default: D) -> T | D: ...
-    def poll(self, timeout: float | None = 0.0, default: Any = None) -> Any:
-        """Take the element that is due, or return `default` when there is none within `timeout` seconds, or ever."""
-        try:
-            return poll[self, timeout, default]
-        except ShutDown:
-            return default
 
     @overload
     def peek(self) -> T | None: ...
@@ -266,15 +308,6 @@ class LinkedBlockingMultiQueue(_engine.Multi, Generic[T]):
         ready = _engine.ready(self)
         return select(selection, ready).peek(default) if ready else default
 
-    def get_many(self, max_items: int, block: bool = True, timeout: float | None = None) -> list[T]:
-        """Take 1 to `max_items` elements in the order of service; waits only for the first.
-
-        Raises:
-            Empty, ShutDown: as for `get`.
-            ValueError: `max_items` is less than 1, or `timeout` is negative.
-        """
-        return many[self, check_max_items(max_items, 1), block, timeout]  # type: ignore[no-any-return]
-
     def drain_to(self, target: DrainTarget[T], max_items: int | None = None) -> int:
         """Take what could be taken now, `max_items` at most, and hand it to `target` in the order of service.
 
@@ -287,20 +320,11 @@ class LinkedBlockingMultiQueue(_engine.Multi, Generic[T]):
         """
         return drain(self, None, target, max_items)
 
-    async def async_get(self) -> T:
-        """`get()` for a coroutine, from any event loop; one that is cancelled has taken nothing."""
-        return (await take_async(self))[1]  # type: ignore[no-any-return]
-
     async def async_take(self) -> Taken[T]:
         """`take()` for a coroutine, from any event loop; one that is cancelled has taken nothing."""
         return await take_async(self)  # type: ignore[no-any-return]
 
     # ---- the whole ------------------------------------------------------------------------------------------
-
-    @property
-    def is_shutdown(self) -> bool:
-        """Was `shutdown()` called?"""
-        return _engine.is_closed(self)
 
     def shutdown(self, immediate: bool = False) -> None:
         """Refuse puts to all sub-queues, and new sub-queues; takes go on until nothing is left.
@@ -325,15 +349,8 @@ class LinkedBlockingMultiQueue(_engine.Multi, Generic[T]):
             subqueues=tuple([sub.statistics() for sub in self._snapshot()]),
         )
 
-    def check_invariants(self) -> None:
-        """Assert what must be true whenever no operation is under way. For tests."""
-        _engine.check(self)
-
     def _renew_after_fork(self) -> None:
         self._registry_lock = cast(ReentrantLock, _sync.RLock())
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        cannot_copy(self)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} subqueues={len(self._subqueues)} size={self.qsize()}>"

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from ..errors import Empty, ShutDown
 from ._parking import Line, deadline_after, leave
+from ._plain_fair import FairHead, outer_key, tail_of_key
 from ._plain_fifo import CLOSED, PUT, UNBOUNDED, Fifo, Figures
 from ._plain_head import END, Head, TailState, shim
+from ._settings import check_number
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -29,6 +31,7 @@ def configure(
     empty: type[Exception],
     shut_down: type[Exception],
     taken: type[tuple[Any, ...]],
+    fair_taken: type[tuple[Any, ...]],
     refusal: Callable[[Any, int, Any, float | None], Exception],
     ending: Callable[[Any], Exception],
     select: Callable[[Any, tuple[Any, ...]], Any],
@@ -38,7 +41,7 @@ def configure(
 ) -> None:
     """As in `_engine.c`. The engine in Python imports modules, locks and errors itself."""
     shim.refusal, shim.ending, shim.select, shim.selected = refusal, ending, select, selected
-    shim.put, shim.get, shim.taken = put, get, taken
+    shim.put, shim.get, shim.taken, shim.fair_taken = put, get, taken, fair_taken
 
 
 def wait_arguments(block: object, timeout: float | None) -> tuple[bool, float | None]:
@@ -180,7 +183,7 @@ class Multi:
 
     def qsize(self) -> int:
         """How many elements could be taken now: of sub-queues that are enabled and below their in-flight limit."""
-        return sum(map(len, ready(self)))
+        return self._engine_head.size()
 
     def empty(self) -> bool:
         """Could nothing be taken, at this moment?"""
@@ -189,13 +192,7 @@ class Multi:
     def join(self) -> None:
         """Wait until `task_done()` was called for every element that was put into the sub-queues attached now or
         added meanwhile, and not discarded."""
-        head = self._engine_head
-        while busy := head.locked(None, self._busy_locked):
-            for tail in busy:
-                head.locked(tail, head.wait_locked, tail.joiners, tail.done_or_detached_locked, True, None)
-
-    def _busy_locked(self) -> list[TailState]:
-        return [tail for tail in list(self._engine_head.tails) if tail.unfinished() > 0]
+        self._engine_head.join()
 
     def _select(self, block: bool, deadline: float | None) -> tuple[TailState, Any] | None:
         """`Head.take` by the user's selection."""
@@ -307,7 +304,7 @@ def _take_named(queue: Any, block: bool, deadline: float | None) -> Any:
     if pair is None:
         return None
     try:
-        taken = tuple.__new__(shim.taken, (queue if pair[0].tail is None else pair[0].tail, pair[1]))
+        taken = tuple.__new__(*pair[0].named(queue, pair[1]))
     except BaseException:
         pair[0].head.mend(None, [pair])
         raise
@@ -432,9 +429,9 @@ def is_closed(multi: Multi) -> bool:
     return multi._engine_head.is_closed
 
 
-def assign(tail: Tail[Any], name: str, value: int | None) -> None:
-    """Assign one of the settings."""
-    _locked(tail, tail._engine_fifo.assign_locked, name, value)
+def assign(tail: Tail[Any], name: str, value: float | None) -> bool | None:
+    """Assign one of the settings; False if the tail, of a fair queue, has gone."""
+    return _locked(tail, tail._engine_fifo.assign_locked, name, value)
 
 
 def reasons(tail: Tail[Any]) -> frozenset[Any] | None:
@@ -589,3 +586,64 @@ def check(queue: Any) -> None:
     """Assert what must be true whenever no operation is under way. For tests."""
     head = queue._engine_head
     head.locked(None, head.check_locked, tuple(head.tails) if isinstance(queue, Multi) else (queue._engine_fifo,))
+
+
+# ---- fair queues --------------------------------------------------------------------------------------------------
+
+
+def set_fair(multi: Multi, capacity: int | None, max_in_flight: int | None) -> None:
+    """It is a fair queue, and these are the limits of each key."""
+    multi._engine_head = FairHead(capacity, max_in_flight)
+
+
+def _fair_head(multi: Multi) -> FairHead:
+    head = multi._engine_head
+    if not isinstance(head, FairHead):
+        raise TypeError(f"{multi!r} was not initialized as a fair queue")
+    return head
+
+
+def keyed(multi: Multi, key: Any, add: bool) -> Any:
+    """The tail of `key`, or None."""
+    return tail_of_key(_fair_head(multi), key, add)
+
+
+def key_of(tail: Any) -> Any:
+    return getattr(tail._engine_fifo, "key", None)
+
+
+def put_keyed(multi: Multi, key: Any, item: Any, cost: float, block: bool, timeout: float | None) -> Any:
+    """None when it was put, else the tail that is full."""
+    head = _fair_head(multi)
+    one, costs = (item,), (check_number("cost", cost),)
+    block, deadline = wait_arguments(block, timeout)
+    try:
+        while True:
+            tail = tail_of_key(head, key, True)
+            if tail is None:
+                break
+            outcome = head.locked(tail, tail.put_locked, one, costs, block, deadline)
+            if outcome is PUT:
+                return None
+            if outcome is None:
+                return tail
+            if tail.attached:
+                break
+    except BaseException:
+        head.mend(None)
+        raise
+    raise shim.refusal(multi, CLOSED, item, None)
+
+
+def done(multi: Multi, *key: Any) -> bool:
+    """An element is dealt with, of `key` if it is given. False: there was none."""
+    head, tail = _fair_head(multi), None
+    while key and tail is None:
+        tail = tail_of_key(head, key[0], False)
+        key = outer_key(key[0])
+    return head.locked(tail, head.task_done_locked, tail)
+
+
+def tails(multi: Multi) -> tuple[Any, ...]:
+    """Those that are there now."""
+    return tuple(multi._engine_head.tails)

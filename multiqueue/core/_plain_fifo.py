@@ -14,7 +14,7 @@ from collections import deque
 from typing import Any, TypeAlias
 
 from ._parking import Line, acquire_before
-from ._plain_head import END, Group, Head
+from ._plain_head import END, Group, Head, shim
 
 UNBOUNDED = sys.maxsize
 OPEN, SHUT, DETACHED = 0, 1, 2
@@ -72,6 +72,10 @@ class Fifo:
         self.takers, self.putters, self.joiners = Line(), Line(), Line()
 
     # ---- looks ------------------------------------------------------------------------------------------------
+
+    def named(self, queue: Any, item: Any) -> tuple[type[tuple[Any, ...]], tuple[Any, Any]]:
+        """What is made of `item`, taken from `queue`, where a take says where it came from."""
+        return shim.taken, (queue if self.tail is None else self.tail, item)
 
     def is_ready(self) -> bool:
         """May the multi-queue take from it now? The one place where that is decided."""
@@ -196,7 +200,7 @@ class Fifo:
 
     # ---- settings and endings ---------------------------------------------------------------------------------
 
-    def assign_locked(self, name: str, value: Any) -> None:
+    def assign_locked(self, name: str, value: Any) -> bool | None:
         if name == "capacity":
             self.capacity = value
             self.limit = -1 if self.closed else UNBOUNDED if value is None else value
@@ -204,6 +208,7 @@ class Fifo:
             self.finished += self.unfinished() - value
         else:
             setattr(self, name, value)
+        return None
 
     def replace_reasons_locked(self, before: frozenset[Any] | None, after: frozenset[Any]) -> bool:
         if self.disabled_by is not before:

@@ -67,6 +67,7 @@ class TailState(Protocol):
     joiners: Line
     tail: Any
 
+    def named(self, queue: Any, item: Any) -> tuple[type[tuple[Any, ...]], tuple[Any, Any]]: ...
     def is_ready(self) -> bool: ...
     def unfinished(self) -> int: ...
     def look_locked(self) -> Any: ...
@@ -85,6 +86,7 @@ class Shim:
     put: Callable[..., Any]
     get: Callable[..., Any]
     taken: type[tuple[Any, ...]]
+    fair_taken: type[tuple[Any, ...]]
 
 
 shim = Shim()
@@ -230,6 +232,19 @@ class Head:
         if tail is END:
             raise shim.ending(queue)
         return None if taken is None else (taken, item)
+
+    def size(self) -> int:
+        """How many elements could be taken now."""
+        return sum([len(tail.items) for tail in self.locked(None, self.ready_locked)])
+
+    def join(self) -> None:
+        """Wait until nothing is unfinished in any tail."""
+        while busy := self.locked(None, self._busy_locked):
+            for tail in busy:
+                self.locked(tail, self.wait_locked, tail.joiners, tail.done_or_detached_locked, True, None)
+
+    def _busy_locked(self) -> list[TailState]:
+        return [tail for tail in list(self.tails) if tail.unfinished() > 0]
 
     def mend(self, tail: TailState | None, taken: list[tuple[TailState, Any]] | None = None) -> None:
         """After an exception in an operation: give back what it took, settle what it changed, let go of the lock.

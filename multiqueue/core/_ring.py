@@ -14,33 +14,107 @@ Source      Elastic round robin: see `_ring.h`.
 from __future__ import annotations
 
 from bisect import bisect_left
-from math import isfinite
 from operator import attrgetter
-from typing import NoReturn
+from typing import Any, NoReturn, Protocol
 from weakref import WeakValueDictionary
 
-from ._settings import check_priority
+from ._settings import check_number, check_priority
 
 _priority = attrgetter("priority")
 
 
+class Place(Protocol):
+    """Where one stands in the circle of its level; all 0 and None while it is new."""
+
+    _next: Any  # None: not in the circle
+    _previous: Any
+    _served: float
+    _round: int
+
+
 class Level:
-    """The turns of one priority, as a circle that is read from `cursor`."""
+    """The places of one priority, as a circle that is read from `cursor`: each change is a run of statements in which
+    nothing strikes, so that an exception leaves it done or not done."""
 
-    __slots__ = ("__weakref__", "cursor", "line", "over", "priority", "round")
+    __slots__ = ("__weakref__", "cursor", "least", "line", "over", "priority", "round")
 
-    def __init__(self, priority: int) -> None:
+    def __init__(self, priority: int, least: float) -> None:
         self.priority = priority
-        self.cursor: Turn | None = None  # whose turn it is; None: nobody is here
+        self.least = least
+        self.cursor: Any = None  # whose turn it is; None: nobody is here
         self.line = 0.0
         self.over = 0.0
         self.round = 0
 
-    def next_round(self, least: float) -> None:
-        """All have had their turn: move the line."""
-        self.line += max(self.over, least)
-        self.over = 0.0
-        self.round += 1
+    def join(self, place: Place, is_resumed: bool) -> None:
+        """`ring_join`, or `ring_resume`; without effect for one that is here."""
+        cursor = self.cursor
+        if place._next is not None:
+            return
+        if cursor is not None and is_resumed and place._round == self.round and place._served <= self.line:
+            following = cursor._next
+            place._previous, place._next = cursor, following
+            cursor._next = following._previous = place
+            return
+        over = place._served - self.line
+        if over < 0:
+            place._served = self.line
+        elif over > self.over:
+            self.over = over
+        place._round = self.round + 1
+        if cursor is None:
+            self.cursor = place._next = place._previous = place
+            self.line += self.over if self.over > self.least else self.least
+            self.over = 0.0
+            self.round += 1
+        else:
+            last = cursor._previous
+            place._previous, place._next = last, cursor
+            last._next = cursor._previous = place
+
+    def leave(self, place: Place) -> None:
+        """`ring_leave`; without effect for one that is not here."""
+        following, previous = place._next, place._previous
+        if following is None:
+            return
+        if following is place:
+            self.cursor = None
+        else:
+            previous._next, following._previous = following, previous
+            if self.cursor is place:
+                self.cursor = following
+                if following._round != self.round:
+                    self.line += self.over if self.over > self.least else self.least
+                    self.over = 0.0
+                    self.round += 1
+        place._next = place._previous = None
+
+    def charge(self, place: Place, step: float) -> None:
+        """`ring_charge`."""
+        place._served += step
+        over = place._served - self.line
+        if over < 0:
+            return
+        following, previous = place._next, place._previous
+        if following is not None and over > self.over:
+            self.over = over
+        if place._round != self.round:
+            return
+        place._round += 1  # its turn is over
+        if following is None:
+            return
+        cursor = self.cursor
+        if cursor is place:
+            cursor = self.cursor = following
+        else:  # out of turn: to the end of the round
+            previous._next, following._previous = following, previous
+            last = cursor._previous
+            place._previous, place._next = last, cursor
+            last._next = cursor._previous = place
+        if cursor._round != self.round:
+            self.line += self.over if self.over > self.least else self.least
+            self.over = 0.0
+            self.round += 1
 
 
 class Turn:
@@ -61,7 +135,7 @@ class Turn:
             raise TypeError(f"'ring' must be a Ring, not {ring!r}")
         if hasattr(self, "_ring"):
             raise TypeError("a Turn is initialized once")
-        self._weight = _number("weight", weight)
+        self._weight = check_number("weight", weight)
         self._ring = ring
         self._level = ring._level(check_priority(priority))
         self._inner: Ring | None = None
@@ -88,7 +162,7 @@ class Turn:
 
     @weight.setter
     def weight(self, weight: float) -> None:
-        self._weight = _number("weight", weight)
+        self._weight = check_number("weight", weight)
 
     @property
     def priority(self) -> int:
@@ -129,90 +203,31 @@ class Turn:
         Raises:
             ValueError: `cost` is not a number above 0.
         """
-        _number("cost", cost)
+        check_number("cost", cost)
         turn: Turn | None = self
         while turn is not None:
-            turn._charge(cost / turn._weight)
+            turn._level.charge(turn, cost / turn._weight)
             turn = turn._ring._outer
-
-    # ---- what _ring.h calls ring_join, ring_resume, ring_leave and ring_charge ---------------------------------------
 
     def _put_in(self, is_resumed: bool) -> None:
         turn: Turn | None = self
         while turn is not None and turn._next is None:
-            ring = turn._ring
+            ring, level = turn._ring, turn._level
             was_empty = not ring._active
-            turn._link(is_resumed)
+            if level.cursor is None:
+                ring._active.insert(bisect_left(ring._active, level.priority, key=_priority), level)
+            level.join(turn, is_resumed)
             outer = ring._outer
             turn = outer if was_empty and outer is not None and not outer._is_held else None
-
-    def _link(self, is_resumed: bool) -> None:
-        level, ring = self._level, self._ring
-        if level.cursor is not None and is_resumed and self._round == level.round and self._served <= level.line:
-            self._link_before(level.cursor._next)
-            return
-        over = self._served - level.line
-        if over < 0:
-            self._served = level.line
-        else:
-            level.over = max(level.over, over)
-        self._round = level.round + 1
-        if level.cursor is not None:
-            self._link_before(level.cursor)
-            return
-        self._next = self._previous = level.cursor = self
-        ring._active.insert(bisect_left(ring._active, level.priority, key=_priority), level)
-        level.next_round(ring._least)
 
     def _take_out(self) -> None:
         turn: Turn | None = self
         while turn is not None and turn._next is not None:
-            turn._leave(turn._next)
-            turn = None if turn._ring._active else turn._ring._outer
-
-    def _leave(self, following: Turn) -> None:
-        level, ring = self._level, self._ring
-        if following is self:
-            level.cursor = None
-            del ring._active[bisect_left(ring._active, level.priority, key=_priority)]
-        else:
-            self._unlink()
-            if level.cursor is self:
-                level.cursor = following
-                if following._round != level.round:
-                    level.next_round(ring._least)
-        self._next = self._previous = None
-
-    def _charge(self, step: float) -> None:
-        level = self._level
-        self._served += step
-        over = self._served - level.line
-        if over < 0:
-            return
-        if self._next is not None:
-            level.over = max(level.over, over)
-        if self._round != level.round:
-            return
-        self._round += 1  # its turn is over
-        cursor = level.cursor
-        if self._next is None or cursor is None:
-            return
-        if cursor is self:
-            cursor = level.cursor = self._next
-        else:  # out of turn: to the end of the round
-            self._unlink()
-            self._link_before(cursor)
-        if cursor._round != level.round:
-            level.next_round(self._ring._least)
-
-    def _link_before(self, other: Turn | None) -> None:
-        assert other is not None
-        self._previous, self._next = other._previous, other
-        other._previous._next = other._previous = self
-
-    def _unlink(self) -> None:
-        previous, following = self._previous, self._next
-        previous._next, following._previous = following, previous  # type: ignore[union-attr]
+            ring, level = turn._ring, turn._level
+            level.leave(turn)
+            if level.cursor is None:
+                del ring._active[bisect_left(ring._active, level.priority, key=_priority)]
+            turn = None if ring._active else ring._outer
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError(f"cannot pickle or copy a {type(self).__name__}: a ring and its turns refer to one another")
@@ -238,7 +253,7 @@ class Ring:
             raise ValueError("'outer' must be a turn that stands for no ring yet and has not joined its own")
         if hasattr(self, "_active"):
             raise TypeError("a Ring is initialized once")
-        self._least = _number("least", least, can_be_0=True)
+        self._least = check_number("least", least, can_be_0=True)
         self._levels: WeakValueDictionary[int, Level] = WeakValueDictionary()  # by priority: those that a turn names
         self._active: list[Level] = []  # those with a cursor, by ascending priority
         self._outer = outer
@@ -249,7 +264,7 @@ class Ring:
         """Whose turn it is: one that stands for no ring. None when nobody is in. Asking changes nothing."""
         active = self._active
         while active:
-            turn = active[0].cursor
+            turn: Turn | None = active[0].cursor
             if turn is None or turn._inner is None:
                 return turn
             active = turn._inner._active
@@ -280,16 +295,8 @@ class Ring:
     def _level(self, priority: int) -> Level:
         level = self._levels.get(priority)
         if level is None:
-            level = self._levels[priority] = Level(priority)
+            level = self._levels[priority] = Level(priority, self._least)
         return level
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError(f"cannot pickle or copy a {type(self).__name__}: a ring and its turns refer to one another")
-
-
-def _number(name: str, value: float, can_be_0: bool = False) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name!r} must be a number, not {value!r}")
-    if not (isfinite(value) and (value > 0 or (can_be_0 and value == 0))):
-        raise ValueError(f"{name!r} must be a number {'of at least' if can_be_0 else 'above'} 0, not {value!r}")
-    return float(value)

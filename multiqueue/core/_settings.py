@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from math import isfinite
 from operator import index
 
 
@@ -13,6 +14,14 @@ def check_priority(priority: int) -> int:
     if not -sys.maxsize - 1 <= number <= sys.maxsize:
         raise ValueError(f"'priority' must fit 64 bits, not {number}")
     return number
+
+
+def check_number(name: str, value: float, can_be_0: bool = False) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name!r} must be a number, not {value!r}")
+    if not (isfinite(value) and (value > 0 or (can_be_0 and value == 0))):
+        raise ValueError(f"{name!r} must be a number {'of at least' if can_be_0 else 'above'} 0, not {value!r}")
+    return float(value)
 
 
 def check_count(name: str, value: int) -> int:

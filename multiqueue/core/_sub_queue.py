@@ -194,8 +194,10 @@ def set_gate(queue: Any) -> None:
 
 def refusal(tail: Any, closed: int, item: object, timeout: float | None) -> Full | ShutDown:
     """The error for an element that was not put; the element is on it."""
-    if closed:
-        error: Full | ShutDown = ending(tail)
+    if isinstance(tail, _engine.Multi):
+        error: Full | ShutDown = ShutDown("the fair queue is shut down")
+    elif closed:
+        error = ending(tail)
     else:
         size, capacity, *_ = _engine.figures(tail)
         waited = f" after waiting {timeout} s" if timeout else ""
@@ -217,7 +219,10 @@ def ending(queue: Any) -> ShutDown:
 
 def name_of(tail: Any) -> str:
     """How error messages call it."""
-    return f"sub-queue {tail.key!r}" if isinstance(tail, SubQueue) else "the queue"
+    if isinstance(tail, SubQueue):
+        return f"sub-queue {tail.key!r}"
+    key = _engine.key_of(tail)
+    return "the queue" if key is None else f"key {key!r}"
 
 
 # ---- the sub-queue ---------------------------------------------------------------------------------------------------

@@ -12,6 +12,10 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 PRINTED = {
     "core_drop_in.py": ["[0, 1, 4, 9, 16, 25]"],
+    "core_fair_queue.py": [
+        "the first six: flood 0, gold 0, gold 1, small 0, flood 1, gold 2",
+        "still waiting: [('flood', 998), ('gold', 1)]",
+    ],
     "core_fair_tenants.py": [
         "the first seven: big 0, small 0, tiny 0, big 1, small 1, big 2, small 2",
         "the last of small was number 7 of 34",
