@@ -240,7 +240,7 @@ class PagingModel:
         load = self.loads.next_load()
         if load is None:
             self.check()
-            return False
+            return self.paging.stirred  # a list took what memory has, and may want more
         self.flights.append(Flight(load, load.reserved))
         self.check()
         return True

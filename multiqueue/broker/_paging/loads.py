@@ -32,7 +32,6 @@ class LoadKind(Enum):
     BODIES = "bodies"  # read what the list names
     PAGE = "page"  # look for more of what the list wants
     ASK = "ask"  # ask the selector about what came back
-    MEMORY = "memory"  # read nothing: take what the head cache has
     HEAD = "head"  # read for the head cache what is not asked for yet
 
 
@@ -159,9 +158,9 @@ class Loads:
             self._paging.cut_last(target)
         if not self._paging.may_grow(target):
             return None  # until somebody's entries go
+        if self._is_in_memory(target, level) and self._take_from_head(target, level):
+            return None if self._paging.first(target) is not None else self._plan(target)
         after, through = target.scans[level], target.area.last[level]
-        if self._is_in_memory(target, level) and self._paging.room(self._paging.entry_bytes):
-            return Load(target.area, target=target, kind=LoadKind.MEMORY, level=level, after=after)
         load = Load(target.area, target=target, kind=LoadKind.PAGE, level=level, after=after, through=through)
         return self._reserve(load, self._page)
 
@@ -272,16 +271,18 @@ class Loads:
             return
         if load.kind is LoadKind.PAGE:
             self._take_page(load, found, through)
-        elif load.kind is LoadKind.MEMORY:
-            self._take_memory(load)
         elif load.kind is LoadKind.ASK:
             self._take_answers(load, {each.position: each for each in found})
         else:
             self._take_bodies(load, {each.position: each for each in found})
+        self._go_on(target)
+
+    def _go_on(self, target: TargetList) -> None:
+        """A list has got further: it may want more, and its consumers are told, also that there is nothing."""
         self._raise_without_load(target)
         self._paging.want(target)
         if self._paging.first(target) is not None or self._paging.is_at_end(target):
-            self._paging.served[target] = None  # or its consumers are to know that there is nothing
+            self._paging.served[target] = None
 
     def _take_page(self, load: Load, found: Iterable[Found], through: int) -> None:
         target, level = load.target, load.level
@@ -298,20 +299,23 @@ class Loads:
             self._append(target, slot, payload)
         target.scans[level] = max(target.scans[level], through)
 
-    def _take_memory(self, load: Load) -> None:
-        """Go on as far as the head cache reaches, some hundred messages at most.
+    def _take_from_head(self, target: TargetList, level: int) -> bool:
+        """Go on as far as the head cache reaches, some hundred messages at most; False when there is no room.
 
         All that is ready up to there has a slot: it is in the cache, on other lists, or not in the store yet.
         """
-        target, area, after = load.target, load.area, load.after
-        if not self._is_in_memory(target, load.level):
-            return
+        area, after = target.area, target.scans[level]
         others = [each for each in area.lists if each is not target]
         known = [area.head, area.unbacked, *(each for other in others for each in (other.entries, other.asked_again))]
         through = min(each.at_or_after(after + 1) for each in known) + _LARGEST_PAGE
-        through = min(through, area.head_end, area.last[load.level])
+        through = min(through, area.head_end, area.last[level])
         positions = sorted({position for each in known for position in each.between(after, through)})
-        self._take_page(load, [Found(each, area.slots[each].cost, None) for each in positions], through)
+        found = [Found(each, area.slots[each].cost, None) for each in positions]
+        self._take_page(Load(area, target=target, kind=LoadKind.PAGE, level=level, after=after), found, through)
+        if target.scans[level] == after:
+            return False
+        self._go_on(target)
+        return True
 
     def _take_head(self, load: Load, found: Iterable[Found], through: int) -> None:
         """Let the head cache go on over what was read, as far as there are bytes that no list wants."""
