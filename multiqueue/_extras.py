@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _EXTRAS = {
     "adlfs": "azure",
+    "botocore": "s3",
     "click": "cli",
     "deltalake": "delta",
     "gcsfs": "gs",

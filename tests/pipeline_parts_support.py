@@ -80,7 +80,6 @@ from multiqueue.pipeline._read.executor import Unreadable as Unreadable
 from multiqueue.pipeline._read.python_io import parquet_frame as parquet_frame
 from multiqueue.pipeline._read.read import Inputs as Inputs
 from multiqueue.pipeline._read.read import met as met
-from multiqueue.pipeline._read.read import named_files as named_files
 from multiqueue.pipeline._read.read import unchanged as unchanged
 from multiqueue.pipeline._read.reading import Reading as Reading
 from multiqueue.pipeline._read.small_files import contents_of as contents_of

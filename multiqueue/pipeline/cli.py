@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import shlex
+import time
 import traceback
 from collections.abc import Iterable
 from datetime import datetime
@@ -29,6 +30,7 @@ from ._run.progress import Reporter
 from ._state.ledger import open_ledger
 from ._state.state import LaneCount
 from ._state.view import Failure, ledger_view
+from ._tell.arrivals import arrival_sentence, events_told
 from ._tell.console import console as new_console
 from ._tell.console import reporter_for
 from ._tell.metrics import MetricsFile
@@ -184,13 +186,17 @@ def status(file: str, as_json: bool, failures: int) -> None:
         view = stack.enter_context(ledger_view(config.state))
         counts, failed = view.counts(), view.failures(failures)
         others = view.made_by_others(fingerprints(config))
+        found = view.arrivals()
+    arrived = events_told(config, found)
     if as_json:
-        values = {**_status_values(counts, failed), "made_by_others": others}
+        values = {**_status_values(counts, failed), "made_by_others": others, "events": arrived}
         click.echo(json.dumps(values, ensure_ascii=False))
         return
     console = new_console()
     console.print(lanes_table(counts))
     _show_failures(console, failed, counts)
+    for lane, told in arrived.items():
+        console.print(escape(arrival_sentence(lane, told, time.time())), style="dim", soft_wrap=True)
     if (said := made_by_others(others, file)) is not None:
         console.print(escape(said), soft_wrap=True)
 

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
@@ -202,6 +202,7 @@ class Pipeline:
         connect: Callable[[str], Any] | None = None,
         wall: Callable[[], float] | None = None,
         sync: Callable[[], None] = lambda: None,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         self.output = base / "out"
         self.time = FakeClock()
@@ -221,7 +222,7 @@ class Pipeline:
         self.mailbox = DrivenMailbox(self._idle)
         self.connect = connect
         self.runner, self.committer = assemble(
-            self._config(base, attempts),
+            self._config(base, attempts, settings or {}),
             self.ledger,
             lambda: self.dispatcher,
             lanes=lanes,
@@ -235,9 +236,10 @@ class Pipeline:
             clocks=Clocks(self.time, wall or time.time, sync),
         )
         self.scanner, self.queues = self.runner.intake.scanner, self.runner.intake.queues
+        self.events = self.runner.intake.events
         self.disposal = self.runner.disposal
 
-    def _config(self, base: Path, attempts: int) -> PipelineConfig:
+    def _config(self, base: Path, attempts: int, settings: Mapping[str, Any]) -> PipelineConfig:
         """What a run takes from its configuration besides lanes and steps."""
         return parse_config(
             {
@@ -245,6 +247,7 @@ class Pipeline:
                 "job": {"sql": "SELECT * FROM input"},
                 "output": {"path": str(self.output), "dead_letters": "dead"},
                 "retry": {"attempts": attempts, "backoff": 1.0, "backoff_factor": 2.0, "backoff_max": 60.0},
+                **settings,
             },
             base,
         )
@@ -261,7 +264,7 @@ class Pipeline:
     def run(self) -> Snapshot:
         """Run to the end and close."""
         try:
-            with self.queues.open(self.connect):
+            with self.runner.intake.open(self.connect):
                 snapshot = self.runner.run()
             self.held_back = self.runner.intake.steps.held_back()
             return snapshot

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from pipeline_parts_support import Place, Storage, local, named_files, place_of
+from pipeline_parts_support import Place, Storage, local, place_of
 
 from multiqueue.cli import main
-from multiqueue.pipeline import ConfigError, FileSeen, Item, JobError, Payload, load_config
+from multiqueue.pipeline import ConfigError, load_config
 
 PLACES = {
     "lanes.a.files": 'files = "{}"',
@@ -145,19 +145,6 @@ def test_the_places_of_a_configuration(tmp_path: Path, monkeypatch: pytest.Monke
     assert (lane.name, lane.root, lane.globs) == ("acme", tmp_path / "in" / "acme", ("*", "/else/*"))
     assert (config.output, config.dead_letters.path) == (tmp_path / "out", tmp_path / "dead")
     assert config.state.path == tmp_path / "state" / "s.sqlite"
-
-
-def test_a_message_that_names_a_place(tmp_path: Path) -> None:
-    """The path in a message is a place as any other: one that is not reached is that message's error."""
-    (tmp_path / "a.csv").write_text("a")
-
-    def item(body: str) -> Item:
-        files = (FileSeen("message://1", 1, 0),)
-        return Item("i", "a", files, tmp_path, messages=(Payload("1", "", {}, body.encode()),))
-
-    assert named_files(item(f"file://{tmp_path}/a.csv"), Storage()).paths == (tmp_path / "a.csv",)
-    with pytest.raises(JobError, match=r"the message '1': 'hdfs://b/a\.csv' is a place in HDFS, which is out of reach"):
-        named_files(item("hdfs://b/a.csv"), Storage())
 
 
 def test_two_sections_over_the_same_directories(tmp_path: Path) -> None:

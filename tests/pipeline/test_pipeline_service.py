@@ -33,7 +33,8 @@ source = "%(url)s/work"
 format = "message"
 priority = -1
 [lanes.named]
-source = "%(url)s/paths"
+files = "elsewhere.txt"
+events = "%(url)s/paths"
 format = "text"
 [lanes.files]
 files = "drop/*.txt"

@@ -26,6 +26,9 @@ KEEP = "keep"
 """Files that are done stay where they are."""
 MOVE = "move"
 
+INOTIFY = "inotify"
+"""Instead of a queue: Linux tells of files that come into local directories."""
+
 INFER = "infer"
 """Instead of a lane's columns: they are inferred once and remembered."""
 ADD = "add"
@@ -76,7 +79,11 @@ class Lane:
     globs: tuple[str, ...]
     """Relative to `root`, or absolute."""
     source: str | None = None
-    """The URL of the broker queue that feeds it, instead of globs."""
+    """The URL of the broker queue whose messages are its input, instead of files."""
+    events: str | None = None
+    """What tells of its files: the URL of a queue, or `INOTIFY`."""
+    listing_s: float = 3600.0
+    """With `events`: the seconds from one listing to the next."""
     prefetch: int = 100
     """How many messages of the queue may be under way."""
     section: str = ""

@@ -6,7 +6,7 @@ Relative paths start at the directory of the file, and every complaint names its
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -126,10 +126,11 @@ class PipelineConfig:
         """
         return self.look()[0]
 
-    def look(self) -> tuple[list[Lane], dict[str, PassedOver]]:
+    def look(self, kept: Sequence[Lane] = ()) -> tuple[list[Lane], dict[str, PassedOver]]:
         """The lanes as they are now, and what was met while the directories of sections were listed, by section.
 
-        Of lanes that are chosen by name their sections have met nothing: the others are none of this run's.
+        The sections of the lanes that are `kept` are not listed. Of lanes that are chosen by name their sections have
+        met nothing: the others are none of this run's.
 
         Raises:
             ConfigError: two lanes would have one name.
@@ -137,7 +138,8 @@ class PipelineConfig:
         found: dict[str, Lane] = {}
         met: dict[str, PassedOver] = {}
         for name, section in self.settings.lanes.items():
-            for lane in _lanes_of(name, section, self, met):
+            own = [lane for lane in kept if lane.section == name]
+            for lane in own or _lanes_of(name, section, self, met):
                 if lane.name in found:
                     raise ConfigError(_two_of_one_name(lane, found[lane.name]))
                 if len(quoted(lane.name).encode(errors="surrogateescape")) > MOST_BYTES:
@@ -151,6 +153,8 @@ class PipelineConfig:
         if not self.chosen:
             return list(found.values()), met
         lanes = [lane for lane in found.values() if not self.chosen.isdisjoint((lane.name, lane.section))]
+        # A queue may tell of other lanes too, whose events would be lost: these lanes are listed.
+        lanes = [replace(lane, events=None) for lane in lanes]
         return lanes, {name: one for name, one in met.items() if name in self.chosen}
 
     def section_of(self, lane: str, place: Place) -> str | None:
@@ -162,6 +166,29 @@ class PipelineConfig:
                 if directory is not None and lane == _lane_name(section, directory):
                     return name
         return None
+
+    def lane_at(self, source: str, place: Place) -> Lane | None:
+        """The lane that a directory makes in which something is at this place, of a section with these events."""
+        for name, section in self.settings.lanes.items():
+            if section.directories is not None and section.events == source:
+                pattern = _scan.absolute(section.directories, self.base)
+                directory = _scan.is_directory_of(place, pattern, strings(section.exclude))
+                if directory is not None:
+                    depth = len(_scan.fixed_root(pattern)[0].parts) + len(directory.split("/"))
+                    root = _root(Place(joined(place.parts[:depth])))
+                    lane = _lane(_lane_name(section, directory), name, section, root, self.base)
+                    return lane if len(quoted(lane.name).encode(errors="surrogateescape")) <= MOST_BYTES else None
+        return None
+
+    def event_starts(self) -> dict[str, list[Place]]:
+        """Where the globs of lanes with events start, by what tells of their files; none when lanes are chosen."""
+        starts: dict[str, list[Place]] = {}
+        for section in () if self.chosen else self.settings.lanes.values():
+            if section.events is not None:
+                globs = strings(section.directories or section.files or ())
+                found = [_scan.fixed_root(_scan.absolute(one, self.base))[0] for one in globs]
+                starts.setdefault(section.events, []).extend(found)
+        return starts
 
     def lane_that_went(self, lane: str, place: Place) -> Lane | None:
         """The lane as a directory made it that need not be there any more, which had a file at this place.
@@ -305,6 +332,8 @@ def _lane(name: str, section_name: str, section: LaneSection, root: Path | Place
         root=root,
         globs=strings(section.files or ()),
         source=section.source,
+        events=section.events,
+        listing_s=section.listing_seconds,
         prefetch=section.prefetch,
         exclude=strings(section.exclude),
         format=section.format,

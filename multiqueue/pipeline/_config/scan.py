@@ -149,6 +149,34 @@ def is_directory_of(place: Place, pattern: str, exclude: tuple[str, ...]) -> str
     return "/".join(names[: len(rest)]) if fits else None
 
 
+def fits(lane: Lane, place: Place, avoid: Collection[Place] = frozenset()) -> bool:
+    """Whether a scan of the lane would yield a file at this place; the file need not be there."""
+    if not place.name or (lane.format != "paths" and place.name.startswith(("_", "."))):
+        return False
+    for top, patterns in roots([absolute(pattern, lane.root) for pattern in lane.globs]):
+        start = Place(top)
+        if place.is_below(start) and place != start:
+            return _leads_to(lane, start, place, _closure([parts for parts in patterns if parts]), avoid)
+    return False
+
+
+def _leads_to(lane: Lane, start: Place, place: Place, patterns: frozenset[Parts], avoid: Collection[Place]) -> bool:
+    """Whether a walk from the start with these patterns comes to the place."""
+    depth = len(start.parts)
+    for name in place.parts[depth:]:
+        if not name or _excluded(name, lane.exclude):
+            return False
+        matching = [rest for rest in patterns if _matches(name, rest[0])]
+        depth += 1
+        if depth == len(place.parts):
+            return any(len(rest) == 1 and rest[0] != "**" for rest in matching)
+        left = [rest if rest[0] == "**" else rest[1:] for rest in matching]
+        patterns = _closure([rest for rest in left if rest])
+        if Place(joined(place.parts[:depth])) in avoid:
+            return False
+    return False
+
+
 def roots(patterns: list[str]) -> list[tuple[str, list[Parts]]]:
     """The directories from which all globs can be walked, none below another, each with what is left of its globs."""
     starts = {pattern: fixed_root(pattern)[0].text for pattern in patterns}

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from .._base.items import ADD, INFER, KEEP, MOVE, RESCUE
+from .._base.items import ADD, INFER, INOTIFY, KEEP, MOVE, RESCUE
 from .._base.place import Place, local, place_of
 from .._base.stores import Section, StorageSection, from_the_environment
 from .refusal import refusal
@@ -60,6 +60,8 @@ class LaneSection(Section):
     exclude: str | list[_Text] = Field(default_factory=list)
     allow_empty: bool = False
     source: str | None = None
+    events: str | None = None
+    listing_seconds: float = Field(default=3600.0, gt=0, strict=False)
     prefetch: int = Field(default=100, ge=1, le=65_535)
     format: InputFormat
     options: dict[str, Scalar] = Field(default_factory=dict)
@@ -126,6 +128,13 @@ class LaneSection(Section):
             split_source(value)
         return value
 
+    @field_validator("events")
+    @classmethod
+    def _tell_of_files(cls, value: str | None) -> str | None:
+        if value is not None and value != INOTIFY and not value.startswith(("http://", "https://")):
+            split_source(value)
+        return value
+
     @model_validator(mode="after")
     def _records_are_read(self) -> LaneSection:
         options = {key.lower(): str(value).lower() for key, value in self.options.items()}
@@ -141,7 +150,7 @@ class LaneSection(Section):
     @model_validator(mode="after")
     def _files_go(self) -> LaneSection:
         if self.after != KEEP and self.source is not None:
-            raise ValueError(f"after = {self.after!r} goes with files; those that messages name stay")
+            raise ValueError(f"after = {self.after!r} goes with files")
         if (self.after == MOVE) != (self.after_place is not None):
             raise ValueError('after = "move" and after_place go together: give both, or neither')
         if self.after == KEEP and self.after_delay:
@@ -201,13 +210,26 @@ class LaneSection(Section):
     @model_validator(mode="after")
     def _one_source(self) -> LaneSection:
         if (self.files is None) == (self.source is None):
-            raise ValueError('give either files = "..." or source = "amqp://HOST/VHOST/QUEUE"')
+            raise ValueError(
+                'give either files = "..." or source = "amqp://HOST/VHOST/QUEUE"; files of which a queue tells have '
+                'files = "..." and events = "amqp://HOST/VHOST/QUEUE"'
+            )
         if self.source is not None and (self.directories is not None or self.exclude):
             raise ValueError("directories and exclude go with files; a lane with a source has neither")
         if self.name is not None and self.directories is None:
             raise ValueError("name goes with directories; a lane without them has the name of its section")
-        if self.source is None and self.format == "message":
-            raise ValueError('format = "message" goes with a source; files are "text", "binary", "paths" ...')
+        if (self.source is None) == (self.format == "message"):
+            raise ValueError(
+                'format = "message" goes with a source; files are "text", "binary", "paths" ..., and events = '
+                '"amqp://..." finds those that a queue names'
+            )
+        if self.events is not None and self.files is None:
+            raise ValueError('events goes with files = "...", which says which files it may name')
+        if self.events == INOTIFY:
+            for text in (*strings(self.files or ()), *strings(self.directories or ())):
+                local(text)
+        if self.events is None and "listing_seconds" in self.model_fields_set:
+            raise ValueError("listing_seconds goes with events; files are listed at every look otherwise")
         return self
 
     @field_validator("directories")

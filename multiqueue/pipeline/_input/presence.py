@@ -92,7 +92,7 @@ def require_input(config: PipelineConfig, ledger: Ledger, lanes: Sequence[Lane])
     """
     chosen = {lane.section for lane in lanes} | config.chosen
     sections = {name: one for name, one in config.settings.lanes.items() if not config.chosen or name in chosen}
-    if not ledger.is_empty() or any(one.source is not None or one.allow_empty for one in sections.values()):
+    if not ledger.is_empty() or any(one.source or one.events or one.allow_empty for one in sections.values()):
         return
     passed_over = PassedOver()
     if any(True for lane in lanes for _ in scan(lane, config.base, passed_over, config.written, config.storage)):

@@ -5,11 +5,8 @@ Promise     A message is acknowledged after the transaction that says its item i
             that is delivered again is known by its key, and its item is not done twice.
 State       `_held`, the deliveries that are not settled yet, by the lane and the key of their message; and per lane
             those that do not fill a batch yet. Both are bounded by the lanes' `prefetch`.
-Taking      While following, a consumer's inbox is emptied without waiting. Otherwise messages are fetched one by one:
-            only the answer to that says for certain that a queue has nothing more.
 Threads     The runner's.
-Membership  A connection that is lost comes back by itself. What was delivered on the old one is delivered again and
-            found in `_held`, or known to the ledger; settling it on the old one is refused, which changes nothing.
+Membership  What is delivered again on another connection is found in `_held`, or known to the ledger.
 Crash       recorded, not acknowledged: delivered again and known. Acknowledged: was recorded as done before.
             Set aside, not rejected: delivered again with the broker's flag, and rejected then.
 """
@@ -24,19 +21,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ...errors import Empty, MultiQueueError
 from .._base.batching import cut
-from .._base.errors import PipelineError, Unprepared
 from .._base.items import MESSAGE, FileSeen, Item, Lane, Payload
 from .._base.lifecycle import ItemState
-from .._config.source import split_source
 from .._state.ledger import Ledger, Scanned
+from .broker_queue import BrokerQueue, settle
 
 if TYPE_CHECKING:
-    from ...client import Inbox, Message
-
-# As many as a slice of a scan: a few milliseconds of recording.
-_SLICE = 256
+    from ...client import Message
 
 Key = tuple[str, str]
 """A lane and the path of one of its messages."""
@@ -47,16 +39,11 @@ class _Feed:
     """A lane and the queue that it takes from."""
 
     lane: Lane
-    queue: str
-    channel: Any
+    queue: BrokerQueue
     prefetch: int
-    inbox: Inbox | None
-    """None when messages are fetched."""
     short: list[tuple[FileSeen, Payload]] = field(default_factory=list)
     """New messages that do not fill a batch."""
     short_since_s: float = 0.0
-    is_drained: bool = False
-    """The queue had nothing more when last asked for a message."""
 
 
 class Queues:
@@ -81,7 +68,10 @@ class Queues:
         """
         with contextlib.ExitStack() as stack:
             for lane in self._lanes:
-                self._feeds.append(_opened(lane, connect or _client(), stack, follow=self._follow))
+                assert lane.source is not None
+                prefetch = max(lane.prefetch, 2 * lane.batch)
+                queue = BrokerQueue(lane.name, lane.source, prefetch, stack, connect, follow=self._follow)
+                self._feeds.append(_Feed(lane, queue, prefetch))
             yield
 
     @property
@@ -91,19 +81,19 @@ class Queues:
 
     def patience_s(self) -> float | None:
         """In how many seconds there is something to take; None when nothing is known to have come."""
-        return 0.0 if any(feed.inbox is not None and feed.inbox.qsize() for feed in self._feeds) else None
+        return 0.0 if any(feed.queue.has_more for feed in self._feeds) else None
 
     @property
     def finished(self) -> bool:
         """Whether every queue was empty when last asked, and all that came is recorded; never while following."""
         if not self._feeds:
             return True
-        return not self._follow and all(feed.is_drained and not feed.short for feed in self._feeds)
+        return not self._follow and all(feed.queue.is_drained and not feed.short for feed in self._feeds)
 
     def step(self, known_s: float, found: Callable[[str, Scanned], None]) -> None:
         """Record what has come, and tell `found` of each lane that has something new."""
         for feed in self._feeds:
-            messages = _taken(feed) if feed.inbox is not None else self._fetched(feed)
+            messages = feed.queue.take(feed.prefetch - self._count_of(feed))
             if messages or feed.short:
                 self._record(feed, messages, known_s, found)
 
@@ -113,31 +103,12 @@ class Queues:
             return
         for one in item.files:
             for message in self._held.pop((item.lane, one.path), ()):
-                _settle(message, accept=state is ItemState.DONE)
+                settle(message, state is ItemState.DONE)
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless every unfinished batch has its deliveries."""
         for feed in self._feeds:
             assert all((feed.lane.name, seen.path) in self._held for seen, _ in feed.short)
-
-    def _fetched(self, feed: _Feed) -> list[Message]:
-        """The messages of the queue, as far as `prefetch` allows; whether that was all is noted."""
-        room = min(feed.prefetch - self._count_of(feed), _SLICE)
-        messages: list[Message] = []
-        try:
-            while len(messages) < room:
-                message = feed.channel.basic_get(feed.queue)
-                if message is None:
-                    break
-                messages.append(message)
-        except _interrupted():
-            feed.is_drained = False  # the connection is on its way back
-        except MultiQueueError as error:
-            if not messages:
-                raise _ended(feed, error) from error
-        else:
-            feed.is_drained = len(messages) < room
-        return messages
 
     def _count_of(self, feed: _Feed) -> int:
         """How many deliveries of the lane are not settled."""
@@ -158,7 +129,7 @@ class Queues:
                 for seen, payload in batch:
                     self._ledger.messages.keep(lane.name, seen.path, payload)
         for message, accept in settled:
-            _settle(message, accept=accept)
+            settle(message, accept)
         if batches or reopened:
             found(lane.name, Scanned(len(batches), reopened, 0, []))
 
@@ -193,73 +164,12 @@ class Queues:
         lane, by_path = feed.lane, {seen.path: (seen, payload) for seen, payload in feed.short}
         full, rest = cut([seen for seen, _ in feed.short], lane.batch, lane.batch_bytes)
         waited_s = self._clock() - feed.short_since_s
-        if rest and (waited_s >= lane.batch_s if self._follow else feed.is_drained):
+        if rest and (waited_s >= lane.batch_s if self._follow else feed.queue.is_drained):
             full, rest = [*full, rest], []
         if full:
             feed.short_since_s = self._clock()
         feed.short = [by_path[seen.path] for seen in rest]
         return [[by_path[seen.path] for seen in batch] for batch in full]
-
-
-def _client() -> Callable[[str], Any]:
-    try:
-        from ...client import connect
-    except ImportError as error:
-        raise Unprepared(
-            f"the lane's source needs the client ({error}): pip install 'blocking-multiqueue[amqp]'"
-        ) from error
-    return connect
-
-
-def _interrupted() -> type[MultiQueueError]:
-    from ...client import ConnectionInterrupted
-
-    return ConnectionInterrupted
-
-
-def _opened(lane: Lane, connect: Callable[[str], Any], stack: contextlib.ExitStack, *, follow: bool) -> _Feed:
-    assert lane.source is not None
-    address, queue = split_source(lane.source)
-    prefetch = max(lane.prefetch, 2 * lane.batch)
-    try:
-        channel = stack.enter_context(connect(address)).channel()
-        channel.queue_declare(queue, passive=True)
-        channel.basic_qos(prefetch)
-        return _Feed(lane, queue, channel, prefetch, channel.consume(queue) if follow else None)
-    except MultiQueueError as error:
-        raise Unprepared(f"lane {lane.name!r}: {error}") from error
-
-
-def _taken(feed: _Feed) -> list[Message]:
-    """The messages that came to the inbox, a slice at most.
-
-    Raises:
-        PipelineError: nothing will come any more.
-    """
-    assert feed.inbox is not None
-    messages: list[Message] = []
-    try:
-        while len(messages) < _SLICE:
-            messages.append(feed.inbox.get(timeout=0))
-    except Empty:
-        pass  # for now
-    except MultiQueueError as error:
-        if not messages:
-            raise _ended(feed, error) from error
-    return messages
-
-
-def _ended(feed: _Feed, error: MultiQueueError) -> PipelineError:
-    return PipelineError(f"lane {feed.lane.name!r}: {error}; run again to go on")
-
-
-def _settle(message: Message, *, accept: bool) -> None:
-    """Acknowledge or reject it. One that went back to its queue comes again and is known then."""
-    with contextlib.suppress(MultiQueueError):
-        if accept:
-            message.ack()
-        else:
-            message.reject(requeue=False)
 
 
 def _payload(message: Message) -> Payload:

@@ -6,6 +6,7 @@ at most `_SLICE` files, and lanes take turns. What a scan finds waits on disk, n
 Following   The lanes are scanned again and again, `poll_s` after the last scan has ended. A file is taken when it
             was not written to for `settle_s`, told by its time of modification: nothing is remembered per file. A batch
             that is not full at the end of a scan is found again by the next one, until the lane's `batch_s` is over.
+Events      A lane whose files events tell is listed when its `listing_s` are over, also between runs.
 Lost        At the end of a lane's scan it is known whether its input is whole: `lost` has those of the last scans.
 Memory      A slice per lane while it is scanned; while following, a moment per lane besides.
 """
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from .._base.items import FileSeen, Lane
+from .._base.items import INOTIFY, FileSeen, Lane
 from .._base.place import Place
 from .._base.storage import Storage
 from .._config import scan as _scan
@@ -68,7 +69,11 @@ class Scanner:
         follow: Follow | None = None,
         lost: Sequence[Lost] = (),
         storage: Storage | None = None,
+        wall: Callable[[], float] = time.time,
     ) -> None:
+        self._wall = wall
+        # What came while no run watched, nothing has told.
+        self._to_list_soon = {lane.name for lane in lanes if lane.events == INOTIFY}
         self._storage = storage or Storage()
         self._lost_sections = tuple(lost)
         self._lost_lanes: dict[str, Lost] = {}
@@ -77,8 +82,9 @@ class Scanner:
         self._avoid = avoid
         self._ledger = ledger
         self._follow = follow
+        self._told: list[Lane] = []
         self._known = {lane.name for lane in lanes}
-        self._scans = deque(map(self._scan_of, _with_files(lanes)))
+        self._scans = deque(map(self._scan_of, self._to_list(lanes)))
         self._unseen = len(self._scans)
         self._next_s = 0.0
         # Since when the lane has files that do not fill a batch; only while following.
@@ -125,11 +131,18 @@ class Scanner:
             return []
         self._next_s = self._follow.monotonic() + self._follow.poll_s  # should there be nothing to scan
         lanes = self._follow.lanes()
+        there = {lane.name for lane in lanes}
+        lanes = [*lanes, *(lane for lane in self._told if lane.name not in there)]
         new = [lane for lane in lanes if lane.name not in self._known]
         self._known.update(lane.name for lane in new)
         self.passed_over = _scan.PassedOver()
-        self._scans.extend(map(self._scan_of, _with_files(lanes)))
+        self._scans.extend(map(self._scan_of, self._to_list(lanes)))
         return new
+
+    def know(self, lanes: Sequence[Lane]) -> None:
+        """These lanes are there already: no look finds them first."""
+        self._known.update(lane.name for lane in lanes)
+        self._told += lanes
 
     def step(self, known_s: float, found: Callable[[str, Scanned], None]) -> None:
         """Record one slice of the lane whose turn it is and tell `found` what it came to."""
@@ -143,7 +156,9 @@ class Scanner:
             scanned = self._ledger.record_scan(lane.name, scan.rest + files, lane.batch, known_s, lane.batch_bytes)
             if len(files) < _SLICE and self._is_to_go(lane, scanned.rest):
                 self._ledger.record_rest(lane.name, scanned.rest, known_s)
-                scanned = Scanned(scanned.added + 1, scanned.reopened, scanned.unchanged, [])
+                scanned = scanned.with_rest()
+            if lane.events is not None:
+                self._ledger.arrivals.note(lane, by_listing=scanned.files)
         scan.rest = scanned.rest
         if len(files) == _SLICE:
             self._scans.append(scan)
@@ -156,6 +171,9 @@ class Scanner:
     def _judge(self, scan: _LaneScan) -> None:
         """The lane was read to its end: note whether that was all of it."""
         self.passed_over.include(scan.met)
+        if scan.lane.events is not None and scan.met.unread is None:
+            with self._ledger.transaction():
+                self._ledger.arrivals.note(scan.lane, listed_at=self._wall())
         lost = lost_lane(scan.lane, scan.met, self._ledger, following=self._follow is not None)
         if lost is None:
             self._lost_lanes.pop(scan.lane.name, None)
@@ -173,13 +191,24 @@ class Scanner:
         del self._short_since_s[lane.name]
         return True
 
+    def _to_list(self, lanes: Sequence[Lane]) -> list[Lane]:
+        """The lanes that are listed now: of those that events tell, the ones whose last listing is long ago."""
+        return [lane for lane in lanes if lane.source is None and self._is_due(lane)]
+
+    def _is_due(self, lane: Lane) -> bool:
+        if lane.events is None or lane.name in self._to_list_soon:
+            self._to_list_soon.discard(lane.name)
+            return True
+        listed_at = self._ledger.arrivals.of(lane.name).listed_at
+        return listed_at is None or not 0 <= self._wall() - listed_at < lane.listing_s
+
+    def list_soon(self, lane: str) -> None:
+        """List the lane with the next look, however long ago the last one is: events of it were lost."""
+        self._to_list_soon.add(lane)
+
     def _scan_of(self, lane: Lane) -> _LaneScan:
         met = _scan.PassedOver()
         files = _scan.scan(lane, self._base, met, self._avoid, self._storage)
         if self._follow is not None:
             files = filter(self._follow.has_settled, files)
         return _LaneScan(lane, files, met)
-
-
-def _with_files(lanes: Sequence[Lane]) -> list[Lane]:
-    return [lane for lane in lanes if lane.source is None]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._base.errors import JobError, PipelineError
 from .._base.items import FileSeen, Item, Lane
-from .._base.place import Place, place_of
+from .._base.place import Place
 from .._base.storage import PACKED, Status, Storage
 from .._columns.known import KnownColumns
 from .csv_input import Headers
@@ -51,25 +50,6 @@ def _met(path: str, place: Place, status: Status | OSError) -> FileSeen:
             "`multiqueue pipeline retry` tries again and forgets files that are gone"
         ) from status
     return FileSeen(path, status.size_bytes, status.mtime_ns)
-
-
-def named_files(item: Item, storage: Storage) -> Item:
-    """The item of a queue lane with the files that its messages name, a path each.
-
-    Raises:
-        JobError: one of them is no path, or the file is gone.
-    """
-    files = []
-    for payload in item.messages:
-        try:
-            place = place_of(payload.body.decode().strip(), item.base)
-        except UnicodeDecodeError as error:
-            raise JobError(f'the body of message {payload.id!r} is no path; format = "message" takes bodies') from error
-        except ValueError as error:
-            raise JobError(f"the message {payload.id!r}: {error}") from error
-        files.append(FileSeen(place.text, 0, 0))
-    named = replace(item, files=tuple(files))
-    return replace(named, files=met(named, storage))
 
 
 def read_messages(spark: SparkSession, item: Item) -> DataFrame:

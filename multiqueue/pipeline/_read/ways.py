@@ -64,9 +64,7 @@ class Ways:
 
 def planned_way(lane: Lane) -> str:
     """The words of a plan, which asks no Spark: the way, or that Spark is asked."""
-    if lane.source is not None and lane.format == "message":
-        return "-"
-    if lane.format == "paths":
+    if lane.format in ("message", "paths"):
         return "-"
     if lane.io != "auto":
         return lane.io

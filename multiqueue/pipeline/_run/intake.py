@@ -7,11 +7,15 @@ Order       Steps are looked at while neither a scan nor a queue has anything le
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from .._base.items import Item, Lane
 from .._base.lifecycle import ItemState
+from .._input.events import Events
+from .._input.presence import Lost
 from .._input.queues import Queues
 from .._input.scanner import Scanner
 from .._state.ledger import Scanned
@@ -20,33 +24,55 @@ from .steps import Steps
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """Where items come from: the lanes' files, their broker queues, and the steps."""
+    """Where items come from: the lanes' files, by listings and by events, their broker queues, and the steps."""
 
     scanner: Scanner
+    events: Events
     queues: Queues
     steps: Steps
+
+    @contextlib.contextmanager
+    def open(self, connect: Callable[[str], Any] | None = None) -> Iterator[None]:
+        """While inside, queues deliver and events come; `connect` is the client's, or a test's.
+
+        Raises:
+            Unprepared: a broker, a queue or a directory is not there, or an extra is missing.
+        """
+        with self.events.open(connect), self.queues.open(connect):
+            yield
 
     @property
     def stands_still(self) -> bool:
         """Whether all that came is recorded; while following, until the next time."""
-        return self.scanner.stands_still and self.queues.stands_still
+        return self.scanner.stands_still and self.events.stands_still and self.queues.stands_still
+
+    @property
+    def lost(self) -> list[Lost]:
+        """The sections and lanes whose input is not whole."""
+        return [*self.scanner.lost, *self.events.lost.values()]
 
     @property
     def finished(self) -> bool:
         """Whether nothing more comes; never while following."""
-        return self.scanner.finished and self.queues.finished
+        return self.scanner.finished and self.events.finished and self.queues.finished
 
     def patience_s(self) -> float | None:
         """In how many seconds there is something to take in; None when nothing is known to come."""
-        waits = [wait for part in (self.scanner, self.queues) if (wait := part.patience_s()) is not None]
+        parts = (self.scanner, self.events, self.queues)
+        waits = [wait for part in parts if (wait := part.patience_s()) is not None]
         return min(waits, default=None)
 
     def new_lanes(self) -> list[Lane]:
-        """While following, the lanes that were not there before: a new scan begins when it is time."""
-        new = self.scanner.begin_if_due()
-        for lane in new:
+        """The lanes that were not there before: directories that events have named, and while following those that a
+        look finds when it is time; a new scan begins then."""
+        told = self.events.new_lanes()
+        self.scanner.know(told)
+        found = self.scanner.begin_if_due()
+        for lane in found:
+            self.events.add_lane(lane)
+        for lane in (*told, *found):
             self.steps.add_lane(lane)
-        return new
+        return [*told, *found]
 
     def step(self, known_s: float, now_s: float, found: Callable[[str, Scanned], None]) -> None:
         """Take in a slice of files, known since `known_s`, and what else has come; tell `found` of each lane."""
@@ -56,9 +82,12 @@ class Intake:
             if scanned.has_news:
                 self.steps.touch(lane)
 
+        self.events.step(now_s, found_in_lane)
+        for lane in self.events.incomplete():
+            self.scanner.list_soon(lane)
         self.scanner.step(known_s, found_in_lane)
         self.queues.step(now_s, found_in_lane)
-        self.steps.incomplete = {one.name for one in self.scanner.lost}
+        self.steps.incomplete = {one.name for one in self.lost}
         if self.stands_still:
             self.steps.take_in(now_s, found)
 
@@ -68,5 +97,6 @@ class Intake:
 
     def sentences(self) -> list[str]:
         """What was passed over, which steps were held back, and which input was not whole."""
-        lost = [one.why for one in self.scanner.lost]
-        return [*self.scanner.passed_over.sentences(), *self.steps.held_back(), *lost]
+        lost = [one.why for one in self.lost]
+        passed_over = (*self.scanner.passed_over.sentences(), *self.events.passed_over.sentences())
+        return [*passed_over, *self.steps.held_back(), *lost]

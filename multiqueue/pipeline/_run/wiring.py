@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from .._base.items import KEEP, Lane, Step, place_seen
 from .._base.pace import Pace
 from .._config.config import PipelineConfig
+from .._input.events import Events
 from .._input.presence import Lost
 from .._input.queues import Queues
 from .._input.scanner import Follow, Scanner
@@ -58,7 +59,7 @@ def assemble(
 ) -> tuple[Runner, Committer]:
     """The runner over this ledger and output, and the committer, which its attempts post to.
 
-    The caller opens the committer, `runner.disposal` and `runner.intake.queues`, or does their threads' work itself.
+    The caller opens the committer, `runner.disposal` and `runner.intake`, or does their threads' work itself.
     `dispatcher` is called when the first item is to be submitted. The committer tells `tell`, by default the mailbox.
     """
     clocks = clocks or Clocks()
@@ -66,14 +67,26 @@ def assemble(
     clock = WorkClock(ledger.seconds_at_work(), clocks.monotonic)
     committer = Committer(tell or mailbox.post, clocks.monotonic)
     backoff = Backoff(retry.attempts, retry.backoff, retry.backoff_factor, retry.backoff_max)
-    scanner = Scanner(lanes, config.base, config.written, ledger, follow, lost, storage)
+    scanner = Scanner(lanes, config.base, config.written, ledger, follow, lost, storage, clocks.wall)
+    events = Events(
+        lanes,
+        config.base,
+        config.written,
+        ledger,
+        storage,
+        follow=follow,
+        lane_at=config.lane_at,
+        starts=config.event_starts(),
+        clock=clocks.monotonic,
+        wall=clocks.wall,
+    )
     queues = Queues(lanes, ledger, follow=follow is not None, clock=clocks.monotonic)
     leaving = _lanes_with_an_end(config, lanes, ledger)
     fed = [*lanes, *(step.as_lane(config.base) for step in steps)]
     attempts = Attempts(work, output, committer.post, clock, storage)
     runner = Runner(
         ledger,
-        Intake(scanner, queues, Steps(steps, lanes, ledger)),
+        Intake(scanner, events, queues, Steps(steps, lanes, ledger)),
         Feeding(fed, ledger, attempts, clock, dispatcher, Pace.of(ledger.measured())),
         Settlement(ledger, output, backoff, DeadLetters(config.dead_letters, storage)),
         Disposal(leaving, ledger, config.base, storage, mailbox.post, clocks.wall, clocks.sync),

@@ -22,7 +22,7 @@ from .._config.config import PipelineConfig, spark_options
 from .._config.sections import OutputSection, StepSection
 from .._read.corrupt import corrupt_record, explained, split, write_records
 from .._read.json_input import check_expected
-from .._read.read import Inputs, named_files, read_messages, read_paths, unchanged
+from .._read.read import Inputs, read_messages, read_paths, unchanged
 from .._read.reading import BY_SPARK, CORRUPT, FILE, Reading
 from .._read.small_files import contents_of
 from .._write.output import Output, Sink, Writing
@@ -80,8 +80,6 @@ class SparkWork:
             why = "" if task.sink.is_read_by_spark(spark) else _BY_PYTHON
             return self._put_out(spark, item, task, frames, staged, no_files=why)
         lane = self.lanes[item.lane]
-        if item.messages and lane.format != "message":
-            item = named_files(item, self.inputs.storage)
         if lane.format in ("message", "paths"):
             frame = read_messages(spark, item) if lane.format == "message" else read_paths(spark, item)
             self.schemas.require(spark, frame, lane.expect, f"lanes.{lane.section}.expect", exactly=False)

@@ -33,6 +33,7 @@ from .._base.lifecycle import ItemEvent, ItemState, after, before
 from .._base.pace import Fits, Measured
 from .._base.storage import Storage
 from .._columns.put_out import PUT_OUT
+from .arrivals import LedgerArrivals
 from .leaving import LedgerLeaving
 from .messages import LedgerMessages
 from .state import LaneCount, State, lane_counts, made_by_others, state_named
@@ -77,6 +78,14 @@ class Scanned:
     """Files that are known as they are."""
     rest: list[FileSeen]
     """New files that do not fill a batch yet."""
+    busy: tuple[FileSeen, ...] = ()
+    """Files of items that run, which may have read another version."""
+    files: int = 0
+    """Files of the new items, and those that have changed."""
+
+    def with_rest(self) -> Scanned:
+        """The same, once the rest was made an item."""
+        return replace(self, added=self.added + 1, files=self.files + len(self.rest), rest=[])
 
     @property
     def has_news(self) -> bool:
@@ -114,6 +123,7 @@ class Ledger:
         self._connection = state.connect()
         self.messages = LedgerMessages(self._connection)
         self.leaving = LedgerLeaving(self._connection)
+        self.arrivals = LedgerArrivals(self._connection)
 
     def close(self) -> None:
         self._connection.close()
@@ -344,6 +354,7 @@ class Ledger:
         known, leaving = self._known(lane, paths), self.leaving.versions(lane, paths)
         new: list[FileSeen] = []
         changed: dict[int, FileSeen] = {}
+        found: list[tuple[FileSeen, int]] = []
         same = 0
         for one in seen:
             row = known.get(one.path)
@@ -353,16 +364,20 @@ class Ledger:
                 new.append(one)
             elif row[:2] != (one.size_bytes, one.mtime_ns):
                 changed[row[2]] = one
+                found.append((one, row[2]))
             else:
                 same += 1
         full, rest = cut(new, batch, batch_bytes)
         for files in full:
             self.add(lane, files, now_s)
-        reopened = Counter(state for seq in sorted(changed) if (state := self._reopen(seq, now_s)))
+        was = {seq: self._reopen(seq, now_s) for seq in sorted(changed)}
         for seq, one in changed.items():
             if not one.is_file:
                 self._renew(seq, one)
-        return Scanned(len(full), reopened, same, rest)
+        reopened = Counter(state for state in was.values() if state in before(ItemEvent.CHANGE))
+        busy = tuple(one for one, seq in found if was.get(seq) is ItemState.SUBMITTED)
+        count = sum(map(len, full)) + reopened.total()
+        return Scanned(len(full), reopened, same, rest, busy, count)
 
     def record_rest(self, lane: str, rest: Sequence[FileSeen], now_s: float) -> None:
         """Make one last, smaller item of the files that did not fill a batch."""
@@ -402,16 +417,15 @@ class Ledger:
             [(lane, one.path, one.size_bytes, one.mtime_ns, seq, place) for place, one in enumerate(files)],
         )
 
-    def _reopen(self, seq: int, now_s: float) -> ItemState | None:
-        """The state the item was finished in; None for one that still waits or runs: it reads the new content."""
+    def _reopen(self, seq: int, now_s: float) -> ItemState:
+        """Let a finished item wait again; the state it was in. One that waits reads the new content by itself."""
         (value,) = self._connection.execute("SELECT state FROM items WHERE seq = ?", (seq,)).fetchone()
         old = state_named(value)
-        if old not in before(ItemEvent.CHANGE):
-            return None
-        self._connection.execute(
-            f"UPDATE items SET state = ?, {_AS_FOUND}, redone = 0 WHERE seq = ?",
-            (after(old, ItemEvent.CHANGE), now_s, seq),
-        )
+        if old in before(ItemEvent.CHANGE):
+            self._connection.execute(
+                f"UPDATE items SET state = ?, {_AS_FOUND}, redone = 0 WHERE seq = ?",
+                (after(old, ItemEvent.CHANGE), now_s, seq),
+            )
         return old
 
     def _renew(self, seq: int, seen: FileSeen) -> None:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+from .arrivals import Arrivals, arrivals
 from .state import TAKEN_AWAY, LaneCount, State, StateConnection, lane_counts, made_by_others
 
 
@@ -73,6 +74,10 @@ class LedgerView:
     def made_by_others(self, jobs: Mapping[str, str]) -> int:
         """How many items that are done were made by other jobs than these."""
         return made_by_others(self._connection, jobs)
+
+    def arrivals(self) -> dict[str, Arrivals]:
+        """Of the lanes with events, how their files were found."""
+        return arrivals(self._connection)
 
     def taken_away(self) -> dict[str, int]:
         """How many files of each lane were moved or deleted when they were done."""

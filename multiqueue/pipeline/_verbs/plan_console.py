@@ -37,8 +37,12 @@ def show_plan(console: Console, config: PipelineConfig, plan: Plan) -> None:
             console.print(f"{escape(lane.lane.name)}: {escape(lane.whole)}", style="dim", soft_wrap=True)
         if lane.lane.after != KEEP:
             console.print(f"{escape(lane.lane.name)}: {escape(planned_end(lane.lane))}", style="dim", soft_wrap=True)
-        if lane.lane.source is not None:
+        if lane.lane.source is not None or lane.lane.events is not None:
             said = f"{escape(lane.lane.name)} will also take what its queue has then: a plan asks no broker"
+            if lane.lane.events is not None:
+                said = (
+                    f"{escape(lane.lane.name)} will also take what events tell then; files are listed when it is time"
+                )
             console.print(said, style="dim", soft_wrap=True)
     if plan.steps:
         console.print(_steps(plan))

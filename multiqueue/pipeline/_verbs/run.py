@@ -123,7 +123,7 @@ def run_pipeline(
             lost=lost,
             on_new_lane=work.add,
         )
-        stack.enter_context(runner.intake.queues.open())
+        stack.enter_context(runner.intake.open())
         stack.enter_context(runner.disposal.open())
         stack.enter_context(committer.open())
         try:
@@ -141,7 +141,7 @@ def run_pipeline(
         if (said := made_by_others(others, config.source)) is not None:
             reporter.note(said)
     versions = {table.place: table.version() for table in output.tables.values()}
-    lost_sentences = tuple(one.why for one in runner.intake.scanner.lost)
+    lost_sentences = tuple(one.why for one in runner.intake.lost)
     return RunResult(snapshot, _status(runner, snapshot), report, resumed, lost_sentences, versions, others)
 
 
@@ -167,12 +167,16 @@ def _report(config: PipelineConfig, reporter: Reporter) -> Path | None:
 def _follow(config: PipelineConfig, reporter: Reporter) -> Follow:
     last: list[Lane] = []
     told: set[str] = set()
+    listed: dict[str, float] = {}
 
     def lanes() -> list[Lane]:
         """The lanes now; those of the last time, and a sentence, when a new directory makes no good lane."""
         nonlocal last
+        now_s = time.monotonic()
+        kept = [one for one in last if one.events is not None and now_s < listed.get(one.section, 0.0) + one.listing_s]
         try:
-            last, met = config.look()
+            last, met = config.look(kept)
+            listed.update(dict.fromkeys({one.section for one in last} - {one.section for one in kept}, now_s))
             sentences = [
                 f"lanes.{name}.directories: cannot read {one.unread}" for name, one in met.items() if one.unread
             ]
@@ -246,6 +250,6 @@ def _stop_signals_post_to(mailbox: Mailbox, grace_s: float) -> Iterator[None]:
 def _status(runner: Runner, snapshot: Snapshot) -> ExitStatus:
     if runner.was_interrupted:
         return ExitStatus.INTERRUPTED
-    if runner.intake.scanner.lost:
+    if runner.intake.lost:
         return ExitStatus.NOT_READY
     return ExitStatus.SET_ASIDE if snapshot.total.failed else ExitStatus.DONE

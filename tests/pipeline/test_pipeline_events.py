@@ -1,0 +1,611 @@
+"""Lanes whose files are found by events: each version once, whatever the queue does with them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote_plus
+
+import pytest
+from pipeline_support import Pipeline, do_without, lane_of, rows_in
+
+if find_spec("pamqp") is None:
+    do_without("pamqp is not installed: pip install 'blocking-multiqueue[amqp]'")
+
+from pipeline_parts_support import Follow, Lane, StopRequested
+from s3_support import KEYS
+
+from multiqueue.amqp import serve
+from multiqueue.broker import Broker
+from multiqueue.client import Connection, connect
+from multiqueue.pipeline import ConfigError, Item, Unprepared, parse_config
+from multiqueue.testing import wait_until_blocked
+
+if TYPE_CHECKING:
+    from s3_support import Store
+
+URL = "amqp://host/uploads"
+
+
+class Dead(BaseException):
+    """The process is gone."""
+
+
+class Host:
+    """A broker with the queue `uploads`, whose dead letters go to the queue `dead`, and a store that publishes."""
+
+    def __init__(self, target: Broker | str) -> None:
+        self.target = target
+        self.connection: Connection = connect(target)
+        self.channel = self.connection.channel()
+        self.channel.queue_declare("dead", durable=True)
+        arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+        self.channel.queue_declare("uploads", durable=True, arguments=arguments)
+
+    def tell(self, *bodies: str | bytes) -> None:
+        for body in bodies:
+            told = body if isinstance(body, bytes) else body.encode()
+            self.channel.publish_confirmed(told, routing_key="uploads").result(30)
+
+    def depth(self, queue: str = "uploads") -> int:
+        return self.channel.queue_declare(queue, passive=True).message_count
+
+    def connect(self, url: str) -> Connection:
+        return connect(self.target)
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    with Broker() as broker:
+        made = Host(broker)
+        yield made
+        made.connection.close()
+
+
+def event(bucket: str, *keys: str, name: str = "ObjectCreated:Put", **more: Any) -> str:
+    """What MinIO, RustFS and S3 send, with these keys."""
+    records = [
+        {
+            "eventName": name,
+            "eventTime": "2026-11-25T10:00:00.000Z",
+            "s3": {"bucket": {"name": bucket}, "object": {"key": quote_plus(key), "size": 1, "eTag": "x", **more}},
+        }
+        for key in keys
+    ]
+    return json.dumps({"EventName": f"s3:{name}", "Key": f"{bucket}/{keys[0] if keys else ''}", "Records": records})
+
+
+def local(base: Path, host: Host, *, listed: bool = True, **settings: Any) -> Pipeline:
+    """A run over `in/*.txt`, of which the queue tells; it was listed before, as far as it knows."""
+    lane = {key: settings.pop(key) for key in ("batch", "batch_s", "prefetch", "listing_s") if key in settings}
+    lanes = [lane_of(base, "in", events=URL, section="in", **lane)]
+    run = Pipeline(base, lanes, connect=host.connect, **settings)
+    if listed:
+        now = run.scanner._wall()
+        with run.ledger.transaction():
+            run.ledger.arrivals.note(lanes[0], listed_at=now)
+        unlisted(run)
+    return run
+
+
+def unlisted(run: Pipeline) -> None:
+    """Nothing is listed now."""
+    run.scanner._scans.clear()
+    run.scanner._unseen = 0
+
+
+def write(base: Path, *names: str) -> list[str]:
+    (base / "in").mkdir(exist_ok=True)
+    for name in names:
+        (base / "in" / f"{name}.txt").write_text(name)
+    return [f"in/{name}.txt" for name in names]
+
+
+def words(count: int) -> list[str]:
+    return [f"w{number:03}" for number in range(count)]
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_files_are_found_by_events_and_nothing_is_listed(tmp_path: Path, host: Host, batch: int) -> None:
+    """What events name is done, once; a file that none names waits for the next listing.
+
+    (pipeline 34)
+    """
+    host.tell(*write(tmp_path, *words(10)))
+    write(tmp_path, "untold")
+    run = local(tmp_path, host, batch=batch)
+    run.run()
+    assert rows_in(run.output) == words(10)
+    assert [len(item.files) for item in run.dispatcher.submitted] == ([1] * 10 if batch == 1 else [4, 4, 2])
+    assert host.depth() == 0
+
+
+def test_a_listing_finds_what_no_event_told(tmp_path: Path, host: Host) -> None:
+    """When its time has come the files are listed: once in `listing_s`, over runs; both ways are counted.
+
+    (pipeline 34)
+    """
+    moment = [1_000_000.0]
+    host.tell(*write(tmp_path, "a", "b"))
+    write(tmp_path, "lost")
+    first = local(tmp_path, host, listed=False, wall=lambda: moment[0])
+    found = first.ledger.arrivals
+    unlisted(first)  # the events come first
+    first.run()
+    assert rows_in(first.output) == ["a", "b"]
+    second = local(tmp_path, host, listed=False, wall=lambda: moment[0])
+    second.run()
+    assert rows_in(second.output) == ["a", "b", "lost"]
+    write(tmp_path, "later")
+    moment[0] += 3599
+    third = local(tmp_path, host, listed=False, wall=lambda: moment[0])
+    third.run()
+    assert third.dispatcher.submitted == []
+    moment[0] += 2
+    last = local(tmp_path, host, listed=False, wall=lambda: moment[0])
+    found = last.ledger.arrivals
+    last.ledger.close = lambda: None  # type: ignore[method-assign]
+    last.run()
+    assert rows_in(last.output) == ["a", "b", "later", "lost"]
+    told = found.of("in")
+    assert (told.by_event, told.by_listing, told.listed_at) == (2, 2, moment[0])
+
+
+HOSTILE: dict[str, tuple[bytes | str, bool]] = {
+    "no text": (b"\xff\xfe\x00", False),
+    "no JSON": ("{", False),
+    "a list": ("{}[]", False),
+    "no records": ("{}", False),
+    "records of none": ('{"Records": 7}', False),
+    "records of numbers": ('{"Records": [7]}', False),
+    "no key": ('{"Records": [{"s3": {"bucket": {"name": "b"}, "object": {}}}]}', False),
+    "a key of none": ('{"Records": [{"s3": {"bucket": {"name": "b"}, "object": {"key": null}}}]}', False),
+    "half a character": ('{"Records": [{"s3": {"bucket": {"name": "b"}, "object": {"key": "\\ud800"}}}]}', False),
+    "a key that is no UTF-8": ('{"Records": [{"s3": {"bucket": {"name": "b"}, "object": {"key": "%ff"}}}]}', False),
+    "a key with a zero": (event("b", "a\0b"), False),
+    "a long key": (event("b", "k" * 2000), False),
+    "nothing": (b"", False),
+    "a URL that is not reached": ("hdfs://x/y", False),
+    "the test of S3": ('{"Service": "Amazon S3", "Event": "s3:TestEvent"}', True),
+    "no record": ('{"Records": []}', True),
+    "another bucket": (event("other", "in/good.txt"), True),
+    "a directory's mark": (event("b", "in/"), True),
+    "another directory": ("elsewhere/good.txt", True),
+    "the directory itself": ("in", True),
+    "a directory like a file": ("in/directory.txt", True),
+    "a hidden file": ("in/_good.txt", True),
+    "below a file": ("in/good.txt/in/good.txt", True),
+    "out of the way": ("in/../../../etc/passwd", True),
+    "what is gone": ("in/gone.txt", True),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_events(tmp_path: Path, host: Host, kind: str) -> None:
+    """An event of nothing is settled; what is no event is rejected and told; the next event is taken either way.
+
+    (pipeline 35)
+    """
+    body, is_event = HOSTILE[kind]
+    (name,) = write(tmp_path, "good")
+    (tmp_path / "in" / "directory.txt").mkdir()
+    host.tell(body, name, body)
+    run = local(tmp_path, host)
+    run.run()
+    assert rows_in(run.output) == ["good"]
+    assert (host.depth(), host.depth("dead")) == (0, 0 if is_event else 2)
+    told = [one for one in run.runner.intake.sentences() if "no event" in one]
+    assert len(told) == (0 if is_event else 1)
+
+
+def test_doubled_events(tmp_path: Path, host: Host) -> None:
+    """An event that comes again, with its first or after its file was done, is settled, and nothing is done again."""
+    names = write(tmp_path, "a", "b")
+    host.tell(*names, *names)
+    local(tmp_path, host).run()
+    host.tell(*names, *reversed(names))
+    again = local(tmp_path, host)
+    again.run()
+    assert (again.dispatcher.submitted, host.depth()) == ([], 0)
+    assert rows_in(again.output) == ["a", "b"]
+
+
+def test_an_event_is_settled_when_its_file_stands_in_the_ledger(tmp_path: Path, host: Host) -> None:
+    """A run that dies before a transaction has settled nothing of it; the files of settled events are known.
+
+    (pipeline 34)
+    """
+    host.tell(*write(tmp_path, *words(6)))
+    run = local(tmp_path, host)
+    record = run.ledger.record_scan
+
+    def die(lane: str, seen: Any, *rest: Any) -> Any:
+        record(lane, seen, *rest)
+        raise Dead
+
+    run.ledger.record_scan = die  # type: ignore[method-assign]
+    with pytest.raises(Dead):
+        run.run()
+    assert host.depth() == 6
+    dies_later = local(tmp_path, host, on_idle=_die)
+    with pytest.raises(Dead):
+        dies_later.run()
+    assert host.depth() == 0
+    last = local(tmp_path, host)
+    last.run()
+    assert rows_in(last.output) == words(6)
+
+
+def _die(run: Pipeline) -> None:
+    if run.dispatcher.submitted:
+        raise Dead
+
+
+def test_a_file_that_is_written_anew_while_its_item_runs(tmp_path: Path, host: Host) -> None:
+    """The event of a version that came too late for the running job is kept until that has ended; then it is done.
+
+    (pipeline 35)
+    """
+    (name,) = write(tmp_path, "a")
+    host.tell(name)
+    written = []
+
+    def work(spark: Any, item: Item, staged: Path) -> bool:
+        staged.mkdir()
+        (staged / "part-0.json").write_text(json.dumps([path.read_text() for path in item.paths]))
+        return True
+
+    run = local(tmp_path, host, work=work)
+    put_out = run.publisher.put_out
+
+    def late(item: Item, *args: Any, **settings: Any) -> Any:
+        if not written:  # after the job has read it, and before its end is recorded
+            written.append((tmp_path / name).write_text("anew"))
+            os.utime(tmp_path / name, (5, 5))
+            host.tell(name)
+        return put_out(item, *args, **settings)
+
+    run.publisher.put_out = late  # type: ignore[method-assign]
+    run.run()
+    assert rows_in(run.output) == ["anew"]
+    assert [item.attempt for item in run.dispatcher.submitted] == [1, 2]
+    assert host.depth() == 0
+
+
+def test_one_event_of_many_files(tmp_path: Path, host: Host) -> None:
+    """An event with many records is settled once, when all of their files are recorded."""
+    names = write(tmp_path, *words(5))
+    records = [{"s3": {"bucket": {"name": "b"}, "object": {"key": "x"}}}] * 2
+    host.tell(json.dumps({"Records": records}), *names)
+    run = local(tmp_path, host, batch=3)
+    run.run()
+    run.events.check_invariants()
+    assert (rows_in(run.output), host.depth()) == (words(5), 0)
+
+
+def test_following_events(tmp_path: Path, host: Host) -> None:
+    """While following, a file is taken when its event has come and it was not written to for a while."""
+    start = 1_000_000.0
+    told: list[float] = []
+
+    def tell(run: Pipeline) -> None:
+        if len(told) < 3 and run.time() >= 10 * len(told):
+            (name,) = write(tmp_path, f"late{len(told)}")
+            os.utime(tmp_path / name, (start + run.time(),) * 2)
+            told.append(run.time())
+            host.tell(name)
+            wait_until_blocked(lambda: run.events.patience_s() == 0.0)
+        if run.time() > 40:
+            run.mailbox.post(StopRequested())
+
+    run = local(
+        tmp_path,
+        host,
+        listing_s=1e6,
+        on_idle=tell,
+        follow=lambda run: Follow(1.0, 2.0, lambda: run.runner.feeding.lanes, run.time, lambda: start + run.time()),
+        wall=lambda: start,
+    )
+    run.run()
+    assert rows_in(run.output) == ["late0", "late1", "late2"]
+    waited = [run.reporter.attempts[number].item for number in range(3)]
+    assert len(waited) == 3
+
+
+def test_two_lanes_of_one_queue(tmp_path: Path, host: Host) -> None:
+    """Lanes share a queue: an event is that of each lane that reads the file, and a directory that it names first is a
+    lane of its own."""
+    for name in ("acme/1.txt", "acme/2.csv", "new/1.txt"):
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_text(name)
+        host.tell(f"in/{name}")
+    section = {"directories": "in/*", "files": "*.txt", "format": "text", "events": URL}
+    lanes = [
+        Lane("acme", tmp_path / "in" / "acme", ("*.txt",), events=URL, section="c"),
+        Lane("all", tmp_path, ("in/**/*.txt", "in/acme/*.csv"), events=URL, section="all"),
+    ]
+    run = Pipeline(tmp_path, lanes, connect=host.connect, settings={"lanes": {"c": section}})
+    unlisted(run)
+    run.run()
+    by_lane = {lane: rows_in(run.output, f"data/lane={lane}") for lane in ("acme", "new", "all")}
+    assert by_lane == {"acme": ["acme/1.txt"], "new": ["new/1.txt"], "all": ["acme/1.txt", "acme/2.csv", "new/1.txt"]}
+    assert host.depth() == 0
+
+
+def store_run(base: Path, store: Store, bucket: str, **settings: Any) -> Pipeline:
+    events = settings.pop("events", URL)
+    lanes = [Lane("s", base, (f"s3://{bucket}/in/**/*.txt",), events=events, section="s")]
+
+    def work(spark: Any, item: Item, staged: Path) -> bool:
+        staged.mkdir()
+        rows = []
+        for place in item.places:
+            with run.runner.feeding.attempts.storage.open(place) as stream:
+                rows.append(stream.read().decode())
+        (staged / "part-0.json").write_text(json.dumps(rows))
+        return True
+
+    run = Pipeline(base, lanes, work=work, settings={"storage": {"s": store.section(bucket)}}, **settings)
+    return run
+
+
+def test_events_of_a_store_over_the_wire(tmp_path: Path, s3_store: Store) -> None:
+    """Through our server: keys as a URL has them, events that are late, doubled, out of order, of what is gone.
+
+    (pipeline 35)
+    """
+    keys = ["in/a b+c.txt", "in/ü/ñ.txt", "in/plus+%20.txt", "in/100%.txt"]
+    bucket = s3_store.bucket({key: key.encode() for key in keys})
+    with Broker() as broker, serve(broker) as server:
+        host = Host(server.url)
+        host.tell(*(event(bucket, key) for key in keys), event(bucket, "in/gone.txt"))
+        host.tell(event(bucket, keys[0], name="ObjectRemoved:Delete"), event(bucket, *keys))
+        host.tell(json.dumps({"Type": "Notification", "Message": event(bucket, keys[1])}))
+        run = store_run(tmp_path, s3_store, bucket, connect=host.connect)
+        unlisted(run)
+        run.run()
+        assert rows_in(run.output) == sorted(keys)
+        s3_store.client.put_object(Bucket=bucket, Key=keys[0], Body=b"anew")
+        s3_store.client.delete_object(Bucket=bucket, Key=keys[1])
+        host.tell(event(bucket, keys[1], name="ObjectRemoved:Delete"), event(bucket, keys[0]))
+        again = store_run(tmp_path, s3_store, bucket, connect=host.connect)
+        unlisted(again)
+        again.run()
+        assert rows_in(again.output) == sorted(["anew", *keys[1:]])
+        assert (host.depth(), host.depth("dead")) == (0, 0)
+        host.connection.close()
+
+
+def test_a_store_that_does_not_answer(tmp_path: Path, host: Host, s3_store: Store) -> None:
+    """An event whose object cannot be asked for is not settled: it is in the queue again, and the run says why."""
+    bucket = s3_store.bucket({"in/a.txt": b"a"})
+    host.tell(event(bucket, "in/a.txt"))
+    run = store_run(tmp_path, s3_store, bucket, connect=host.connect)
+    unlisted(run)
+    storage = run.events._storage
+    storage.statuses = lambda places: [OSError(5, "no answer") for _ in places]  # type: ignore[method-assign]
+    run.run()
+    assert host.depth() == 1
+    assert [one.why for one in run.runner.intake.lost] == [
+        f"lane 's': cannot ask for 's3://{bucket}/in/a.txt': no answer"
+    ]
+
+
+def test_the_queue_of_a_bucket_at_sqs(tmp_path: Path, s3_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bucket that sends its events to a queue of SQS: each file once, and the queue is empty then.
+
+    (pipeline 35)
+    """
+    import boto3
+
+    for name, value in (("ACCESS_KEY_ID", KEYS["key"]), ("SECRET_ACCESS_KEY", KEYS["secret"])):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", KEYS["region"])
+    client = boto3.client("sqs", endpoint_url=s3_store.endpoint)
+    url = client.create_queue(QueueName="uploads")["QueueUrl"]
+    bucket = s3_store.bucket()
+    queue = client.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    s3_store.client.put_bucket_notification_configuration(
+        Bucket=bucket,
+        NotificationConfiguration={"QueueConfigurations": [{"QueueArn": queue, "Events": ["s3:ObjectCreated:*"]}]},
+    )
+    keys = [f"in/{number} +ü.txt" for number in range(25)]
+    for key in keys:
+        s3_store.client.put_object(Bucket=bucket, Key=key, Body=key.encode())
+    client.send_message(QueueUrl=url, MessageBody="hdfs://no/event")
+    client.send_message(QueueUrl=url, MessageBody=event(bucket, keys[0], "in/gone.txt"))
+    run = store_run(tmp_path, s3_store, bucket, events=url)
+    unlisted(run)
+    run.run()
+    assert rows_in(run.output) == sorted(keys)
+    attributes = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    left = client.get_queue_attributes(QueueUrl=url, AttributeNames=attributes)["Attributes"]
+    assert sum(map(int, left.values())) == 1  # the message that is no event, for the redrive policy
+    client.delete_queue(QueueUrl=url)
+
+
+def test_a_queue_of_sqs_that_is_not_there(tmp_path: Path, s3_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue that does not answer is one sentence before anything starts."""
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(f"AWS_{name}", "x")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    url = f"{s3_store.endpoint}/123456789012/nowhere"
+    with pytest.raises(Unprepared, match=r"lane 's': .*nowhere' does not answer"):
+        store_run(tmp_path, s3_store, "b", events=url).run()
+
+
+class Watching:
+    """A run that follows `in` by inotify, and what is done to the directory when."""
+
+    def __init__(self, base: Path, *acts: Callable[[], object], **settings: Any) -> None:
+        (base / "in").mkdir(exist_ok=True)
+        self.acts = list(acts)
+        lanes = [Lane("i", base, ("in/**/*.txt",), events="inotify", section="i", **settings)]
+        self.looks = 0
+
+        def look() -> list[Lane]:
+            self.looks += 1
+            return lanes
+
+        # Files are stamped by the system's clock, and the time of the run passes by itself.
+        self.run = Pipeline(
+            base,
+            lanes,
+            on_idle=self._idle,
+            follow=lambda run: Follow(1.0, 0.0, look, run.time, lambda: 4e9),
+        )
+
+    def _idle(self, run: Pipeline) -> None:
+        if self.acts:
+            self.acts.pop(0)()
+        elif run.time() > 20:
+            run.mailbox.post(StopRequested())
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="inotify is of Linux")
+
+
+@linux
+def test_local_files_by_inotify(tmp_path: Path) -> None:
+    """Written, moved in, linked, in a new directory, in one that was moved in, written anew: each version once."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "before.txt").write_text("before")
+    (tmp_path / "moved.txt").write_text("moved")
+    (tmp_path / "tree" / "deep").mkdir(parents=True)
+    (tmp_path / "tree" / "deep" / "t.txt").write_text("tree")
+    inbox = tmp_path / "in"
+    watching = Watching(
+        tmp_path,
+        lambda: None,
+        lambda: (inbox / "written.txt").write_text("written"),
+        lambda: os.rename(tmp_path / "moved.txt", inbox / "moved.txt"),
+        lambda: os.link(inbox / "written.txt", inbox / "linked.txt"),
+        lambda: (inbox / "new" / "er").mkdir(parents=True),
+        lambda: (inbox / "new" / "er" / "n.txt").write_text("new"),
+        lambda: os.rename(tmp_path / "tree", inbox / "tree"),
+        lambda: (inbox / "tree" / "deep" / "u.txt").write_text("later"),
+        lambda: (inbox / "before.txt").write_text("before, anew"),
+        lambda: (inbox / "other.csv").write_text("no"),
+    )
+    watching.run.ledger.close, close = lambda: None, watching.run.ledger.close  # type: ignore[method-assign]
+    watching.run.run()
+    told = watching.run.ledger.arrivals.of("i")
+    close()
+    assert rows_in(watching.run.output) == sorted(
+        ["written", "moved", "written", "new", "tree", "later", "before, anew"]
+    )
+    assert (told.by_event, told.by_listing) == (7, 1)
+
+
+@linux
+def test_events_that_inotify_dropped(tmp_path: Path) -> None:
+    """When the system has dropped events, the directories are listed."""
+    watching = Watching(tmp_path)
+
+    def lose() -> None:
+        (tmp_path / "in" / "a.txt").write_text("a")
+        source = watching.run.events._sources["inotify"]
+        assert source is not None
+        source.events(100)
+        source.has_lost = True
+
+    watching.acts = [lambda: None] * 5 + [lose]
+    watching.run.run()
+    assert rows_in(watching.run.output) == ["a"]
+
+
+@linux
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    """inotify needs its directory; without it, one sentence."""
+    watching = Watching(tmp_path)
+    (tmp_path / "in").rmdir()
+    with pytest.raises(Unprepared, match=r"lane 'i': .*/in' does not exist"):
+        watching.run.run()
+
+
+@pytest.mark.parametrize(
+    ("lane", "complaint"),
+    [
+        ('events = "amqp://h"\nfiles = "*"\nformat = "text"', "names no queue"),
+        ('events = "amqp://h/q"\nformat = "text"', "either files"),
+        ('events = "inotify"\nfiles = "s3://b/*"\nformat = "text"', "a local one is needed"),
+        ('source = "amqp://h/q"\nformat = "text"', 'events = "amqp://..." finds those'),
+        ('listing_seconds = 5\nfiles = "*"\nformat = "text"', "listing_seconds goes with events"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_the_configuration(tmp_path: Path, lane: str, complaint: str) -> None:
+    """What cannot be a lane with events is told."""
+    text = f'[lanes.q]\n{lane}\n[job]\nsql = "SELECT 1"\n[output]\npath = "out"\n'
+    with pytest.raises(ConfigError, match=complaint.replace("(", r"\(")):
+        parse_config(tomllib.loads(text), tmp_path)
+
+
+@pytest.mark.parametrize(("files", "kills"), [(300, 12), pytest.param(2000, 100, marks=pytest.mark.slow)])
+def test_killed_runs_with_events_lost_and_doubled(tmp_path: Path, host: Host, files: int, kills: int) -> None:
+    """Runs die at any moment, events are lost, doubled, late, and files are written anew: each file's last version
+    is in the output once.
+
+    (pipeline 34, 35)
+    """
+    chance = random.Random(kills)
+    names = [f"f{number:04}" for number in range(files)]
+    wanted: dict[str, str] = {}
+    late: list[str] = []
+    moment = [1_000_000.0]
+
+    def upload(name: str, version: int) -> None:
+        wanted[name] = f"{name} {version}"
+        path = tmp_path / "in" / f"{name}.txt"
+        path.write_text(wanted[name])
+        os.utime(path, (version, version))
+        events = [f"in/{name}.txt"] * chance.choice((0, 1, 1, 1, 2))
+        for one in events:
+            if chance.random() < 0.2:
+                late.append(one)
+            else:
+                host.tell(one)
+
+    (tmp_path / "in").mkdir()
+    died = 0
+    rest = list(names)
+    while died < kills or rest or late:
+        for _ in range(min(len(rest), max(files // max(kills - 2, 1), 1))):
+            upload(rest.pop(), 1)
+        for name in chance.sample(sorted(wanted), min(3, len(wanted))):
+            upload(name, died + 2)
+        while late and (chance.random() < 0.5 or not rest):
+            host.tell(late.pop(chance.randrange(len(late))))
+        left = chance.randrange(1, 25)
+
+        def die(run: Pipeline) -> None:
+            nonlocal left, died
+            left -= 1
+            if left == 0 and died < kills:
+                died += 1
+                raise Dead
+
+        run = local(
+            tmp_path,
+            host,
+            listed=False,
+            batch=chance.choice((1, 3)),
+            on_idle=die,
+            wall=lambda: moment[0],
+            listing_s=9.0,
+        )
+        moment[0] += chance.choice((1.0, 4.0))
+        with contextlib.suppress(Dead):
+            run.run()
+    moment[0] += 10
+    last = local(tmp_path, host, listed=False, listing_s=9.0, wall=lambda: moment[0])
+    last.run()
+    assert rows_in(last.output) == sorted(wanted.values())
+    assert host.depth() == 0
