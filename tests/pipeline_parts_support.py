@@ -69,6 +69,7 @@ from multiqueue.pipeline._config.sections import StateSection as StateSection
 from multiqueue.pipeline._config.sections import StepSection as StepSection
 from multiqueue.pipeline._config.sections import StorageSection as StorageSection
 from multiqueue.pipeline._config.source import split_source as split_source
+from multiqueue.pipeline._input import scanner as _scanner  # noqa: F401
 from multiqueue.pipeline._input.queues import Queues as Queues
 from multiqueue.pipeline._input.scanner import Follow as Follow
 from multiqueue.pipeline._input.scanner import Scanner as Scanner
@@ -136,6 +137,7 @@ from multiqueue.pipeline._tell.console import progress_table as progress_table
 from multiqueue.pipeline._tell.console import reporter_for as reporter_for
 from multiqueue.pipeline._tell.report import render as render
 from multiqueue.pipeline._tell.report import write_report as write_report
+from multiqueue.pipeline._verbs import plan as _plan  # noqa: F401
 from multiqueue.pipeline._verbs import run as _run  # noqa: F401
 from multiqueue.pipeline._write import executor as _executor_write  # noqa: F401
 from multiqueue.pipeline._write import publish as _publish  # noqa: F401

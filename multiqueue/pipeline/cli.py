@@ -160,12 +160,13 @@ def _windows(port: int, config: PipelineConfig, reporter: Reporter) -> Any:
 @_FILE
 @_JSON
 @click.option("--items", default=10, show_default=True, type=click.IntRange(min=0), help="How many to show, in order.")
+@click.option("--whole", is_flag=True, help="List all input, however long it takes.")
 @click.pass_context
-def plan(ctx: click.Context, file: str, as_json: bool, items: int) -> None:
+def plan(ctx: click.Context, file: str, as_json: bool, items: int, whole: bool) -> None:
     """Show what `run` would do: lanes, items, steps, what comes first. Nothing is started, nothing is written."""
     with told_as_document() if as_json else contextlib.nullcontext():
         config = load_config(file)
-        found = plan_of(config, items)
+        found = plan_of(config, items, whole=whole)
     if as_json:
         click.echo(json.dumps(plan_values(found), ensure_ascii=False))
     else:

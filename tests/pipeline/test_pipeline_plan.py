@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from pipeline_parts_support import _plan, _scanner
 from pipeline_support import Pipeline, make_tree, write_names
 
 from multiqueue.pipeline import Item, JobError, PipelineConfig, StateMismatch, load_config, parse_config, plan_of
@@ -142,6 +143,40 @@ def test_a_step_that_was_set_aside(config: PipelineConfig) -> None:
         "set aside",
         "held back: items of totals are set aside",
     ]
+
+
+def test_a_plan_lists_a_part_of_much_input(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan stops after some time and some files, names the lanes that it has not listed to the end, and lists all
+    of them when it is asked to. (pipeline 36)"""
+    monkeypatch.setattr(_plan, "_LOOK_S", 0.0)
+    monkeypatch.setattr(_plan, "_LOOK_FILES", 3)
+    monkeypatch.setattr(_scanner, "_SLICE", 2)
+    plan = plan_of(config)
+    assert plan.unread == ("big", "small")
+    assert sum(lane.files for lane in plan.lanes) == 2  # the small lane's; those of the big one fill no batch
+    whole = plan_of(config, whole=True)
+    assert whole.unread == ()
+    assert sum(lane.files for lane in whole.lanes) == 11
+    said = CliRunner().invoke(pipeline, ["plan", str(config.base / "p.toml")]).output
+    assert "not listed to the end: big, small; the counts are of what was listed, and --whole lists everything" in said
+
+
+def test_a_plan_of_a_state_of_many_items(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan's copy of the state is read in pages, and has files when they are asked for: the plan is the same.
+
+    (pipeline 36)
+    """
+    run = run_of(config)
+    run.run()
+    (config.base / "small" / "new.txt").write_text("new")
+    (config.base / "big" / "0003.txt").write_text("changed")
+    before = plan_of(config, 100)
+    monkeypatch.setattr(_plan, "_PAGE", 1)
+    assert plan_of(config, 100) == before
+    assert {(lane.lane.name, lane.new, lane.changed, lane.done) for lane in before.lanes} == {
+        ("small", 1, 0, 2),
+        ("big", 0, 1, 2),
+    }
 
 
 def test_a_large_file_that_one_task_reads_is_named(tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ class Scanner:
         self._known = {lane.name for lane in lanes}
         self._scans = deque(map(self._scan_of, self._to_list(lanes)))
         self._unseen = len(self._scans)
+        self.looked_at = 0
         self._next_s = 0.0
         # Since when the lane has files that do not fill a batch; only while following.
         self._short_since_s: dict[str, float] = {}
@@ -104,6 +105,11 @@ class Scanner:
     def finished(self) -> bool:
         """Whether every lane with files was read to its end for good."""
         return self.stands_still and self._follow is None
+
+    @property
+    def unread(self) -> list[str]:
+        """The lanes that are not read to their end yet."""
+        return sorted(scan.lane.name for scan in self._scans)
 
     @property
     def lost(self) -> list[Lost]:
@@ -151,6 +157,7 @@ class Scanner:
         scan = self._scans.popleft()
         self._unseen = max(self._unseen - 1, 0)
         files = list(islice(scan.files, _SLICE))
+        self.looked_at += len(files)
         lane = scan.lane
         with self._ledger.transaction():
             scanned = self._ledger.record_scan(lane.name, scan.rest + files, lane.batch, known_s, lane.batch_bytes)

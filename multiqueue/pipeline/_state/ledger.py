@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-import sys
 import time
 import uuid
 from collections import Counter
@@ -36,7 +35,7 @@ from .._columns.put_out import PUT_OUT
 from .arrivals import LedgerArrivals
 from .leaving import LedgerLeaving
 from .messages import LedgerMessages
-from .state import LaneCount, State, lane_counts, made_by_others, state_named
+from .state import LaneCount, State, StateConnection, lane_counts, made_by_others, state_named
 
 FILES = "files"
 """The kind of an output of directories; others have the names of tables."""
@@ -49,6 +48,8 @@ _LAST_MEASURED = 20_000
 
 _SCHEMA_OF = "schema of "
 """Before a lane, in the names of `meta`."""
+
+_FILE_COLUMNS = "lane, path, size, mtime_ns, item, place"
 
 _ITEM_COLUMNS = "seq, id, lane, attempt, tries, number, redone"
 
@@ -113,9 +114,14 @@ class Ledger:
         storage: Storage | None = None,
         wall: Callable[[], float] = time.time,
         jobs: Mapping[str, str] | None = None,
+        original: StateConnection | None = None,
     ) -> None:
-        """`jobs` are the fingerprints of the jobs that run: of a step by its name, of all lanes by `""`."""
+        """`jobs` are the fingerprints of the jobs that run: of a step by its name, of all lanes by `""`.
+
+        `original` is the state that this one is a copy of, without its files: those that are asked for are copied then.
+        """
         self._state = state
+        self._original = original
         self._wall = wall
         self._base = base
         self._storage = storage or Storage()
@@ -196,14 +202,17 @@ class Ledger:
 
     def has_files(self, lane: str) -> bool:
         """Whether the lane ever had a file that still counts."""
-        return self._connection.execute("SELECT 1 FROM files WHERE lane = ? LIMIT 1", (lane,)).fetchone() is not None
+        found = (self._original or self._connection).execute("SELECT 1 FROM files WHERE lane = ? LIMIT 1", (lane,))
+        return found.fetchone() is not None
 
     def lanes_with_files(self) -> Iterator[tuple[str, str]]:
         """Every lane that ever had files, with the path of one; neither messages nor steps. A few look-ups per lane."""
         lane = ""
-        while row := self._connection.execute(
-            "SELECT lane, path FROM files WHERE lane > ? ORDER BY lane, path LIMIT 1", (lane,)
-        ).fetchone():
+        while (
+            row := (self._original or self._connection)
+            .execute("SELECT lane, path FROM files WHERE lane > ? ORDER BY lane, path LIMIT 1", (lane,))
+            .fetchone()
+        ):
             lane, path = row
             if FileSeen(path, 0, 0).is_file:
                 yield lane, path
@@ -229,15 +238,15 @@ class Ledger:
         ).fetchone()
         return None if row is None else (row[0], int(row[1]))
 
-    def regroup(self, lane: str, now_s: float, most: int | None, fits: Fits) -> int:
-        """Join and divide the next items of the lane that were never submitted, so that `most`, or all, fit.
+    def regroup(self, lane: str, now_s: float, most: int | None, fits: Fits, looked_at: int = _LOOKED_AT) -> int:
+        """Join and divide the next items of the lane that were never submitted, so that `most`, or all looked at, fit.
 
         How many more items there are now. Call it inside a transaction.
         """
         rows = self._connection.execute(
             "SELECT seq, files, bytes, attempt + tries FROM items WHERE state = 'waiting' AND lane = ? "
             "AND retry_s <= ? ORDER BY retry_s, seq LIMIT ?",
-            (lane, now_s, sys.maxsize if most is None else _LOOKED_AT),
+            (lane, now_s, looked_at),
         ).fetchall()
         groups: list[list[int]] = []
         held_files = held_bytes = more = 0
@@ -350,6 +359,8 @@ class Ledger:
         Files that do not fill a batch come back in `rest`: pass them again with the next ones, and at the end
         of the lane to `record_rest`.
         """
+        if not seen:  # PostgreSQL takes no empty list
+            return Scanned(0, Counter(), 0, [])
         paths = [one.path for one in seen]
         known, leaving = self._known(lane, paths), self.leaving.versions(lane, paths)
         new: list[FileSeen] = []
@@ -386,6 +397,7 @@ class Ledger:
 
     def _known(self, lane: str, paths: Sequence[str]) -> dict[str, tuple[int, int, int]]:
         marks = ",".join("?" * len(paths))
+        self._copy_files(f"lane = ? AND path IN ({marks})", (lane, *paths))
         rows = self._connection.execute(
             f"SELECT path, size, mtime_ns, item FROM files WHERE lane = ? AND path IN ({marks})",
             (lane, *paths),
@@ -622,7 +634,18 @@ class Ledger:
         messages = self.messages.payloads(lane, files) if files[0].path.startswith(MESSAGE) else ()
         return Item(identity, lane, files, self._base, attempt, tries, seq, messages, number, bool(redone))
 
+    def _copy_files(self, which: str, values: Sequence[object]) -> None:
+        """Have these files of the original, if this is a copy; what is here already is newer."""
+        if self._original is not None:
+            rows = self._original.execute(f"SELECT {_FILE_COLUMNS} FROM files WHERE {which}", values).fetchall()
+            marks = ", ".join("?" * len(_FILE_COLUMNS.split(", ")))
+            # An item that the copy has joined with others is gone, and its files are that one's.
+            self._connection.executemany(
+                f"INSERT INTO files ({_FILE_COLUMNS}) VALUES ({marks}) ON CONFLICT DO NOTHING", rows
+            )
+
     def _files(self, seq: int) -> list[FileSeen]:
+        self._copy_files("item = ?", (seq,))
         rows = self._connection.execute("SELECT path, size, mtime_ns FROM files WHERE item = ? ORDER BY place", (seq,))
         return [FileSeen(*row) for row in rows]
 
@@ -635,12 +658,16 @@ class Ledger:
 
 @contextlib.contextmanager
 def open_ledger(
-    state: State, base: Path, storage: Storage | None = None, jobs: Mapping[str, str] | None = None
+    state: State,
+    base: Path,
+    storage: Storage | None = None,
+    jobs: Mapping[str, str] | None = None,
+    original: StateConnection | None = None,
 ) -> Iterator[Ledger]:
     """The state of one pipeline, open for writing; closed at the end. SQLite's errors inside become sentences.
 
     Raises:
         PipelineError: as `State.in_sentences`.
     """
-    with state.in_sentences(), contextlib.closing(Ledger(state, base, storage, jobs=jobs)) as ledger:
+    with state.in_sentences(), contextlib.closing(Ledger(state, base, storage, jobs=jobs, original=original)) as ledger:
         yield ledger

@@ -82,6 +82,7 @@ class PostgresState:
                     raise Unprepared(f"there is no state {str(self)!r}: this pipeline has not run yet")
                 self._check_version(session)
                 session.execute("SET default_transaction_read_only = on")
+                session.execute("SET default_transaction_isolation = 'repeatable read'")
                 return Connection(session, str(self))
             except BaseException:
                 session.close()

@@ -16,8 +16,6 @@ from collections.abc import Mapping
 
 VERSION = 4
 
-TABLES = ("meta", "items", "files", "messages", "leaving")
-
 # Names are compared byte by byte, as SQLite does.
 SQLITE = {
     "any": "",

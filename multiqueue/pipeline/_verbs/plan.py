@@ -2,15 +2,19 @@
 
 Promise     Nothing is started and nothing is written but a temporary copy of the state. Since the copy is handled by
             the code of a run, the plan stays what a run would begin with when that code changes.
-State       A directory of the system's for temporary files, as large as the state will be after the scan.
+Bounds      The copy has the items, and the files that are asked for. Input is listed for `_LOOK_S` seconds, and at
+            least `_LOOK_FILES` files of it; the lanes that were not listed to their end are named. So a plan of
+            a million files takes no longer than a few seconds, unless all of them are asked for.
+State       A directory of the system's for temporary files.
 Beside      A run that is under way does not notice; what it has submitted is told as waiting.
 """
 
 from __future__ import annotations
 
 import contextlib
-import sqlite3
+import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,9 +34,18 @@ from .._read.ways import why_whole
 from .._run.steps import Steps
 from .._state.ledger import Ledger, Scanned, open_ledger
 from .._state.sqlite import SqliteState
-from .._state.state import LaneCount, State
-from .._state.tables import TABLES
+from .._state.state import LaneCount, State, StateConnection
 from .._write.tables import output_of
+
+# Lanes take turns by slices of files, so this is what a run would begin with.
+_LOOK_S = 0.5
+_LOOK_FILES = 5_000
+
+# Items that are joined and divided as a run would, of all lanes together and of each at least.
+_REGROUPED = 2_000
+_REGROUPED_OF_LANE = 20
+
+_PAGE = 5_000
 
 # From here on more tasks than one read a file that can be cut.
 _LARGE_BYTES = 128 << 20
@@ -92,6 +105,8 @@ class Plan:
     """Why the input of lanes is not whole: a sentence each. A run would do the rest and end with status 2."""
     made_by_others: int = 0
     """Items that are done and were made by another job than the configuration has now."""
+    unread: tuple[str, ...] = ()
+    """Lanes that were not listed to their end: they may have more than is counted."""
 
     @property
     def to_run(self) -> int:
@@ -99,8 +114,8 @@ class Plan:
         return sum(lane.to_run for lane in self.lanes)
 
 
-def plan_of(config: PipelineConfig, first: int = 10) -> Plan:
-    """The plan of a run, with its first so many items.
+def plan_of(config: PipelineConfig, first: int = 10, *, whole: bool = False) -> Plan:
+    """The plan of a run, with its first so many items. With `whole` all input is listed, however long that takes.
 
     Raises:
         ConfigError: two lanes would have one name, or a first run has no files.
@@ -110,22 +125,25 @@ def plan_of(config: PipelineConfig, first: int = 10) -> Plan:
     output = output_of(config)
     output.require_place()
     (lanes, met), steps = config.look(), config.steps()
-    with tempfile.TemporaryDirectory(prefix="multiqueue-plan-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="multiqueue-plan-") as scratch, _original(config.state) as original:
         copy = SqliteState(Path(scratch) / "state.sqlite")
-        _copy_state(config.state, copy)
+        if original is not None:
+            _copy_state(original, copy)
         jobs = fingerprints(config)
-        with _told_of(config.state, copy), open_ledger(copy, config.base, config.storage, jobs) as ledger:
+        with _told_of(config.state, copy), open_ledger(copy, config.base, config.storage, jobs, original) as ledger:
             output.check(ledger)
             ledger.recover(output.is_published)
             require_input(config, ledger, lanes)
             known = _by_lane(ledger.counts(), ItemState.WAITING)
-            scanner, found = _read_all(config, lanes, ledger, lost_directories(config, met, lanes, ledger))
+            gone = lost_directories(config, met, lanes, ledger)
+            scanner, found = _look(config, lanes, ledger, gone, whole=whole)
             planned = Steps(steps, lanes, ledger)
             planned.incomplete = {one.name for one in scanner.lost}
             planned.take_in(0.0, lambda name, scanned: None)
             pace = Pace.of(ledger.measured())
             for lane in lanes:
-                _regroup(lane, ledger, pace, known, found[lane.name])
+                looked_at = sys.maxsize if whole else max(_REGROUPED // len(lanes), _REGROUPED_OF_LANE)
+                _regroup(lane, ledger, pace, known, found[lane.name], looked_at)
             counts = {(count.lane, count.state): count for count in ledger.counts()}
             plans = [_lane_plan(lane, known.get(lane.name, 0), found[lane.name], counts, pace) for lane in lanes]
             schemas = ledger.schemas()
@@ -141,6 +159,7 @@ def plan_of(config: PipelineConfig, first: int = 10) -> Plan:
                 scanner.passed_over.sentences(),
                 [one.why for one in scanner.lost],
                 ledger.made_by_others(),
+                tuple(scanner.unread),
             )
 
 
@@ -153,28 +172,44 @@ def _told_of(state: State, copy: State) -> Iterator[None]:
         raise type(error)(str(error).replace(str(copy), str(state))) from error
 
 
-def _copy_state(state: State, copy: SqliteState) -> None:
+@contextlib.contextmanager
+def _original(state: State) -> Iterator[StateConnection | None]:
+    """The state as it is now, to look at, whatever a run does meanwhile; None where there is none."""
     if not state.exists():
+        yield None
         return
-    with state.in_sentences(), contextlib.closing(state.connect_read_only()) as source:
-        if isinstance(source, sqlite3.Connection):
-            with contextlib.closing(sqlite3.connect(copy.path)) as target:
-                source.backup(target)
-            return
-        with contextlib.closing(copy.connect()) as file:
-            for table in TABLES:
-                found = source.execute(f"SELECT * FROM {table}")
+    with state.in_sentences(), contextlib.closing(state.connect_read_only()) as connection:
+        connection.execute("BEGIN")
+        yield connection
+
+
+def _copy_state(original: StateConnection, copy: SqliteState) -> None:
+    """Copy what is not asked for file by file; bodies of messages stay where they are."""
+    with contextlib.closing(copy.connect()) as file:
+        for pragma in ("journal_mode = OFF", "synchronous = OFF"):  # nobody wants it after a crash
+            file.execute(f"PRAGMA {pragma}")
+        file.execute("BEGIN")
+        for table, keys in {"meta": "name", "items": "seq", "leaving": "item, path"}.items():
+            after: Sequence[object] = ()
+            while True:
+                marks = ", ".join("?" * len(after))
+                since = f"WHERE ({keys}) > ({marks})" if after else ""
+                found = original.execute(f"SELECT * FROM {table} {since} ORDER BY {keys} LIMIT ?", (*after, _PAGE))
                 names = [one[0] for one in found.description]
-                marks = ", ".join("?" * len(names))
+                rows = found.fetchall()
+                if not rows:
+                    break
                 file.executemany(
-                    f"INSERT OR REPLACE INTO {table} ({', '.join(names)}) VALUES ({marks})", found.fetchall()
+                    f"INSERT OR REPLACE INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})", rows
                 )
+                after = [rows[-1][names.index(key)] for key in keys.split(", ")]
+        file.execute("COMMIT")
 
 
-def _read_all(
-    config: PipelineConfig, lanes: list[Lane], ledger: Ledger, lost: list[Lost]
+def _look(
+    config: PipelineConfig, lanes: list[Lane], ledger: Ledger, lost: list[Lost], *, whole: bool
 ) -> tuple[Scanner, dict[str, Counter[str]]]:
-    """Scan everything; per lane, how many items are new and how many are changed."""
+    """List input, turn by turn; per lane, how many items are new and how many are changed."""
     found: dict[str, Counter[str]] = {lane.name: Counter() for lane in lanes}
 
     def note(lane: str, scanned: Scanned) -> None:
@@ -182,17 +217,20 @@ def _read_all(
         found[lane]["changed"] += scanned.reopened.total()
 
     scanner = Scanner(lanes, config.base, config.written, ledger, lost=lost, storage=config.storage)
-    while not scanner.finished:
+    ends_s = time.monotonic() + _LOOK_S
+    while not scanner.finished and (whole or scanner.looked_at < _LOOK_FILES or time.monotonic() < ends_s):
         scanner.step(0.0, note)
     return scanner, found
 
 
-def _regroup(lane: Lane, ledger: Ledger, pace: Pace, known: dict[str, int], found: Counter[str]) -> None:
-    """Join and divide the lane's items as a run would, were all of its jobs like those before."""
+def _regroup(
+    lane: Lane, ledger: Ledger, pace: Pace, known: dict[str, int], found: Counter[str], looked_at: int
+) -> None:
+    """Join and divide the lane's next items as a run would, were all of its jobs like those before."""
     if lane.target_s is None:
         return
     with ledger.transaction():
-        more = ledger.regroup(lane.name, 0.0, None, pace.fits(lane))
+        more = ledger.regroup(lane.name, 0.0, None, pace.fits(lane), looked_at)
     found["new"] += more
     if found["new"] < 0:  # what was joined was known before
         known[lane.name] = known.get(lane.name, 0) + found["new"]

@@ -17,6 +17,9 @@ from .._read.ways import planned_way
 from .._run.disposal import planned_end
 from .plan import LanePlan, Plan, StepPlan
 
+# Of lanes in a sentence.
+_MOST_NAMES = 5
+
 
 def show_plan(console: Console, config: PipelineConfig, plan: Plan) -> None:
     """Print the plan: lanes, steps, and what would come first."""
@@ -54,6 +57,10 @@ def show_plan(console: Console, config: PipelineConfig, plan: Plan) -> None:
     others = made_by_others(plan.made_by_others, config.source)
     if others is not None:
         console.print(escape(others), style="yellow", soft_wrap=True)
+    if plan.unread:
+        which = ", ".join(plan.unread[:_MOST_NAMES]) + (" and others" if len(plan.unread) > _MOST_NAMES else "")
+        said = f"not listed to the end: {which}; the counts are of what was listed, and --whole lists everything"
+        console.print(escape(said), style="yellow", soft_wrap=True)
     for sentence in plan.passed_over:
         console.print(escape(sentence), style="dim", soft_wrap=True)
     for sentence in plan.lost:
@@ -72,6 +79,7 @@ def plan_values(plan: Plan) -> dict[str, Any]:
         "passed_over": plan.passed_over,
         "lost": plan.lost,
         "made_by_others": plan.made_by_others,
+        "unread": list(plan.unread),
     }
 
 
