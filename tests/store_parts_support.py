@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from multiqueue.store import _bodies as _bodies
 from multiqueue.store import _dump as _dump
 from multiqueue.store import _group_commit as _group_commit
 from multiqueue.store import _plan as _plan

@@ -8,13 +8,17 @@ file. That costs the commit a second sync, so a commit of fewer bytes leaves the
 Promise     A body is on the disk before the row that names its place is committed. A file is removed when the commit
             that deleted its last row is on the disk, so no row names a file that a crash has taken away. A transaction
             that is undone leaves bytes that no row names: they are cut off, or the next one writes over them.
+Spares      A long file that is emptied gets the name `spare-N`, and its next turn as a file of bodies: to write over
+            bytes that are there costs a quarter of what new ones cost, for file system and page cache have them. Two
+            are kept, none where there is a quota, and none at a full disk. Closing and opening remove them.
 State       Files `bodies-N`, N rising; each is written by one opening only. A record is the message's id, the length
             and the check sum of its body, and the body. A place is N in the upper bits, the offset in the lower 40.
             `Bodies` belongs to the writer thread, but for `disk_bytes` and `dead_bytes`, which others read. `_live` has
             the bytes of each file that committed rows name. `_new_end`, `_changes` and `_is_dirty` belong to the
             transaction in progress. The file that is written has no descriptor any more once it is long enough.
-Reading     Any thread opens the file that it reads (`read_bodies`). A file that is gone was emptied after the row was
-            read: the reader asks for the row again, and only a row that still names the file is damage.
+Reading     Any thread opens the file that it reads (`read_bodies`). A file that is gone, perhaps since it was opened,
+            was emptied after the row was read: the reader asks for the row again, and only a row that still names the
+            file is damage.
 Assumes     At `relaxed` nothing writes a body before its row, so bodies stay in SQLite there, none is moved, and the
             next opening removes the files that were emptied.
 """
@@ -37,6 +41,9 @@ _OFFSET_BITS = 40
 _OFFSETS = (1 << _OFFSET_BITS) - 1
 _NUMBERS = 1 << (63 - _OFFSET_BITS)  # files have numbers below; a place is a signed number of 64 bits
 _PREFIX = "bodies-"
+_SPARE = "spare-"
+_MOST_SPARES = 2
+_NO_QUOTA = 1 << 62
 _RECORD = struct.Struct(">QQI")  # id, bytes of the body, its check sum
 _MOST_PARTS = 1000  # of one write: the kernel takes 1,024
 
@@ -73,7 +80,8 @@ class Bodies:
         self._new_end = 0  # and with the transaction in progress
         self._changes: list[tuple[int, int]] = []  # its pending (number, bytes): more live bytes, or fewer
         self._is_dirty = False
-        self.most_bytes = 1 << 62  # of all files, where there is a quota
+        self._spares: dict[int, int] = {}  # the sizes of files that are written anew when the next one begins
+        self.most_bytes = _NO_QUOTA  # of all files, where there is a quota
         self.lacks_room = False  # quota or disk had none for what was to be written last
         self.damaged: set[int] = set()  # files that cannot be written anew, for a body in them cannot be read
         self._postponed: set[int] = set()  # and those for whose bodies the disk has no room, until a file has gone
@@ -100,6 +108,9 @@ class Bodies:
             self._add(number, bodies * _RECORD.size + int(size))
         for number in self._sizes.keys() - self._live.keys():
             self._remove(number)
+        for number, _ in _numbered(self._directory, _SPARE):
+            with suppress(OSError):
+                os.unlink(self._directory / f"{_SPARE}{number}")
 
     @property
     def is_empty(self) -> bool:
@@ -158,11 +169,11 @@ class Bodies:
         for number, size in changes:
             self._add(number, size)
         if self._end >= self._file_bytes:
-            self._end_file()
+            self._end_file(spares=self._removes)
         if self._removes:
             for number in {number for number, size in changes if size < 0}:
                 if not self._is_written(number) and number not in self._live:
-                    self._remove(number)
+                    self._keep_or_remove(number)
 
     def undone(self) -> None:
         self._new_end = self._end
@@ -187,6 +198,7 @@ class Bodies:
             return None
         most = 2 if is_hurried else 4
         if is_hurried and self._descriptor is not None and self._live.get(self._number, 0) * most < self._end:
+            self.cut_off()
             self._end_file()
         for number, live in self._live.items():
             is_sparse = not self._is_written(number) and live * most < self._sizes[number]
@@ -202,7 +214,9 @@ class Bodies:
 
     def close(self, *, was_clean: bool) -> None:
         """After a failure nobody knows which rows the log has: the next opening removes what none of them names."""
+        self.drop_spares()
         if was_clean:
+            self.cut_off()
             self._end_file()
         elif self._descriptor is not None:
             os.close(self._descriptor)
@@ -225,27 +239,34 @@ class Bodies:
         while number == self._number or number in self._sizes:
             number = number + 1 if number + 1 < _NUMBERS else 1
         path = body_file(self._directory, number)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        spare = next(iter(self._spares), None)
+        if spare is None:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        else:
+            descriptor = os.open(self._spare_file(spare), os.O_RDWR | os.O_CLOEXEC)
         try:
+            if spare is not None:
+                os.rename(self._spare_file(spare), path)
             if self._syncs_commits:
-                _sync_directory(self._directory)
+                _sync_directory(self._directory)  # before a byte is written over: until now the old name may come back
         except BaseException:
             os.close(descriptor)
-            os.unlink(path)
+            with suppress(FileNotFoundError):
+                os.unlink(path)
             raise
         self._descriptor = descriptor
         self._number = number
-        self._sizes[number] = 0
+        self._sizes[number] = 0 if spare is None else self._spares.pop(spare)
         self._end = self._new_end = 0
 
-    def _end_file(self) -> None:
-        """Write no more to the file that is written, outside of a transaction; remove it if it is empty."""
+    def _end_file(self, *, spares: bool = False) -> None:
+        """Write no more to the file that is written, outside of a transaction; if it is empty, it goes."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
             self._end = self._new_end = 0
             if self._number not in self._live:
-                self._remove(self._number)
+                (self._keep_or_remove if spares else self._remove)(self._number)
 
     def _sync(self) -> None:
         assert self._descriptor is not None
@@ -288,13 +309,38 @@ class Bodies:
         else:
             self._live.pop(number, None)
 
+    def _keep_or_remove(self, number: int) -> None:
+        """A file is empty: keep it as a spare, under another name, for who still reads it is to find it gone."""
+        size = self._sizes[number]
+        is_usual = self._file_bytes <= size < 2 * self._file_bytes
+        if is_usual and len(self._spares) < _MOST_SPARES and self.most_bytes == _NO_QUOTA and not self.lacks_room:
+            with suppress(OSError):
+                os.rename(body_file(self._directory, number), self._spare_file(number))
+                self._spares[number] = self._sizes.pop(number)
+                self._postponed.clear()
+                return
+        self._remove(number)
+
+    def drop_spares(self) -> None:
+        """Give the disk back what is kept for the next files."""
+        while self._spares:
+            number, size = self._spares.popitem()
+            with suppress(OSError):  # then the next opening does
+                os.unlink(self._spare_file(number))
+            self._forget(size)
+
     def _remove(self, number: int) -> None:
         with suppress(OSError):  # then the next opening does
             os.unlink(body_file(self._directory, number))
         self._postponed.clear()
-        size = self._sizes.pop(number)
+        self._forget(self._sizes.pop(number))
+
+    def _forget(self, size: int) -> None:
         self.disk_bytes -= size
         self.dead_bytes -= size
+
+    def _spare_file(self, number: int) -> Path:
+        return self._directory / f"{_SPARE}{number}"
 
 
 def body_file(directory: Path, number: int) -> Path:
@@ -303,9 +349,13 @@ def body_file(directory: Path, number: int) -> Path:
 
 def body_files(directory: Path) -> Iterator[tuple[int, int]]:
     """The number and the size of each file of bodies."""
+    return _numbered(directory, _PREFIX)
+
+
+def _numbered(directory: Path, prefix: str) -> Iterator[tuple[int, int]]:
     with os.scandir(directory) as entries:
         for entry in entries:
-            number = entry.name.removeprefix(_PREFIX)
+            number = entry.name.removeprefix(prefix)
             if number != entry.name and number.isdecimal() and str(int(number)) == number and int(number) < _NUMBERS:
                 with suppress(FileNotFoundError):
                     yield int(number), entry.stat().st_size
@@ -335,7 +385,12 @@ def read_bodies(directory: Path, places: Mapping[int, int]) -> tuple[dict[int, b
             continue
         try:
             for message_id, offset in wanted:
-                found[message_id] = _read(descriptor, number, message_id, offset)
+                try:
+                    found[message_id] = _read(descriptor, number, message_id, offset)
+                except BodyDamaged:
+                    if body_file(directory, number).exists():
+                        raise
+                    gone.append(message_id)  # it was emptied, and is written anew
         finally:
             os.close(descriptor)
     return found, gone

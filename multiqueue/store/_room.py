@@ -123,10 +123,14 @@ class Room:
 
     def become_tight(self) -> None:
         """The disk is full: give up the reserve, copy the log into the file and cut it off."""
-        self.is_tight = True
+        self._give_all_up()
         self._bodies.lacks_room = True
-        self._reserve.drop()
         self.checkpoint("TRUNCATE")
+
+    def _give_all_up(self) -> None:
+        self.is_tight = True
+        self._bodies.drop_spares()
+        self._reserve.drop()
 
     def regain(self) -> None:
         """Try to have the reserve again, giving free pages back for it."""
@@ -223,8 +227,7 @@ class Room:
             except sqlite3.OperationalError as error:
                 if code(error) != FULL:
                     raise
-                self.is_tight = True
-                self._reserve.drop()
+                self._give_all_up()
             else:
                 self.syncs += 2  # the log, then the file
                 return

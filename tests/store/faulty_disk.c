@@ -1,7 +1,8 @@
 /* Loaded with LD_PRELOAD: a disk whose FAIL_AT-th sync fails with EIO, once, and that is written down.
  *
  * In RECORD_TO stands what the process did to the files under RECORD_DIR, in order: w(rite), t(runcate), c(reate),
- * u(nlink), s(ync, noted when it is done), f(ailed sync), and as m(ark) what it said on standard output.
+ * u(nlink), n(ame changed, the data is the new one), s(ync, noted when it is done), f(ailed sync), and as m(ark) what it
+ * said on standard output.
  * A record: kind, length of the path, offset, length of the data, path, data. Without RECORD_DIR nothing is written. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -28,6 +29,7 @@ typedef int (*open_type)(const char *, int, ...);
 typedef int (*descriptor_type)(int);
 typedef int (*truncate_type)(int, off64_t);
 typedef int (*unlink_type)(const char *);
+typedef int (*rename_type)(const char *, const char *);
 
 static void note(char kind, const char *path, uint64_t offset, const void *data, uint32_t length) {
     uint16_t path_length = (uint16_t)strlen(path);
@@ -150,5 +152,14 @@ SYNC(fdatasync)
 int unlink(const char *path) {
     int done = REAL(unlink_type, "unlink")(path);
     if (done == 0 && is_ours(path)) note('u', path, 0, NULL, 0);
+    return done;
+}
+
+int rename(const char *from, const char *to) {
+    int done = REAL(rename_type, "rename")(from, to);
+    if (done != 0 || !is_ours(from)) return done;
+    note('n', from, 0, to, (uint32_t)strlen(to));
+    for (int descriptor = 0; descriptor < MOST; descriptor++)
+        if (paths[descriptor] && strcmp(paths[descriptor], from) == 0) paths[descriptor] = strdup(to);
     return done;
 }

@@ -2,8 +2,9 @@
 
 A write is on the disk for certain when its file was synced after it. Until then any of its sectors of 512 bytes may
 be there or not, whatever came before or after: dropped, torn, reordered. So may a change of a file's length. A name
-that was made or removed is certain when its directory was synced. A sync that failed is the last that the disk heard
-of what it was to sync: as on Linux, the next one does not try it again, though a reader of the file finds it there.
+that was made, changed or removed is certain when its directory was synced. A sync that failed is the last that the
+disk heard of what it was to sync: as on Linux, the next one does not try it again, though a reader of the file finds it
+there.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def read_recording(file: Path, directory: Path) -> list[Event]:
         place += _HEAD.size
         path = data[place : place + path_length].decode()
         place += path_length
-        has_data = kind in b"wm"
+        has_data = kind in b"wmn"
         content = data[place : place + length] if has_data else b""
         place += len(content)
         name = "" if kind == b"m" else str(Path(path).relative_to(directory))
@@ -52,7 +53,8 @@ class _File:
 
     certain: bytearray = field(default_factory=bytearray)
     pending: list[Event] = field(default_factory=list)
-    is_named: bool = False  # its name is on the disk for certain
+    is_named: bool = False  # it has a name on the disk for certain
+    earlier: list[str] = field(default_factory=list)  # names that it may still have instead of its last
 
     def after_loss(self, chance: random.Random, keep: float) -> bytes:
         """What may be there: each pending sector with the probability `keep`."""
@@ -111,6 +113,8 @@ class Disk:
                 file = self._files.pop(event.name, None)
                 if file is not None and file.is_named:
                     self._removed[event.name] = file
+            case "n":
+                self._rename(event.name, Path(event.data.decode()).name)
             case "f":
                 if event.name in self._files:
                     self._files[event.name].fail(self._chance)
@@ -118,19 +122,25 @@ class Disk:
                 self._removed = {}
                 for file in self._files.values():
                     file.is_named = True
+                    file.earlier = []
             case "s":
                 if event.name in self._files:
                     self._files[event.name].sync()
+
+    def _rename(self, old: str, new: str) -> None:
+        file = self._files.pop(old)
+        file.earlier.append(old)
+        self._files[new] = file
 
     def after_loss(self, keep: float) -> dict[str, bytes]:
         """One of the states that the disk may be in: each pending sector is there with the probability `keep`."""
         state, chance = {}, self._chance
         for name, file in self._removed.items():
             if chance.random() < 0.5:
-                state[name] = file.after_loss(chance, keep)
+                state[chance.choice([name, *file.earlier])] = file.after_loss(chance, keep)
         for name, file in self._files.items():
             if file.is_named or chance.random() < 0.5:
-                state[name] = file.after_loss(chance, keep)
+                state[chance.choice([name, *file.earlier])] = file.after_loss(chance, keep)
         return state
 
 

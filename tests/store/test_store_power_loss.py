@@ -103,7 +103,7 @@ def outcomes(events: list[Event], quick: Path, count: int) -> Counter[str]:
 
 def check_sync(faulty_disk: Path, top: Path, quick: Path, count: int) -> None:
     events = record(faulty_disk, top, "sync", runs=4, messages=60)
-    assert {event.kind for event in events} >= set("cwsm")
+    assert {event.kind for event in events} >= set("cwsmn")
     assert outcomes(events, quick, count) == {"kept": count}
 
 
