@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from multiqueue import Empty, Full, LinkedBlockingMultiQueue, Queue, ShutDown
+from multiqueue import Empty, FairQueue, Full, LinkedBlockingMultiQueue, Queue, ShutDown
 from multiqueue.core import Ring, Turn
 
 
@@ -19,6 +19,9 @@ class House:
         self.b = self.m.add_subqueue("b", weight=2, max_in_flight=3)
         self.c = self.m.add_subqueue("c", 1)
         self.q: Queue[Any] = Queue(4)
+        self.f: FairQueue[Any] = FairQueue(weights={"f1": 2.5}, capacity=9)
+        for index in range(6):
+            self.f.put(("f", index), key=("f1", index % 2), cost=1.5)
         for index in range(3):
             self.a.put(("a", index))
             self.b.put(("b", index))
@@ -26,7 +29,7 @@ class House:
 
     def elements(self) -> list[Any]:
         """All that is in it, sub-queue by sub-queue."""
-        return [*self.a, *self.b, *self.c, *self.q]
+        return [*self.a, *self.b, *self.c, *self.q, *_all_of(self.f)]
 
 
 class First:
@@ -124,6 +127,32 @@ def _ring(house: House) -> None:
     inner.check_invariants()
 
 
+def _all_of(fair: FairQueue[Any]) -> list[Any]:
+    """What is in it, in no order of service: taken, and put again."""
+    taken = []
+    while not fair.empty():
+        taken.append(fair.take())
+    for key, item in taken:
+        fair.put(item, key=key)
+    return sorted(item for _, item in taken)
+
+
+def _fair(house: House) -> None:
+    """Keys come, are set, limited and paused, and go; and a queue of them ends as a circle."""
+    queue: FairQueue[Any] = FairQueue(max_in_flight=2)
+    for number in range(40):
+        queue.put(number, key=("customer", number % 5, number), cost=2.0)
+    queue.set_max_in_flight("customer", 5)
+    queue.pause(("customer", 1))
+    while queue.poll(default=None) is not None:
+        pass
+    queue.task_done(("customer", 2, 2))
+    queue.resume(("customer", 1))
+    queue.put(queue, key=queue)
+    queue.waiting()
+    queue.check_invariants()
+
+
 # Whether it takes elements: what it returns is what it has taken.
 OPERATIONS: dict[str, Callable[[House], Any]] = {
     "put": lambda house: house.b.put(1),
@@ -153,5 +182,10 @@ OPERATIONS: dict[str, Callable[[House], Any]] = {
     "many": _many,
     "peek": lambda house: (house.m.peek(), house.a.peek()),
     "ring": _ring,
+    "fair": _fair,
+    "fair put": lambda house: house.f.put(1, key=("f1", 7)),
+    "fair get": lambda house: house.f.get(),
+    "fair take": lambda house: house.f.take(),
+    "fair get many": lambda house: house.f.get_many(4),
     "task done": lambda house: (house.m.get(), house.a.task_done()),
 }

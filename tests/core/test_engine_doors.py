@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from multiqueue import LinkedBlockingMultiQueue, Queue, SubQueue
+from multiqueue import FairQueue, LinkedBlockingMultiQueue, Queue, SubQueue
 from multiqueue.core import engine
 
 pytestmark = pytest.mark.skipif(engine != "c", reason="the engine in C was not built, or MULTIQUEUE_PURE is set")
@@ -22,6 +22,7 @@ TAKES = [
     LinkedBlockingMultiQueue.take,
     LinkedBlockingMultiQueue.poll,
     LinkedBlockingMultiQueue.get_many,
+    FairQueue.take,
     SubQueue.get,
     SubQueue.poll,
     SubQueue.get_many,

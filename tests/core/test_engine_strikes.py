@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from multiqueue import Empty, LinkedBlockingMultiQueue, Queue
+from multiqueue import Empty, FairQueue, LinkedBlockingMultiQueue, Queue
 
 pytestmark = pytest.mark.skipif(
     not hasattr(signal, "setitimer"), reason="this platform has no timer that sends a signal"
@@ -73,6 +73,13 @@ def _multi() -> tuple[Any, Callable[[int], None]]:
     return queue, lambda number: puts[number % 3](number)
 
 
+def _fair() -> tuple[Any, Callable[[int], None]]:
+    """Keys of one element, of many, and nested ones."""
+    queue: FairQueue[int] = FairQueue()
+    keys = ["flood", ("acme", "mail"), ("acme", "reports"), None]
+    return queue, lambda number: queue.put(number, key=keys[number % 4] or number, cost=1.0 + number % 3)
+
+
 def _alone() -> tuple[Any, Callable[[int], None]]:
     queue: Queue[int] = Queue()
     return queue, queue.put
@@ -86,6 +93,9 @@ WAYS: dict[str, tuple[Callable[[], tuple[Any, Callable[[int], None]]], Callable[
     "get_many": (_multi, _many),
     "take": (_multi, _take),
     "drain_to": (_multi, _drain),
+    "FairQueue.get": (_fair, _get),
+    "FairQueue.take": (_fair, _take),
+    "FairQueue.get_many": (_fair, _many),
     "Queue.get": (_alone, _get),
     "Queue.get_many": (_alone, _many),
     "Queue.poll": (_alone, _poll),
