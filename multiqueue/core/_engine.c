@@ -1272,14 +1272,14 @@ static void close_tail(Tail *t, Closed closed) {
     wake_all(h, &t->putters);
     if (!t->count) wake_all(h, &t->takers);
 }
-/* detach(tail, unused): with `unused` only if it has no elements. Whether it is detached. */
+/* detach(tail, unused): with `unused` only if it has no elements, nor any in flight. Whether it is detached. */
 static PyObject *detach(PyObject *module, PyObject *const *args, Py_ssize_t n) {
     if (n != 2) { PyErr_SetString(PyExc_TypeError, "detach takes 2 arguments"); return NULL; }
     TAIL(args[0])
     Tail *t = (Tail *)args[0];
     Head *h = t->head;
     ENTER(h);
-    if (t->attached && !(args[1] == Py_True && t->count)) {
+    if (t->attached && !(args[1] == Py_True && (t->count || t->unfinished > 0))) {
         if (t->place.next) unlink_tail(t);
         t->attached = 0;
         h->left -= t->count;

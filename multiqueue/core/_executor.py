@@ -27,6 +27,7 @@ from ._executor_job import JobWatcher, Watchers
 from ._executor_workers import Keeper, Workers
 from ._lane import UNSET, Lane, LaneSettings, Unset, lanes_table
 from ._lane_waiting import Ticket
+from ._settings import check_count, check_optional, check_priority
 from ._sub_queue import SubQueue
 
 if TYPE_CHECKING:
@@ -102,6 +103,25 @@ class MultiQueueExecutor(ThreadPoolExecutor):
         """
         named = {"priority": priority, "capacity": capacity, "max_in_flight": max_in_flight, "weight": weight}
         return self._lane(key, named)
+
+    def keyed(
+        self,
+        key: Hashable,
+        priority: int = 0,
+        capacity: int | None = None,
+        *,
+        max_in_flight: int | None = None,
+        weight: int = 1,
+    ) -> Keyed:
+        """Submit by key, such as a tenant: jobs of one key wait in a lane that is there while there are any.
+
+        The lane comes with the first job, with these settings, and goes with the last one, so that a million keys cost
+        nothing when their jobs are done. Making this makes no lane. A key that `lane()` has made a lane of is refused.
+
+        Raises:
+            ValueError: a setting is less than 1.
+        """
+        return Keyed(self, key, LaneSettings(priority, capacity, max_in_flight, weight))
 
     @property
     def lanes(self) -> Mapping[Hashable, Lane]:
@@ -186,6 +206,8 @@ class MultiQueueExecutor(ThreadPoolExecutor):
         named = {name: value for name, value in settings.items() if value is not UNSET}
         with self._lock:
             lane = self._lanes.get(key) or self._add_lane_locked(key, replace(self._default_settings, **named))
+        if lane._is_passing:
+            raise ValueError(f"the lane of key {key!r} is that of keyed(); choose another key, or ask it again")
         differing = {name: value for name, value in named.items() if value != getattr(lane.settings, name)}
         if differing:
             raise ValueError(_difference(key, lane.settings, differing))
@@ -194,12 +216,19 @@ class MultiQueueExecutor(ThreadPoolExecutor):
     def _default_lane(self) -> Lane:
         return self._lanes.get(DEFAULT_LANE) or self._lane(DEFAULT_LANE, {})
 
-    def _add_lane_locked(self, key: Hashable, settings: LaneSettings) -> Lane:
+    def _passing_lane(self, key: Hashable, settings: LaneSettings) -> Lane:
+        """The lane of `keyed`, which may have gone when the caller has it."""
+        with self._lock:
+            lane = self._lanes.get(key) or self._add_lane_locked(key, settings, True)
+        return lane
+
+    def _add_lane_locked(self, key: Hashable, settings: LaneSettings, is_passing: bool = False) -> Lane:
         try:
             subqueue = self._workers.add_subqueue(
-                key, settings.priority, settings.capacity, settings.max_in_flight, settings.weight
+                key, settings.priority, settings.capacity, settings.max_in_flight, settings.weight, is_passing
             )
             lane = self._lanes[key] = self._make_lane(subqueue, settings)
+            lane._is_passing = is_passing
         except BaseException:  # an interrupt may leave a sub-queue without a lane, and its key in use
             if key not in self._lanes:
                 self._workers.drop_subqueue(key)
@@ -211,6 +240,50 @@ class MultiQueueExecutor(ThreadPoolExecutor):
             lane = self._lanes.get(subqueue.key)
             if lane is not None and lane._subqueue is subqueue:
                 del self._lanes[subqueue.key]
+
+
+class Keyed:
+    """Where jobs of one key are submitted: made by `executor.keyed(key)`, of which any number may exist.
+
+    All methods may be called from any thread. It keeps the executor alive, and nothing keeps it.
+    """
+
+    def __init__(self, executor: MultiQueueExecutor, key: Hashable, settings: LaneSettings) -> None:
+        for name in ("capacity", "max_in_flight"):
+            check_optional(name, getattr(settings, name))
+        check_count("weight", settings.weight)
+        check_priority(settings.priority)
+        self._executor = executor
+        self._key = key
+        self._settings = settings
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._key!r}>"
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """As `Lane.submit`.
+
+        Raises:
+            ValueError: `lane()` has made a lane of this key.
+        """
+        return self._submit(fn, args, kwargs, True)
+
+    def submit_nowait(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """As `Lane.submit_nowait`."""
+        return self._submit(fn, args, kwargs, False)
+
+    def _submit(self, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], block: bool) -> Future[T]:
+        while True:
+            lane = self._executor._passing_lane(self._key, self._settings)
+            if not lane._is_passing:
+                raise ValueError(f"key {self._key!r} has a lane that lane() has made; submit to it, or use another key")
+            try:
+                return lane._submit(fn, args, kwargs, block)
+            except BaseException as error:
+                if not isinstance(error, RuntimeError) or lane._subqueue.statistics().is_attached:
+                    self._executor._workers._retire_if_done(lane._subqueue)  # it may have no job
+                    raise
+                self._executor._forget_lane(lane._subqueue)  # it has gone meanwhile: make another one
 
 
 def _forgetter(reference: weakref.ref[MultiQueueExecutor]) -> Callable[[SubQueue[Ticket]], None]:

@@ -81,7 +81,8 @@ class Workers:
         # Invariant: _load == jobs put or about to be put whose future has not ended; each is `counted` once.
         self._load = 0
         self._lines: dict[SubQueue[Ticket], WaitingLine] = {}  # of the lanes that are not done
-        self._closing: dict[SubQueue[Ticket], Ending] = {}  # lanes that were closed and are not done
+        # Lanes that were closed, or that pass with their last job, and are not done.
+        self._closing: dict[SubQueue[Ticket], Ending] = {}
         self._broken: str | None = None
         self._shutdown = False  # whether it admits no more jobs, for whichever reason
         self.on_retired: Callable[[SubQueue[Ticket]], object] | None = None
@@ -93,9 +94,15 @@ class Workers:
     # What an executor and its lanes ask for
 
     def add_subqueue(
-        self, key: Hashable, priority: int, capacity: int | None, max_in_flight: int | None, weight: int
+        self,
+        key: Hashable,
+        priority: int,
+        capacity: int | None,
+        max_in_flight: int | None,
+        weight: int,
+        is_passing: bool = False,
     ) -> SubQueue[Ticket]:
-        """A sub-queue that the workers serve.
+        """A sub-queue that the workers serve; one that `is_passing` until it has no job any more.
 
         Raises:
             ValueError: the key exists, or a value is less than 1.
@@ -109,6 +116,8 @@ class Workers:
             raise self._refusal() from None
         with self._lock:
             self._lines[subqueue] = WaitingLine(subqueue)
+            if is_passing:
+                self._closing[subqueue] = Ending(is_passing)
         return subqueue
 
     def drop_subqueue(self, key: Hashable) -> None:
@@ -119,6 +128,7 @@ class Workers:
             return
         with self._lock:
             self._lines.pop(subqueue, None)
+            self._closing.pop(subqueue, None)
 
     def put(self, subqueue: SubQueue[Ticket], job: Job[Any], block: bool, timeout: float | None) -> None:
         """Put `job` into a lane and see that somebody will serve it.
@@ -306,9 +316,15 @@ class Workers:
             self._retire_if_done(subqueue)
 
     def _retire_if_done(self, subqueue: SubQueue[Ticket]) -> None:
-        """Let go of a lane that was closed and is done. Every thread that ends a job of it calls this; one does it."""
+        """Let go of a lane that was closed and is done. Every thread that ends a job of it calls this; one does it.
+
+        One that passes accepts jobs still, so it leaves in one step with the look whether it has any.
+        """
         left = subqueue.statistics()
         if left.size or left.in_flight:
+            return
+        ending = self._closing.get(subqueue)
+        if ending is not None and ending.is_passing and not self.queue._remove_unused(subqueue):
             return
         with self._lock:
             ending = self._closing.pop(subqueue, None)
@@ -316,7 +332,8 @@ class Workers:
                 return
             ending.begun = True
             self._lines.pop(subqueue, None)
-        self.queue.remove_subqueue(subqueue.key)
+        if not ending.is_passing:
+            self.queue.remove_subqueue(subqueue.key)
         if self.on_retired is not None:
             self.on_retired(subqueue)
         ending.gone.set()
@@ -412,9 +429,10 @@ class Workers:
 class Ending:
     """How a lane that was closed comes to its end: once, however often and by however many it is closed."""
 
-    __slots__ = ("begun", "gone")
+    __slots__ = ("begun", "gone", "is_passing")
 
-    def __init__(self) -> None:
+    def __init__(self, is_passing: bool = False) -> None:
+        self.is_passing = is_passing  # it was not closed, and ends when it has no job any more
         # Guarded by the workers' lock; once it is True the lane is no longer, and never again, in `_closing`.
         self.begun: bool = False
         self.gone: threading.Event = threading.Event()

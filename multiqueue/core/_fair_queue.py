@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from ._engines import chosen as _engine
 from ._multi_queue import Takes
-from ._settings import check_optional
+from ._settings import check_number, check_optional
 from ._sub_queue import refusal, set_gate, take, take_async, wait_in_line
 from ._taken import FairTaken
 
@@ -159,7 +159,8 @@ class FairQueue(Takes[T]):
             ValueError: `weight` is not above 0.
             ShutDown: the queue is shut down, and the key has nothing in it.
         """
-        while not _engine.assign(self._tail(key), "weight", weight):  # it has gone in between
+        share = check_number("weight", weight)
+        while not _engine.assign(self._tail(key), "weight", share):  # it has gone in between
             pass
 
     def set_max_in_flight(self, key: Hashable, max_in_flight: int | None) -> None:

@@ -82,6 +82,7 @@ class Lane(Executor):
         self._subqueue = subqueue
         self._settings = settings
         self._ending = Ending()
+        self._is_passing = False  # of `keyed`: it goes with its last job
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.key!r}: {self.qsize()} waiting, {self.running} running>"

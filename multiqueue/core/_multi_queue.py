@@ -272,10 +272,16 @@ class LinkedBlockingMultiQueue(Takes[T]):
         _engine.detach(subqueue, False)
         return False
 
-    def _undo_register_locked(self, subqueue: SubQueue[T]) -> None:
-        """After an exception the caller does not have it: it leaves again, unless another thread has used it."""
-        if self._subqueues.get(subqueue.key) is subqueue and _engine.detach(subqueue, True):
+    def _undo_register_locked(self, subqueue: SubQueue[T]) -> bool:
+        """It leaves, unless it has elements or some in flight: after an exception the caller does not have it."""
+        is_removed = self._subqueues.get(subqueue.key) is subqueue and _engine.detach(subqueue, True)
+        if is_removed:
             del self._subqueues[subqueue.key]
+        return is_removed
+
+    def _remove_unused(self, subqueue: SubQueue[T]) -> bool:
+        """Remove it if it has no elements, nor any in flight; whether this call did."""
+        return holding(self._registry_lock, self._undo_register_locked, subqueue)
 
     def _unregister_locked(self, key: Hashable, removed: list[SubQueue[T]]) -> None:
         if key not in self._subqueues:

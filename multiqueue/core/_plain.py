@@ -392,7 +392,7 @@ def attach(tail: Tail[Any]) -> bool:
 
 
 def detach(tail: Tail[Any], unused: bool) -> bool:
-    """The multi-queue serves it no more, with `unused` only if it is empty; whether it is detached."""
+    """The multi-queue serves it no more, with `unused` only if it has no elements, nor any in flight; whether it is."""
     return _locked(tail, tail._engine_fifo.detach_locked, unused)
 
 
@@ -413,7 +413,7 @@ def _close_all_locked(head: Head, immediate: bool) -> list[Any]:
     for tail in tails:
         head.settle_locked(tail)
     head.wake_takers_locked()
-    return swept  # to be dropped without the lock: dropping an element may run code of the user
+    return [swept, tails]  # to be dropped without the lock: dropping an element or a key may run code of the user
 
 
 def _surely(function: Callable[..., Any], *args: Any) -> None:

@@ -18,7 +18,6 @@ from ._parking import Line, acquire_before, wake_all
 from ._plain_fifo import CLOSED, OPEN, PUT, SHUT, UNBOUNDED, Fifo
 from ._plain_head import END, Head, shim
 from ._ring import Level
-from ._settings import check_number
 
 GONE = 3
 
@@ -117,7 +116,7 @@ class FairFifo(Fifo):
         if self.closed == GONE:
             return False
         if name == "weight":
-            self.share = check_number("weight", value)
+            self.share = value
         else:
             if self.max_in_flight is None or value is None:
                 self.flying = 0
@@ -255,7 +254,8 @@ class FairHead(Head):
             self.settle_locked(source)
         if tail is not None:
             self.settle_locked(tail)
-        for each in list(self.tails):  # one may have been added for an element that did not come
+        tails = list(self.tails)  # to be dropped without the lock, with their keys
+        for each in tails:  # one may have been added for an element that did not come
             self.reap_locked(each)
         self.wake_takers_locked()
         lock.release()

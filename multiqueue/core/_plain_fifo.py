@@ -228,7 +228,8 @@ class Fifo:
         return True
 
     def detach_locked(self, unused: bool) -> bool:
-        if self.attached and not (unused and self.items):
+        is_used = unused and self.unfinished() > 0
+        if self.attached and not is_used and not (unused and self.items):
             if not self.closed:
                 self.closed = DETACHED
                 self.limit = -1

@@ -100,7 +100,7 @@ class FairModel:
         return tenant.key, item
 
     def done(self, key: Any) -> bool:
-        if self.unfinished == 0:
+        if self.unfinished <= 0:
             return False
         self.unfinished -= 1
         while key not in self.tenants and isinstance(key, tuple):

@@ -15,6 +15,7 @@ from core_parts_support import Contents, engine
 
 from multiqueue import (
     Empty,
+    FairQueue,
     Full,
     Lane,
     LinkedBlockingMultiQueue,
@@ -142,6 +143,10 @@ class House:
         self.q: Queue[Any] = Queue(4)
         for queue in (self.a, self.b, self.q):
             queue.put_many([self.new(n) for n in range(3)])
+        self.f: FairQueue[Any] = FairQueue(capacity=4)
+        for number in range(3):
+            self.f.put(self.new(number), key=self.key(1))
+            self.f.put(self.new(number), key=(self.key(2), self.key(3)))
         self.e = MultiQueueExecutor(1, initializer=watch.callback("initializer"))
         self.lane = self.e.lane(self.key(3), capacity=9)
         workers = self.e._workers
@@ -149,6 +154,7 @@ class House:
             "registry lock": self.m._registry_lock,
             "the multi-queue's lock": self.m._engine_head.lock,
             "the Queue's lock": self.q._engine_head.lock,
+            "the fair queue's lock": self.f._engine_head.lock,
             "executor lock": self.e._lock,
             "worker lock": workers._lock,
             "starting lock": workers._starting,
@@ -274,6 +280,36 @@ ENTRIES: dict[type, dict[str, Callable[[House], object]]] = {
         "enable": lambda h: (h.a.disable(h.key(4)), h.a.disable(h.key(5)), h.a.enable(h.key(4)), h.a.enable(h.key(5))),
         "disable": lambda h: h.a.disable(h.key(4)),
     },
+    FairQueue: {
+        "put": lambda h: (h.f.put(h.new(1), key=h.key(1)), h.f.put(h.new(2), key=(h.key(8), h.key(9)))),
+        "put_nowait": lambda h: [h.refused(h.f.put_nowait, h.new(n), key=h.key(1)) for n in range(5)],
+        "offer": lambda h: [h.f.offer(h.new(n), key=h.key(1)) for n in range(5)],
+        "async_put": lambda h: [h.refused(h.f.async_put(h.new(n), key=h.key(1)).send, None) for n in range(5)],
+        "get": lambda h: [h.f.get() for _ in range(6)] and h.refused(h.f.get, timeout=0.0),
+        "get_nowait": lambda h: h.f.get_nowait(),
+        "take": lambda h: h.f.take().item,
+        "poll": lambda h: h.f.poll(),
+        "peek": lambda h: h.f.peek(),
+        "get_many": lambda h: h.f.get_many(9),
+        "async_get": lambda h: h.refused(h.f.async_get().send, None),
+        "async_take": lambda h: h.refused(h.f.async_take().send, None),
+        "task_done": lambda h: (h.f.get(), h.f.task_done(), h.f.task_done(h.key(1)), h.f.task_done((h.key(2), 3))),
+        "join": lambda h: ([h.f.task_done() for _ in range(6)], h.f.join()),
+        "set_weight": lambda h: h.f.set_weight(h.key(1), h.setting(2)),
+        "set_max_in_flight": lambda h: (h.f.set_max_in_flight(h.key(1), h.setting(2)), h.f.get_many(9)),
+        "pause": lambda h: (h.f.pause(h.key(1), h.key(4)), h.f.pause((h.key(2), 3), h.key(5)), h.f.get_many(9)),
+        "resume": lambda h: (h.f.pause(h.key(1), h.key(4)), h.f.resume(h.key(1), h.key(4))),
+        "qsize": lambda h: (h.f.qsize(), h.f.qsize(h.key(1))),
+        "empty": lambda h: h.f.empty(),
+        "full": lambda h: h.f.full(h.key(1)),
+        "maxsize": lambda h: h.f.maxsize,
+        "waiting": lambda h: h.f.waiting(),
+        "is_shutdown": lambda h: h.f.is_shutdown,
+        "shutdown": lambda h: (h.f.shutdown(), h.refused(h.f.put, h.new(1), key=h.key(1)), h.f.get_many(9)),
+        "shutdown immediate": lambda h: (h.f.shutdown(True), h.refused(h.f.get)),
+        "check_invariants": lambda h: h.f.check_invariants(),
+        "__repr__": lambda h: repr(h.f),
+    },
     Queue: {
         "unfinished_tasks": lambda h: setattr(h.q, "unfinished_tasks", 0),
         "mutex": lambda h: h.q.mutex.acquire() and h.q.mutex.release(),
@@ -305,6 +341,7 @@ ENTRIES: dict[type, dict[str, Callable[[House], object]]] = {
     },
     MultiQueueExecutor: {
         "lane": lambda h: (h.e.lane(h.key(3)), h.e.lane(h.key(6)), h.refused(h.e.lane, h.key(3), priority=5)),
+        "keyed": lambda h: h.watched(h.e.keyed(h.key(7)).submit, *h.job()),
         "lanes": lambda h: list(h.e.lanes),
         "max_workers": lambda h: h.e.max_workers,
         "watch": lambda h: h.watched(h.e.submit, *h.job()),
