@@ -69,7 +69,7 @@ from multiqueue.broker._queue.life import FEW as FEW
 from multiqueue.broker._routing.arguments import alternate_exchange as alternate_exchange
 from multiqueue.broker._routing.arguments import arguments_of as arguments_of
 from multiqueue.broker._routing.arguments import assert_same as assert_same
-from multiqueue.broker._routing.arguments import assert_same_arguments as assert_same_arguments
+from multiqueue.broker._routing.arguments import assert_same_queue as assert_same_queue
 from multiqueue.broker._routing.arguments import assert_same_settings as assert_same_settings
 from multiqueue.broker._routing.arguments import frozen as frozen
 from multiqueue.broker._routing.arguments import queue_settings as queue_settings

@@ -68,6 +68,14 @@ def version_of(program: str) -> tuple[int, ...]:
     return tuple(map(int, found[1].split("."))) if found else ()
 
 
+def rules() -> str:
+    """The `compat` of a broker of ours that runs beside the RabbitMQ of this machine."""
+    try:
+        return "4.3" if version_of(server_program()) >= (4, 0) else "3.10"
+    except NoPeer:
+        return "3.10"
+
+
 @contextmanager
 def rabbitmq(configuration: str = "", plugins: Sequence[str] = ()) -> Iterator[Peer]:
     """A RabbitMQ node for the length of the block; `configuration` is appended to its rabbitmq.conf.

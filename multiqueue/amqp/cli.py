@@ -25,7 +25,7 @@ import click
 from .._extras import needs
 from .._logs import OneLine, printable
 from .._words import counted, duration
-from ..broker import Broker
+from ..broker import VERSIONS, Broker
 from ..errors import MultiQueueError
 from ._server.access import hash_password
 from ._server.config import BrokerConfig, HttpSection, load_config
@@ -48,6 +48,7 @@ _PATIENCE: Final = 10.0  # seconds, with a broker that is asked for its status
 )
 @click.option("--data", type=click.Path(path_type=Path), help="A directory for what must survive.")
 @click.option("--http", type=click.IntRange(0, 65535), help="A port for HTTP: RabbitMQ's management API, metrics.")
+@click.option("--compat", type=click.Choice(VERSIONS), help="Which RabbitMQ's rules hold.  [default: 4.3]")
 @click.option("--config", type=click.Path(path_type=Path), help="A TOML file; options here win over it.")
 @click.option("--verbose", is_flag=True, help="Log every connection, not only what goes wrong.")
 @click.pass_context
@@ -58,6 +59,7 @@ def broker(
     tls_port: int | None,
     data: Path | None,
     http: int | None,
+    compat: str | None,
     config: Path | None,
     verbose: bool,
 ) -> None:
@@ -71,7 +73,7 @@ def broker(
         directory = data or found.data
         if tls_port is not None and section is None:
             raise ServerError("--tls-port needs a configuration with a section [tls]: the certificate is there")
-        with _signal_socket() as signals, _open(found, directory) as started:
+        with _signal_socket() as signals, _open(found, directory, compat) as started:
             for name in found.file.virtual_hosts:
                 _add_virtual_host(started, name)
             server = serve(
@@ -219,9 +221,11 @@ class _Bell:
         pass
 
 
-def _open(config: BrokerConfig, directory: Path | None) -> Broker:
+def _open(config: BrokerConfig, directory: Path | None, compat: str | None) -> Broker:
     section = config.file.data
-    options: dict[str, Any] = {}
+    permitted = config.file.deprecated_features.permit
+    options: dict[str, Any] = {"compat": compat or config.file.compat, "deprecated_features": permitted}
+    options["consumer_timeout"] = config.file.consumer_timeout
     if section.messages_in_memory_bytes is not None:
         options["memory_limit"] = section.messages_in_memory_bytes
     if directory is None:

@@ -27,7 +27,15 @@ from ._base.errors import (
     Unroutable,
 )
 from ._base.message import DeadLetterReason, Message, PutOutcome, WireForm
-from ._base.settings import AlertThresholds, MessageGroups, Overflow, QueueKind, QueueSettings
+from ._base.settings import (
+    AlertThresholds,
+    DelayedRetry,
+    DeliveryCounting,
+    MessageGroups,
+    Overflow,
+    QueueKind,
+    QueueSettings,
+)
 from ._base.waits import PutOff, serve_many, without_waiting
 from ._delivery.received import Delivery, Getter, Received, Settler
 from ._delivery.subscription import PullSubscription, Scheduler, Subscription
@@ -57,7 +65,8 @@ from ._queue.entry_list import (
 from ._queue.figures import QueueStatistics
 from ._queue.queue import BrokerQueue
 from ._queue.watch import QueueWatch
-from ._routing.arguments import QUEUE_TYPES, ConsumerArguments, consumer_arguments
+from ._routing.arguments import CONSUMER_ARGUMENTS, ConsumerArguments, consumer_arguments
+from ._routing.compat import QUEUE_TYPES, VERSIONS, Compat
 from ._routing.exchange import EXCHANGE_TYPES, Binding, Exchange, ExchangeStatistics
 from ._routing.topology import DeclaredQueue
 from ._selector.selector import Selector, compile_selector
@@ -65,8 +74,10 @@ from ._selector.selector import Selector, compile_selector
 _one_line_each("multiqueue.broker")
 
 __all__ = [
+    "CONSUMER_ARGUMENTS",
     "EXCHANGE_TYPES",
     "QUEUE_TYPES",
+    "VERSIONS",
     "AccessRefused",
     "Alert",
     "AlertThresholds",
@@ -75,6 +86,7 @@ __all__ = [
     "BrokerClosed",
     "BrokerError",
     "BrokerQueue",
+    "Compat",
     "ConsumerArguments",
     "ConsumerNotAdmitted",
     "ConsumerOptions",
@@ -82,7 +94,9 @@ __all__ = [
     "Credit",
     "DeadLetterReason",
     "DeclaredQueue",
+    "DelayedRetry",
     "Delivery",
+    "DeliveryCounting",
     "Entry",
     "EntryList",
     "EntryQueue",

@@ -197,7 +197,7 @@ def assert_nothing_is_left_but_order(broker: Broker) -> None:
         assert (figures.consumers, figures.unacked, figures.available) == (0, 0, 3), name
 
 
-@pytest.mark.parametrize("broken", ["remove_consumer", "release", "delete"])
+@pytest.mark.parametrize("broken", ["remove_consumer", "fail", "delete"])
 def test_a_part_that_cannot_end_keeps_no_other(
     broker: StoredBroker, server: Server, broken: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -221,11 +221,11 @@ def test_a_part_that_cannot_end_keeps_no_other(
     figures = {name: broker.queue(name).statistics() for name in ("kept", "stored")}
     assert (figures["kept"].consumers, figures["kept"].unacked) == (0, 0)
     assert figures["stored"].consumers == (broken == "remove_consumer")
-    assert (figures["stored"].unacked > 0) == (broken == "release")
+    assert (figures["stored"].unacked > 0) == (broken == "fail")
     monkeypatch.undo()
 
 
-@pytest.mark.parametrize("broken", ["release", "delete"])
+@pytest.mark.parametrize("broken", ["fail", "delete"])
 def test_a_part_that_cannot_end_in_the_process_keeps_no_other(
     broker: StoredBroker, broken: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

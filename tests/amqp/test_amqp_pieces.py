@@ -40,7 +40,7 @@ class Steps:
             do_piece(io)
 
         monkeypatch.setattr(IoThread, "_do_first_piece", look)
-        for how in ("accept", "release", "reject"):
+        for how in ("accept", "release", "fail", "reject"):
             self._watch(how, monkeypatch)
 
     def _watch(self, how: str, monkeypatch: pytest.MonkeyPatch) -> None:

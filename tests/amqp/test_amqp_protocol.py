@@ -412,7 +412,7 @@ def test_an_unknown_exchange_type(url: str) -> None:
     with RawClient(url) as client:
         client.send_method(1, commands.Exchange.Declare, exchange="e", exchange_type="x-magic")
         code, text = client.channel_error()
-        assert (code, text.partition(" for ")[0]) == (406, "PRECONDITION_FAILED - unknown exchange type 'x-magic'")
+        assert (code, text.partition(";")[0]) == (406, "PRECONDITION_FAILED - unknown exchange type 'x-magic'")
 
 
 def test_a_message_beyond_the_limit(broker: Any) -> None:

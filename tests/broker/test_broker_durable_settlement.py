@@ -156,7 +156,7 @@ def test_what_a_crash_left_in_doubt_stays_in_doubt(keeper: Keeper) -> None:
 def test_doubt_is_no_delivery(keeper: Keeper) -> None:
     """A crash does not bring a message nearer to its delivery limit (broker-durability 5)."""
     host = keeper.host
-    host.declare_queue("limited", durable=True, arguments={"x-delivery-limit": 1})
+    host.declare_queue("limited", durable=True, arguments={"x-qpid-maximum-delivery-count": 2})
     fill(host, b"1", queue="limited")
     for _ in range(3):
         host = keeper.crash()

@@ -12,7 +12,7 @@ from broker_parts_support import (
     alternate_exchange,
     arguments_of,
     assert_same,
-    assert_same_arguments,
+    assert_same_queue,
     assert_same_settings,
     queue_settings,
 )
@@ -107,7 +107,7 @@ def test_the_flags_of_a_declaration_become_settings() -> None:
         ({"x-max-length": True}, "invalid arg 'x-max-length' for {}: True is of type bool; a whole number"),
         ({"x-max-priority": 256}, "invalid arg 'x-max-priority' for {}: 256 is out of range; from 0 to 255"),
         ({"x-overflow": "drop"}, "invalid arg 'x-overflow' for {}: 'drop' is not known; one of drop-head, "),
-        ({"x-queue-type": "stream"}, "'stream' is not known; one of classic, quorum"),
+        ({"x-queue-type": "stream"}, "unsupported queue type 'stream'\"; one of classic, quorum"),
         ({"x-dead-letter-exchange": 1}, "1 is of type int; a string is needed"),
         ({"x-dead-letter-routing-key": "k"}, "it needs x-dead-letter-exchange beside it"),
         ({"x-single-active-consumer": 1}, "1 is of type int; true or false is needed"),
@@ -172,12 +172,12 @@ def test_unequal_arguments_are_refused_in_rabbitmqs_words(
     """A search for the message finds RabbitMQ's explanation of it."""
     name = next(iter({**received, **current}))
     with pytest.raises(PreconditionFailed, match=re.escape(f"inequivalent arg '{name}' for {WHERE}: {text}")):
-        assert_same_arguments(WHERE, received, current)
+        assert_same_queue(WHERE, received, current)
 
 
 def test_equal_declarations_pass_and_names_nobody_knows_are_not_compared() -> None:
     """Only what changes the queue is compared."""
-    assert_same_arguments(WHERE, {"x-max-length": 1, "mine": 1}, {"x-max-length": 1, "yours": 2})
+    assert_same_queue(WHERE, {"x-max-length": 1, "mine": 1}, {"x-max-length": 1, "yours": 2})
     assert_same_settings(WHERE, QueueSettings(max_length=1), QueueSettings(max_length=1))
     assert_same(WHERE, "durable", True, True)
 
@@ -246,13 +246,14 @@ def test_settings_can_be_asked_for_by_arguments(free: dict[str, object], more: d
 def test_no_setting_is_without_an_argument() -> None:
     """A setting that is added later is not left out of what is shown, exported and moved."""
     by_flags, by_rule = {"durable", "exclusive", "auto_delete"}, {"kind", "overflow", "groups", "alerts"}
+    by_rule |= {"delivery_counting", "default_priority", "delayed_retry"}  # of quorum queues
     usual = QueueSettings()
     for field in fields(QueueSettings):
         if field.name in by_flags | by_rule:
             continue
         value = {"bool": not getattr(usual, field.name), "str | None": "x", "float": 0.5}.get(str(field.type), 1)
         asked = SimpleNamespace(
-            **{each.name: getattr(usual, each.name) for each in fields(QueueSettings)}, kind_name=""
+            **{each.name: getattr(usual, each.name) for each in fields(QueueSettings)}, kind_name="", type="classic"
         )
         setattr(asked, field.name, value)
         assert arguments_of(cast(QueueSettings, asked)), field.name

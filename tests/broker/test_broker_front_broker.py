@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from queue import Queue
 
 import pytest
@@ -18,6 +19,7 @@ from multiqueue.broker import (
     AlertThresholds,
     Broker,
     BrokerClosed,
+    BrokerError,
     Getter,
     Message,
     NotAllowed,
@@ -644,3 +646,47 @@ def test_a_deleted_virtual_host_is_closed_and_its_name_is_free() -> None:
         for name, why in (("/", "lives as long as its broker"), ("missing", "not found")):
             with pytest.raises(NotAllowed, match=why):
                 broker.delete_virtual_host(name)
+
+
+# -- which RabbitMQ's rules hold
+
+
+def test_no_other_rules_can_be_chosen() -> None:
+    """A version or a deprecated feature that is unknown is named beside those that are known."""
+    with pytest.raises(ValueError, match=r"compat is '4.2'; one of '4.3', '3.10', 'lenient'"):
+        Broker(compat="4.2")
+    with pytest.raises(ValueError, match="no deprecated feature 'mirroring'; one of global_qos, "):
+        Broker(deprecated_features={"mirroring": True})
+
+
+def test_a_feature_that_is_not_permitted_is_refused() -> None:
+    """As RabbitMQ's deprecated_features.permit.NAME = false."""
+    with Broker(deprecated_features={"transient_nonexcl_queues": False}) as broker:
+        broker.declare_queue("kept", durable=True)
+        with pytest.raises(BrokerError, match="Feature `transient_nonexcl_queues` is deprecated") as refused:
+            broker.declare_queue("lost")
+        assert (refused.value.reply_code, refused.value.closes) == (541, "connection")
+
+
+def test_a_slip_of_the_pen_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """RabbitMQ takes an argument that it does not know, as this broker, which logs what is near to a known one."""
+    with Broker() as broker:
+        for name in ("a", "b"):
+            broker.declare_queue(name, arguments={"x-mesage-ttl": 1, "x-of-our-program": 1})
+    told = [each.getMessage() for each in caplog.records]
+    assert told == [
+        "argument 'x-mesage-ttl' of queue 'a' in vhost '/' is unknown and ignored; did you mean 'x-message-ttl'?"
+    ]
+
+
+def test_a_queue_of_other_rules_is_found_again(tmp_path: Path) -> None:
+    """A quorum queue that was declared leniently opens by the rules of 4.3, and its declaration is the same one."""
+    quorum = {"x-queue-type": "quorum"}
+    with Broker(data=tmp_path, compat="lenient") as broker:
+        broker.declare_queue("q", durable=True, arguments=quorum)
+    with Broker(data=tmp_path) as broker:
+        broker.declare_queue("q", durable=True, arguments=quorum)
+        broker.declare_queue("new", durable=True, arguments=quorum)
+        assert [broker.queue(name).settings.type for name in ("q", "new")] == ["classic", "quorum"]
+    with Broker(data=tmp_path) as broker:
+        assert broker.queue("new").settings.max_delivery_attempts == 21

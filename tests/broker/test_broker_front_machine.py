@@ -17,7 +17,7 @@ TTL = 10.0
 TO_DEAD = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
 TO_WORK = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "work"}
 QUEUES: dict[str, dict[str, object]] = {
-    "work": {"x-max-length": 3, "x-delivery-limit": 1, **TO_DEAD},
+    "work": {"x-max-length": 3, "x-qpid-maximum-delivery-count": 2, **TO_DEAD},
     "timed": {"x-message-ttl": int(TTL * 1000), **TO_WORK},
     "limited": {"x-max-length": 2, "x-overflow": "reject-publish"},
     "ranked": {"x-max-priority": 2},

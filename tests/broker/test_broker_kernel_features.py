@@ -15,6 +15,8 @@ from multiqueue.broker import (
     AlertThresholds,
     BrokerQueue,
     Credit,
+    DelayedRetry,
+    DeliveryCounting,
     Message,
     NotFound,
     Overflow,
@@ -230,6 +232,82 @@ def test_a_message_delivered_too_often_is_dead_lettered() -> None:
         bench.queue.release(entry, consumer)
     assert counts == [(1, False), (2, True)]
     assert bench.dead == [("poison", "delivery_limit")]
+
+
+FAILURES = {"delivery_counting": DeliveryCounting.FAILURES}
+
+
+def test_only_failures_come_nearer_to_the_limit() -> None:
+    """Of a quorum queue's deliveries a nack is free, a reject is not, and the counts of both are kept."""
+    bench = Bench(max_delivery_attempts=2, **FAILURES)
+    consumer = bench.consumer()
+    bench.put("poison")
+    counts = []
+    for how in ("release", "release", "fail", "release", "fail"):
+        entry = bench.pull(consumer)
+        assert entry is not None
+        counts.append((entry.delivery_count, entry.failures))
+        getattr(bench.queue, how)(entry, consumer)
+    assert counts == [(1, 0), (2, 0), (3, 0), (4, 1), (5, 1)]
+    assert bench.dead == [("poison", "delivery_limit")]
+
+
+@pytest.mark.parametrize("how", ["release", "fail"])
+@pytest.mark.parametrize("kind", DelayedRetry)
+def test_a_message_that_comes_back_waits(kind: DelayedRetry, how: str) -> None:
+    """The first failure costs the least delay, each further one as much again, up to the greatest."""
+    bench = Bench(delayed_retry=kind, delayed_retry_min=2.0, delayed_retry_max=3.0, **FAILURES)
+    consumer, waits = bench.consumer(), []
+    bench.put("a")
+    for _ in range(3):
+        entry = bench.pull(consumer)
+        assert entry is not None
+        getattr(bench.queue, how)(entry, consumer)
+        due = bench.queue.housekeeping()
+        waits.append(0.0 if due is None else due - bench.clock())
+        bench.clock.advance(waits[-1])
+        bench.queue.housekeeping()
+    is_chosen = kind is DelayedRetry.ALL or kind.value == {"release": "returned", "fail": "failed"}[how]
+    chosen = [2.0, 3.0, 3.0] if how == "fail" else [2.0, 2.0, 2.0]
+    assert waits == (chosen if is_chosen else [0.0, 0.0, 0.0])
+    bench.queue.check_invariants()
+
+
+def test_a_message_that_is_kept_for_too_long_goes_back() -> None:
+    """Its consumer gets nothing further and is told, others get it, and the late settlement counts for nothing."""
+    told: list[float] = []
+    bench = Bench(consumer_timeout=10.0)
+    late = bench.consumer(on_timed_out=told.append)
+    bench.put("a", "b")
+    kept, done = bench.pull(late), bench.pull(late)
+    assert kept is not None
+    assert done is not None
+    bench.queue.accept(done, late)
+    bench.clock.advance(9.0)
+    bench.queue.housekeeping()
+    assert told == []
+    bench.clock.advance(1.0)
+    bench.queue.housekeeping()
+    assert told == [10.0]
+    assert bench.queue.accept(kept, late) == 0
+    assert bench.pull(late) is None
+    entry = bench.pull(bench.consumer())
+    assert entry is kept
+    assert (entry.delivery_count, entry.failures) == (2, 0)
+    bench.queue.check_invariants()
+
+
+def test_a_consumer_has_a_timeout_of_its_own() -> None:
+    """It wins over the queue's, and housekeeping comes when the first deadline passes."""
+    bench = Bench(consumer_timeout=10.0)
+    quick, usual = bench.consumer(timeout=3.0), bench.consumer()
+    bench.put("a", "b")
+    bench.pull(usual)
+    bench.pull(quick)
+    assert bench.queue.housekeeping() == bench.clock() + 3.0
+    bench.clock.advance(3.0)
+    assert bench.queue.housekeeping() == bench.clock() + 7.0
+    assert bench.queue.statistics().available == 1
 
 
 def test_a_delivery_that_never_arrived_does_not_count() -> None:

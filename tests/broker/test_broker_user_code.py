@@ -178,6 +178,15 @@ def consumer_callbacks(scene: Scene) -> None:
     assert scene.code.calls == 2
 
 
+def late_consumer(scene: Scene) -> None:
+    queue = BrokerQueue("own", settings=QueueSettings(consumer_timeout=0.0))
+    consumer = queue.add_consumer(lambda consumer: None, on_timed_out=scene.code)
+    queue.set_notify_work_desired(consumer, True)
+    queue.put(Message())
+    assert queue.deliver_single_message(consumer) is not None
+    queue.housekeeping()
+
+
 def target_callbacks(scene: Scene) -> None:
     target = ConsumerTarget("t", on_ready=scene.code)
     target.consume(scene.queue, on_cancelled=scene.code)
@@ -410,6 +419,7 @@ ENTRY_POINTS: dict[str, Callable[[Scene], None]] = {
     "BrokerQueue.when_room callback, of a virtual host that is deleted": when_room_of_a_host_that_is_deleted,
     "BrokerQueue.when_caught_up callback": when_caught_up,
     "BrokerQueue.add_consumer on_work, BrokerQueue.add_consumer on_cancelled": consumer_callbacks,
+    "BrokerQueue.add_consumer on_timed_out": late_consumer,
     "ConsumerTarget.__init__ on_ready, ConsumerTarget.consume on_cancelled": target_callbacks,
     "BrokerQueue.add_consumer selector, compile_selector selector": selector_of_a_consumer,
     "BrokerQueue.browse selector, BrokerQueue.copy_messages selector, BrokerQueue.move_messages selector,"
@@ -446,6 +456,7 @@ INTERNAL = {
     "Submission.then otherwise",
     "QueueConsumer.__init__ on_work",
     "QueueConsumer.__init__ on_cancelled",
+    "QueueConsumer.__init__ on_timed_out",
     "QueueConsumer.__init__ selector",
 }
 

@@ -28,7 +28,7 @@ def rabbitmq_url(rabbitmq_peer: Peer) -> str:
 @pytest.fixture
 def broker() -> Iterator[Broker]:
     """A broker in this process."""
-    with Broker(housekeeping_interval=0.02) as started:
+    with Broker(housekeeping_interval=0.02, deprecated_features={"global_qos": True}) as started:
         yield started
 
 

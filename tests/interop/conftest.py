@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
-from rabbitmq_support import Peer
+from rabbitmq_support import Peer, rules
 
 from multiqueue.broker import Broker
 
@@ -43,7 +43,7 @@ def peer(request: pytest.FixtureRequest) -> Iterator[Peer]:
     if request.param == "rabbitmq":
         yield request.getfixturevalue("rabbitmq_peer")
         return
-    with Broker() as broker, broker.listen() as server:
+    with Broker(compat=rules()) as broker, broker.listen() as server:
         yield Peer(server.url, server.port, os.getpid())
 
 

@@ -26,7 +26,7 @@ from interop_differential_support import (
     settle,
 )
 from pamqp import commands
-from rabbitmq_support import Peer
+from rabbitmq_support import Peer, rules
 
 from multiqueue.broker import Broker
 
@@ -166,7 +166,7 @@ messages = st.one_of(
 
 @pytest.fixture(scope="module")
 def ports(rabbitmq_peer: Peer) -> Iterator[tuple[int, int]]:
-    with Broker() as broker, broker.listen() as server:
+    with Broker(compat=rules()) as broker, broker.listen() as server:
         yield rabbitmq_peer.port, server.port
 
 

@@ -22,7 +22,7 @@ _answers: dict[Row, tuple[str, str]] = {}
 @pytest.fixture(scope="module")
 def our_port() -> Iterator[int]:
     """Where our server listens."""
-    with Broker(housekeeping_interval=0.01) as broker, broker.listen() as server:
+    with Broker(housekeeping_interval=0.01, compat="3.10") as broker, broker.listen() as server:
         yield server.port
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from interop_wire_support import Hangup, Wire, WireChannel
 from pamqp import commands
-from rabbitmq_support import Peer, server_program
+from rabbitmq_support import Peer, rules, server_program
 
 from multiqueue.amqp import ServerSettings
 from multiqueue.broker import Broker
@@ -64,7 +64,7 @@ def alarmed(request: pytest.FixtureRequest) -> Iterator[tuple[Peer, Alarm]]:
         return
     low: set[str] = set()
     settings = ServerSettings(alarm_interval=0.01)
-    with Broker() as broker, broker.listen(settings=settings, measure=lambda: set(low)) as server:
+    with Broker(compat=rules()) as broker, broker.listen(settings=settings, measure=lambda: set(low)) as server:
 
         def alarm(on: bool) -> None:
             low.add("memory") if on else low.clear()

@@ -21,7 +21,7 @@ import pytest
 from click.testing import CliRunner
 from monitor_fields_support import PAGE, content, kinds, page_of, why_without
 from monitor_support import Client
-from rabbitmq_support import NoPeer, free_ports, rabbitmq
+from rabbitmq_support import NoPeer, free_ports, rabbitmq, rules
 
 from multiqueue.broker import Broker
 from multiqueue.cli import main
@@ -133,7 +133,7 @@ def clients() -> Iterator[tuple[Client, Client]]:
     try:
         with (
             rabbitmq(settings, plugins=["rabbitmq_management"]) as peer,
-            Broker() as broker,
+            Broker(compat=rules()) as broker,
             broker.listen() as server,
             broker.listen_http(amqp=server) as http,
         ):

@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 
 from ..._carried import short_string
 from ..._toml import Mistaken, placed_sentences, read_toml, validated
+from ...broker import Compat
 from .._wire.errors import ConfigError
 from .access import Permissions, User, check_hash, guest
 from .settings import MEBIBYTE, RANGES, ServerSettings, disk_bytes, memory_of_machine, server_tls
@@ -109,6 +110,12 @@ class LimitsSection(_Section):
     io_threads: int = _limit("io_threads")
 
 
+class DeprecatedSection(_Section):
+    """`[deprecated_features]`: what RabbitMQ 4.3 will drop, as its file has it; `permit.NAME` for each."""
+
+    permit: dict[Text, bool] = Field(default_factory=dict)
+
+
 class PermissionsSection(_Section):
     """`[users.NAME.permissions."VHOST"]`, `[users.NAME.everywhere]`: regular expressions for queues and exchanges."""
 
@@ -155,6 +162,9 @@ class ConfigFile(_Section):
     tls: TlsSection | None = None
     limits: LimitsSection = Field(default_factory=LimitsSection)
     virtual_hosts: list[Name] = Field(default_factory=list)
+    compat: Literal["4.3", "3.10", "lenient"] = "4.3"
+    consumer_timeout: float = Field(default=1800.0, gt=0, le=315_360_000, strict=False)
+    deprecated_features: DeprecatedSection = Field(default_factory=DeprecatedSection)
     users: dict[UserName, UserSection] | None = None
 
 
@@ -212,7 +222,7 @@ def load_config(path: Path | None) -> BrokerConfig:
         file = validated(ConfigFile, values, str(path), text)
     except Mistaken as error:
         raise ConfigError(str(error)) from error
-    mistakes = list(placed_sentences(_missing_hosts(file), str(path), text))
+    mistakes = list(placed_sentences([*_missing_hosts(file), *_unknown_features(file)], str(path), text))
     if mistakes:
         raise ConfigError("\n".join(mistakes))
     return BrokerConfig(file, path.resolve().parent)
@@ -228,3 +238,11 @@ def _missing_hosts(file: ConfigFile) -> Iterator[tuple[tuple[str, ...], str]]:
                 if host == "*":
                     what += f", or write [users.{name}.everywhere] for all of them"
                 yield ("users", name, "permissions", host), what
+
+
+def _unknown_features(file: ConfigFile) -> Iterator[tuple[tuple[str, ...], str]]:
+    for name, is_permitted in file.deprecated_features.permit.items():
+        try:
+            Compat(file.compat, {name: is_permitted})
+        except ValueError as error:
+            yield ("deprecated_features", "permit", name), str(error)

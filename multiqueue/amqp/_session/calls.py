@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
-from ...broker import BrokerQueue, Entry, consumer_arguments
+from ...broker import CONSUMER_ARGUMENTS, BrokerQueue, Entry, consumer_arguments
 from .._wire.errors import ChannelFault, ConnectionFault
 from .._wire.fields import encode_short_string
-from .._wire.message import content_of
 from .._wire.methods import commands
 from .._wire.properties import encode_properties
 from .confirms import Confirms
 from .consumer import Held, SessionConsumer, Window
+from .deliveries import counted_content
 from .effects import Kind, Operation
 from .machine import CHANNEL_CLOSE
 from .routing import REPLY_PREFIX, REPLY_TO, find_reply_queue, open_reply_queue
@@ -28,6 +28,7 @@ from .transaction import Committed, SessionTransaction
 Fields = dict[str, object]  # of an answer
 _FEW: Final = 256  # messages that are purged at once: half a millisecond, where a thread takes a tenth
 _NAP: Final = 0.0002  # seconds, between two slices of long work: a slice takes about as long
+_GLOBAL_IS_EACH: Final = "a prefetch with global is each consumer's, unless `global_qos` is permitted"
 STATUS_QUEUE: Final = "amq.multiqueue.status"
 """A `basic.get` from here is answered with the server's figures, as JSON."""
 
@@ -207,9 +208,14 @@ def _queue_consumer(session: Session, tag: str, method: Any) -> SessionConsumer:
     client, deliveries = session.client, session.deliveries
     name = _permitted(session, "read", method.queue)
     queue = client.host.queue(name, owner=client.owner)
-    arguments = consumer_arguments(queue.label, method.arguments)
+    compat, type = client.host.compat, queue.settings.type
+    compat.check_consumer(queue.label, type, method.arguments, CONSUMER_ARGUMENTS)
+    compat.check_window(queue.label, type, is_global=deliveries.window.limit is not None)
+    arguments = consumer_arguments(queue.label, method.arguments, compat)
     window = None if method.no_ack else Window(session.prefetch, deliveries.window)
-    consumer = SessionConsumer(tag, queue, session.effects, deliveries.deliver, session.cancelled, window)
+    consumer = SessionConsumer(
+        tag, queue, session.effects, deliveries.deliver, session.cancelled, session.end_late, window
+    )
     consumer.consumer = queue.add_consumer(
         consumer.on_work,
         tag=tag,
@@ -221,6 +227,8 @@ def _queue_consumer(session: Session, tag: str, method: Any) -> SessionConsumer:
         no_local=method.no_local,
         connection=client.owner,
         on_cancelled=consumer.on_cancelled,
+        timeout=arguments.timeout,
+        on_timed_out=consumer.on_timed_out,
     )
     return consumer
 
@@ -233,7 +241,9 @@ def _reply_consumer(session: Session, tag: str, no_ack: bool) -> SessionConsumer
         raise ChannelFault(406, "reply consumer already set")
     queue = open_reply_queue(session.client.host)
     deliver = session.deliveries.deliver
-    consumer = SessionConsumer(tag, queue, session.effects, deliver, session.cancelled, None, is_reply=True)
+    consumer = SessionConsumer(
+        tag, queue, session.effects, deliver, session.cancelled, session.end_late, None, is_reply=True
+    )
     consumer.consumer = queue.add_consumer(consumer.on_work, tag=tag, auto_accept=True)
     session.publishing.reply_address = queue.name
     return consumer
@@ -257,6 +267,8 @@ def _get(session: Session, method: Any) -> None:
         _answer_status(session)
         return
     queue = client.host.queue(name, owner=client.owner)
+    settings = queue.settings
+    client.host.compat.check_get(queue.label, settings.type, is_single=settings.single_active_consumer)
     # The window does not apply: a get is asked for, one by one.
     entry = queue.get(session, auto_accept=method.no_ack)
     if entry is None:
@@ -268,7 +280,7 @@ def _get(session: Session, method: Any) -> None:
 
 def _send_got(session: Session, queue: BrokerQueue, entry: Entry, no_ack: bool) -> None:
     try:
-        content = content_of(entry.message)
+        content = counted_content(entry)
     except (ValueError, TypeError) as error:
         if not no_ack:
             queue.reject(entry, session)
@@ -289,7 +301,9 @@ def _qos(session: Session, method: Any) -> None:
     if method.prefetch_size:
         raise ConnectionFault(540, f"prefetch_size!=0 ({method.prefetch_size})")
     limit = method.prefetch_count or None
-    if method.global_:
+    compat = session.client.host.compat
+    if method.global_ and (compat.permits("global_qos") or not compat.says(_GLOBAL_IS_EACH)):
+        compat.use("global_qos")
         session.deliveries.window.limit = limit
         session.deliveries.look_again()
     else:

@@ -111,6 +111,7 @@ class SessionConsumer:
     sender: Sender
     _deliver: Callable[[SessionConsumer, Sequence[Entry]], None]
     _cancelled: Callable[[SessionConsumer], None]
+    _timed_out: Callable[[SessionConsumer, float], None]
     window: Window | None  # None: it does not ack, and there is nothing to count
     is_reply: bool = False  # of direct reply-to: its queue is its own, and goes with it
     prefix: bytes = field(init=False)
@@ -136,6 +137,10 @@ class SessionConsumer:
     def on_cancelled(self, consumer: QueueConsumer) -> None:
         """The queue was deleted. Any thread, under no lock."""
         self.sender.post(self._cancelled, self)
+
+    def on_timed_out(self, timeout: float) -> None:
+        """It kept a message for too long. Any thread, under no lock."""
+        self.sender.post(self._timed_out, self, timeout)
 
     def want(self, desired: bool) -> None:
         self.queue.set_notify_work_desired(self.consumer, desired)

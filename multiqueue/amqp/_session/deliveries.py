@@ -15,16 +15,23 @@ from functools import partial
 from itertools import islice, takewhile
 from typing import Final
 
-from ...broker import Entry, EntryQueue, IllegalStep
+from ...broker import DeliveryCounting, Entry, EntryQueue, IllegalStep
 from .._wire.errors import ChannelFault
-from .._wire.message import content_of
+from .._wire.fields import Long
+from .._wire.frames import Content
+from .._wire.message import content_of, with_headers
 from .consumer import ChannelWindow, Held, SessionConsumer
 from .effects import PIECE, Output, end_each
 from .transaction import SessionTransaction, Settle
 
 _log = logging.getLogger("multiqueue.amqp")
 # How many messages are settled in a piece. Of those that go back some may go to dead letters, which costs 70 us each.
-_SIZES: Final[dict[Settle, int]] = {"accept": PIECE, "release": PIECE // 4, "reject": PIECE // 16}
+_SIZES: Final[dict[Settle, int]] = {
+    "accept": PIECE,
+    "release": PIECE // 4,
+    "fail": PIECE // 4,
+    "reject": PIECE // 16,
+}
 
 
 @dataclass(eq=False, repr=False)
@@ -49,10 +56,11 @@ class Deliveries:
         number, send, unacked = self._number, self._out.deliver, self.unacked
         acks, mine = consumer.window is not None, consumer.consumer
         owner = mine if mine.acquires else None
+        content_to = counted_content if consumer.queue.settings.type == "quorum" else _plain_content
         try:
             for entry in entries:
                 try:
-                    content = content_of(entry.message)
+                    content = content_to(entry)
                 except (ValueError, TypeError) as error:
                     self._cannot_deliver(consumer, entry, owner, error)
                     continue
@@ -182,23 +190,43 @@ class Deliveries:
     def give_back(self) -> Iterator[None]:
         """Everything unacked goes back, as the session ends, a piece at each step. A message that cannot go back keeps
         no other from it; those that the session has no more are left alone."""
-        return self._take_out(self.last_tag, "release", self._give_back_each)
+        return self._take_out(self.last_tag, "fail", self._give_back_each)
 
     def _give_back_each(self, taken: dict[int, Held]) -> None:
         for (queue, owner, _), entries in _by_owner(taken).items():
             self._went_back += len(entries)
             try:
                 if owner is not None:
-                    queue.release(entries, owner)
+                    queue.fail(entries, owner)
             except Exception as error:  # noqa: BLE001  # each alone then, which says which
                 if not queue.is_deleted:
                     text = "%r ends: %s; its messages of %s go back one by one"
                     _log.warning(text, self, error, queue.label, extra={"queue": queue.name})
                 left = [entry for entry in entries if entry.owner is owner]
-                end_each(self, [(f"give back {entry!r}", partial(queue.release, [entry], owner)) for entry in left])
+                end_each(self, [(f"give back {entry!r}", partial(queue.fail, [entry], owner)) for entry in left])
 
     def __repr__(self) -> str:
         return f"<channel {self._number} of {self._out!r}>"
+
+
+def _plain_content(entry: Entry) -> Content:
+    return content_of(entry.message)
+
+
+def counted_content(entry: Entry) -> Content:
+    """A message of a queue that counts deliveries, with the counts of the past ones in its headers."""
+    counting, past = entry.queue.settings.delivery_counting, entry.delivery_count - 1
+    content = content_of(entry.message)
+    counts: dict[str, object] = {}
+    if counting is DeliveryCounting.RETURNS:
+        counts["x-delivery-count"] = Long(past)
+    elif counting is DeliveryCounting.FAILURES and past > 0:
+        counts["x-acquired-count"] = Long(past)
+        if entry.failures:
+            counts["x-delivery-count"] = Long(entry.failures)
+    if not counts:
+        return content
+    return content[0], with_headers(content[1], counts), content[2]
 
 
 def _by_owner(taken: Mapping[int, Held]) -> dict[tuple[EntryQueue, object, SessionConsumer | None], list[Entry]]:

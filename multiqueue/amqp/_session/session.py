@@ -13,12 +13,12 @@ from functools import partial
 from typing import Any, Final
 
 from ...broker import BrokerQueue, without_waiting
-from .._wire.errors import ConnectionFault, reason
+from .._wire.errors import ChannelFault, ConnectionFault, reason
 from .._wire.frames import ACK, NACK, REJECT, Ack, Content, Reject, Settlement, decode_hot
 from .._wire.methods import commands, decode_method, method_name
 from .consumer import SessionConsumer
 from .deliveries import Deliveries
-from .effects import Client, Effects, Output, Step, end_each
+from .effects import Client, Effects, Output, Step, end_each, fail
 from .figures import ChannelFigures
 from .machine import CHANNEL_CLOSE, ChannelMachine, ChannelState
 from .publishing import Publishing
@@ -78,6 +78,8 @@ class Session:
         if not self.machine.takes(0):
             return
         how: Settle = "accept" if isinstance(settled, Ack) else "release" if settled.requeue else "reject"
+        if how == "release" and isinstance(settled, Reject):
+            how = "fail"  # which a delivery limit counts, and a nack not: as RabbitMQ 4.3
         if not isinstance(settled, Reject) and settled.multiple:
             work = self.deliveries.settle_all(settled.delivery_tag, how, self.transaction)
             self.effects.do_in_pieces(work, self, ACK if isinstance(settled, Ack) else NACK)
@@ -107,6 +109,34 @@ class Session:
         del self.consumers[consumer.tag]
         if self.client.hears_of_cancels:
             self.reply(commands.Basic.Cancel, consumer_tag=consumer.tag, nowait=True)
+            self.effects.flush()
+
+    @property
+    def endings(self) -> tuple[Callable[[SessionConsumer], None], Callable[[SessionConsumer, float], None]]:
+        """What a consumer does that its queue cancels, and one that is too late."""
+        return self.cancelled, self.end_late
+
+    def end_late(self, consumer: SessionConsumer, timeout: float) -> None:
+        """A consumer kept a message for too long, and its queue has it back. A client that cannot hear of a cancel
+        loses its channel."""
+        if self.consumers.get(consumer.tag) is not consumer:
+            return
+        if self.client.hears_of_cancels:
+            consumer.stop(self.client.host)
+            self.cancelled(consumer)
+        else:
+            self._close_late(timeout)
+
+    def timed_out(self, timeout: float) -> None:
+        """The same for a message that came by a get. Any thread, under no lock."""
+        self.effects.post(self._close_late, timeout)
+
+    def _close_late(self, timeout: float) -> None:
+        if self.is_open:
+            advice = "This timeout value can be configured, see consumers doc guide to learn more"
+            used = f"Timeout value used: {round(timeout * 1000)} ms"
+            text = f"delivery acknowledgement on channel {self.number} timed out. {used}. {advice}"
+            fail(self.effects, self, ChannelFault(406, text), bytes(4))
             self.effects.flush()
 
     def figures(self) -> ChannelFigures:

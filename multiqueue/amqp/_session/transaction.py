@@ -15,7 +15,7 @@ from ...broker import BrokerQueue, Message, MessageRefused, Received, Settler, U
 from .consumer import Held
 from .effects import PIECE
 
-Settle = Literal["accept", "release", "reject"]
+Settle = Literal["accept", "release", "fail", "reject"]
 """The settlement of messages: the verb of their queue."""
 
 
@@ -44,7 +44,7 @@ class SessionTransaction:
         self._transaction.publish_on(queues, message, mandatory=mandatory)
 
     def settle(self, taken: dict[int, Held], how: Settle) -> None:
-        step: Callable[..., None] = getattr(self._transaction, how)
+        step: Callable[..., None] = getattr(self._transaction, "release" if how == "fail" else how)
         step(*(Received(self._settler, held.owner, held.entry) for held in taken.values() if held.owner is not None))
         self._settled.update(taken)
 

@@ -278,6 +278,10 @@ def content_of(message: Message) -> Content:
     return names_of(message), properties_of(message), body_of(message)
 
 
+def with_headers(properties: bytes, added: Mapping[str, object]) -> bytes:
+    return rewritten(properties, headers={**decode_properties(properties).get("headers", _NO_HEADERS), **added})
+
+
 def without_header(properties: bytes, name: str) -> bytes:
     headers = dict(decode_properties(properties).get("headers", _NO_HEADERS))
     headers.pop(name, None)

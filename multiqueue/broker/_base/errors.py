@@ -89,6 +89,22 @@ class NotImplementedByBroker(BrokerError, code=540, name="NOT_IMPLEMENTED", clos
     """A part of the protocol this broker, like RabbitMQ, does not offer."""
 
 
+class CommandInvalid(BrokerError, code=503, name="COMMAND_INVALID", closes="connection"):
+    """RabbitMQ 3.10's answer to a type of exchange that it does not know."""
+
+
+class DeprecatedFeature(BrokerError, code=541, name="INTERNAL_ERROR", closes="connection"):
+    """A feature that RabbitMQ will drop, and that `deprecated_features.permit` does not permit here."""
+
+    def __init__(self, feature: str) -> None:
+        super().__init__(
+            f"Feature `{feature}` is deprecated.\nBy default, this feature is not permitted anymore.\nThe feature will"
+            " be removed from a future major RabbitMQ version, regardless of the configuration; actual version to be"
+            " determined.\nTo continue using this feature when it is not permitted by default, set the following"
+            f' parameter in your configuration:\n    "deprecated_features.permit.{feature} = true"'
+        )
+
+
 class BrokerClosed(BrokerError, code=320, name="CONNECTION_FORCED", closes="connection"):
     """The broker, virtual host, connection or session was closed. Open another one."""
 

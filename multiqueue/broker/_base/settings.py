@@ -40,6 +40,10 @@ RANGES: Final[Mapping[str, Range]] = {
     "expires": Range(False, 0, LONGEST),
     "max_delivery_attempts": Range(True, 1),
     "max_active_consumers": Range(True, 1),
+    "default_priority": Range(True, 0, 255),
+    "delayed_retry_min": Range(False, 0, LONGEST),
+    "delayed_retry_max": Range(False, 0, LONGEST),
+    "consumer_timeout": Range(False, 0, LONGEST),
 }
 _NAMES: Final = ("dead_letter_exchange", "dead_letter_routing_key", "sort_key", "lvq_key", "group_key")
 
@@ -71,6 +75,23 @@ class MessageGroups(Enum):
     SHARED = "shared"  # a group belongs to one consumer while that one has unsettled entries of it
 
 
+class DeliveryCounting(Enum):
+    """What a queue counts of a message's past deliveries, and tells in its headers."""
+
+    NONE = "none"
+    RETURNS = "returns"  # as quorum queues of RabbitMQ 3.10: all, in x-delivery-count
+    FAILURES = "failures"  # as those of 4.3: rejects and lost consumers, in x-delivery-count; all in x-acquired-count
+
+
+class DelayedRetry(Enum):
+    """Which messages that come back are held for a while."""
+
+    NONE = "disabled"
+    ALL = "all"
+    FAILED = "failed"  # by a reject, or with the consumer that had them
+    RETURNED = "returned"  # by a nack or a recover
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertThresholds:
     """When to tell a queue's owner. None is never; `repeat_gap` seconds lie between two alerts of a kind."""
@@ -92,7 +113,9 @@ class QueueSettings:
     `priority_levels=n` is AMQP 0-10's (0 to 9 mapped onto n levels, no priority is 4).
     `message_ttl` bounds every message, one without expiration too; `minimum_message_ttl` only raises an expiration
     that is set. A time to live of 0 is over before anybody can pull. `max_delivery_attempts` counts deliveries, the
-    first included.
+    first included; with `DeliveryCounting.FAILURES` those alone that fail, and one.
+    What `delayed_retry` chooses waits for `delayed_retry_min` seconds times its failures, `delayed_retry_max` at most.
+    A message that is not settled within `consumer_timeout` goes back, and its consumer ends; None is no limit.
     `dead_letter_exchange` and `dead_letter_routing_key` are for the router: the queue itself only calls
     its `dead_letter`. With `expired_to_dead_letter=False` an expired message is gone.
 
@@ -104,6 +127,7 @@ class QueueSettings:
     kind: QueueKind | str = QueueKind.STANDARD
     kind_options: Mapping[str, object] | None = None
     max_priority: int | None = None
+    default_priority: int = 0
     priority_levels: int | None = None
     sort_key: str | None = None
     lvq_key: str | None = None
@@ -116,6 +140,11 @@ class QueueSettings:
     expires: float | None = None
     expired_to_dead_letter: bool = True
     max_delivery_attempts: int | None = None
+    delivery_counting: DeliveryCounting = DeliveryCounting.NONE
+    delayed_retry: DelayedRetry = DelayedRetry.NONE
+    delayed_retry_min: float | None = None
+    delayed_retry_max: float | None = None
+    consumer_timeout: float | None = None
     dead_letter_exchange: str | None = None
     dead_letter_routing_key: str | None = None
     single_active_consumer: bool = False
@@ -187,6 +216,16 @@ class QueueSettings:
         return self.kind.value if isinstance(self.kind, QueueKind) else self.kind
 
     @property
+    def type(self) -> str:
+        """The type as RabbitMQ calls it: a queue that counts deliveries is a `quorum` queue."""
+        return "classic" if self.delivery_counting is DeliveryCounting.NONE else "quorum"
+
+    @property
+    def counts_failures(self) -> bool:
+        """True for a quorum queue by the rules of RabbitMQ 4.3."""
+        return self.delivery_counting is DeliveryCounting.FAILURES
+
+    @property
     def active_consumer_limit(self) -> int | None:
         """How many consumers may be active at once; the others wait their turn."""
         return 1 if self.single_active_consumer else self.max_active_consumers
@@ -197,6 +236,8 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "kind": (QueueKind, str),
     "overflow": Overflow,
     "groups": MessageGroups,
+    "delivery_counting": DeliveryCounting,
+    "delayed_retry": DelayedRetry,
     "flow_resume_ratio": (float, int),
     "alerts": (AlertThresholds, type(None)),
     **dict.fromkeys(_FLAGS, bool),

@@ -28,7 +28,15 @@ from multiqueue.store import Commit, Define, Definition, DropQueue, Level, Opera
 from ..._locks import Lock
 from .._base.errors import PreconditionFailed
 from .._base.json_values import dump, load
-from .._base.settings import AlertThresholds, MessageGroups, Overflow, QueueKind, QueueSettings
+from .._base.settings import (
+    AlertThresholds,
+    DelayedRetry,
+    DeliveryCounting,
+    MessageGroups,
+    Overflow,
+    QueueKind,
+    QueueSettings,
+)
 from .._base.waits import here
 from .._queue.queue import BrokerQueue
 from .._routing.exchange import DEFAULT_EXCHANGE, Binding, Destination, Exchange, binding_condition
@@ -37,7 +45,13 @@ from .journal import Journal, follow
 
 EXCHANGE, QUEUE, BINDING = "exchange", "queue", "binding"
 _OF_EXCHANGE: Final = ("type", "auto_delete", "internal", "arguments", "alternate")
-_ENUMS: Final[Mapping[str, type[Enum]]] = {"kind": QueueKind, "overflow": Overflow, "groups": MessageGroups}
+_ENUMS: Final[Mapping[str, type[Enum]]] = {
+    "kind": QueueKind,
+    "overflow": Overflow,
+    "groups": MessageGroups,
+    "delivery_counting": DeliveryCounting,
+    "delayed_retry": DelayedRetry,
+}
 _OUR_KINDS: Final = frozenset(kind.value for kind in QueueKind)
 _USUAL: Final = {field.name: field.default for field in fields(QueueSettings)}
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import importlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -35,9 +35,10 @@ from .._base.message import plain_name
 from .._delivery.housekeeping import Housekeeping
 from .._delivery.subscription import Scheduler, runs_callback
 from .._durable.data_directory import DataDirectory
+from .._routing.compat import Compat
 from .reopening import OnStoreFailure, Reopening
 from .verbs import Verbs
-from .virtual_host import MEMORY_LIMIT, VirtualHost, VirtualHostStatistics
+from .virtual_host import CONSUMER_TIMEOUT, MEMORY_LIMIT, VirtualHost, VirtualHostStatistics
 
 _PATIENCE: Final = 2.0  # seconds for callbacks and clients where a store failed
 
@@ -75,10 +76,15 @@ class Broker(Verbs):
     StoreFailed, until the broker is closed and opened again. "reopen": its subscriptions and connections end, and it is
     opened again from the disk as soon as that works. "stop": the broker closes itself. The other virtual hosts go on.
 
+    `compat` says whose rules hold for what is declared and called: RabbitMQ's "4.3" or "3.10", or "lenient", which
+    takes all that this broker can do. `deprecated_features` permits, or forbids, what RabbitMQ 4.3 will drop:
+    `{"global_qos": True}`, as its `deprecated_features.permit.global_qos` does.
+    By 4.3's rules a message of a quorum queue that is not settled within `consumer_timeout` seconds goes back.
+
     Raises:
         StoreLocked: another process has the directory open.
         StoreDamaged: something in it cannot be read.
-        ValueError: no such durability, or nothing that can be done on a failure.
+        ValueError: no such durability, compat or deprecated feature, or nothing that can be done on a failure.
     """
 
     def __init__(
@@ -93,10 +99,14 @@ class Broker(Verbs):
         durability: str = Durability.SYNC,
         memory_limit: int = MEMORY_LIMIT,
         on_store_failure: str = OnStoreFailure.STAY,
+        compat: str = "4.3",
+        deprecated_features: Mapping[str, bool] | None = None,
+        consumer_timeout: float = CONSUMER_TIMEOUT,
     ) -> None:
         self._reopening = Reopening(
             OnStoreFailure(on_store_failure), self._close_down, self._reopen, partial(self.close, _PATIENCE)
         )
+        rules = Compat(compat, deprecated_features)
         survives = Durability(durability) is not Durability.MEMORY
         self._data = DataDirectory(data, durability) if survives and data is not None else None
         self._opening: dict[str, threading.Event] = {}  # guarded by _hosts_lock; set when it is open, or cannot be
@@ -113,6 +123,8 @@ class Broker(Verbs):
             housekeeping=self._housekeeping_thread,
             memory_limit=memory_limit,
             on_store_failure=self._reopening.note,
+            compat=rules,
+            consumer_timeout=consumer_timeout,
         )
         self._hosts_lock = Lock()
         self._hosts: dict[str, VirtualHost] = {}

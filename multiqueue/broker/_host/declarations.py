@@ -20,18 +20,18 @@ from .._base.settings import QueueSettings
 from .._queue.queue import BrokerQueue
 from .._routing.arguments import (
     ALTERNATE_EXCHANGE,
-    Table,
     alternate_exchange,
     arguments_of,
     assert_same,
     assert_same_arguments,
+    assert_same_queue,
     assert_same_settings,
     checked_arguments,
     queue_settings,
 )
+from .._routing.compat import Compat, Table
 from .._routing.exchange import (
     DEFAULT_EXCHANGE,
-    EXCHANGE_TYPES,
     Binding,
     Destination,
     Exchange,
@@ -69,8 +69,9 @@ class Declarations:
     is this process's own.
     """
 
-    def __init__(self, topology: Topology, make_queue: MakeQueue, host_state: HostState) -> None:
+    def __init__(self, topology: Topology, make_queue: MakeQueue, host_state: HostState, compat: Compat) -> None:
         self._name = topology.virtual_host
+        self.compat = compat
         self._topology = topology
         self._make_queue = make_queue
         self._host_state = host_state
@@ -101,9 +102,7 @@ class Declarations:
             return self._exchange(name)
         what = self._label("exchange", name)
         arguments = checked_arguments(what, arguments)
-        if type not in EXCHANGE_TYPES:
-            known = ", ".join(EXCHANGE_TYPES)
-            raise PreconditionFailed(f"unknown exchange type '{type}' for {what}; one of {known}")
+        self.compat.check_exchange_type(type)
         flags = {"durable": durable, "auto_delete": auto_delete, "internal": internal}
         found = self._topology.find_exchange(name)
         if found is None:
@@ -167,6 +166,7 @@ class Declarations:
             queue = self.queue(name, owner=owner)
             queue.touch()
             return queue
+        asked_name = name
         if is_restored and isinstance(name, str) and name.startswith(GENERATED_PREFIX):
             _check_text("queue name", name)
         elif name:
@@ -177,7 +177,9 @@ class Declarations:
         what = self._label("queue", name)
         given = checked_arguments(what, arguments)
         if settings is None:
-            settings = queue_settings(what, given, durable=durable, exclusive=exclusive, auto_delete=auto_delete)
+            flags = {"durable": durable, "exclusive": exclusive, "auto_delete": auto_delete}
+            settings = queue_settings(what, given, **flags, compat=self.compat)
+            self.compat.check_named(asked_name, settings.type)
         elif given or durable or exclusive or auto_delete:
             raise ValueError("settings replace flags and arguments; leave those out")
         else:
@@ -219,8 +221,10 @@ class Declarations:
         assert_same(what, "durable", settings.durable, current.durable)
         assert_same(what, "auto_delete", settings.auto_delete, current.auto_delete)
         if arguments is not None:
-            assert_same_arguments(what, arguments, found.arguments)
-        assert_same_settings(what, settings, current)
+            # What follows from them may differ from what it was by the rules of another version.
+            assert_same_queue(what, arguments, found.arguments, self.compat)
+        else:
+            assert_same_settings(what, settings, current)
 
     def delete_queue(self, name: str, *, if_unused: bool = False, if_empty: bool = False, owner: object = None) -> int:
         """Delete a queue and its messages; returns how many were ready, 0 when there is none.
@@ -234,6 +238,7 @@ class Declarations:
         if found is None:
             return 0
         self._check_access(found, owner)
+        self.compat.check_deletion(found.queue.label, found.queue.settings.type, if_unused=if_unused, if_empty=if_empty)
         deleted = found.queue.delete(if_unused=if_unused, if_empty=if_empty)
         self._topology.wait_for_commits()
         return deleted

@@ -27,7 +27,8 @@ from .._delivery.subscription import (
     runs_callback,
 )
 from .._queue.consumer import Predicate
-from .._routing.arguments import consumer_arguments
+from .._routing.arguments import CONSUMER_ARGUMENTS, consumer_arguments
+from .._routing.compat import Compat
 from .._routing.topology import Topology
 from .._selector.selector import compile_selector
 from .dead_letters import DeadLetterRouting
@@ -93,13 +94,14 @@ class HostParts(NamedTuple):
     dead_letters: DeadLetterRouting
     receiving: Receiving
     scheduler: Scheduler | None
+    compat: Compat
 
 
 class Verbs(Declarations):
     """The verbs of one virtual host. Any thread may call any of them."""
 
     def __init__(self, parts: HostParts) -> None:
-        super().__init__(parts.topology, parts.make_queue, parts.host_state)
+        super().__init__(parts.topology, parts.make_queue, parts.host_state, parts.compat)
         self.parts = parts
         self._publishing = parts.publishing
 
@@ -219,12 +221,14 @@ class Verbs(Declarations):
         owner = options.pop("owner", None)
         self.parts.receiving.add(subscription)
         try:
-            arguments = consumer_arguments(f"a consumer in vhost '{self._name}'", options.pop("arguments", {}))
+            given = options.pop("arguments", {})
+            arguments = consumer_arguments(f"a consumer in vhost '{self._name}'", given, self.compat)
             if (selector := compile_selector(options.pop("selector", None))) is None:
                 selector = arguments.selector
             options.setdefault("priority", arguments.priority)
             for name in [queues] if isinstance(queues, str) else queues:
                 queue, cancelled = self.queue(name, owner=owner), subscription.queue_deleted
+                self.compat.check_consumer(queue.label, queue.settings.type, given, CONSUMER_ARGUMENTS)
                 subscription.target.consume(
                     queue, on_cancelled=cancelled, selector=selector, connection=owner, **options
                 )

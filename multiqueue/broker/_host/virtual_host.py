@@ -35,6 +35,7 @@ from .._paging.memory import MemoryManager, MemoryStatistics
 from .._paging.spill import Spill
 from .._queue.figures import QueueStatistics
 from .._queue.queue import BrokerQueue
+from .._routing.compat import Compat
 from .._routing.exchange import Binding, Exchange, ExchangeStatistics
 from .._routing.topology import DeclaredQueue, Topology
 from .dead_letters import DeadLetterRouting
@@ -44,6 +45,7 @@ from .publishing import Published, Publisher, Publishing
 from .verbs import HostParts, Receiving, Verbs
 
 MEMORY_LIMIT: Final = 256 << 20  # bytes of messages a virtual host with a store keeps in memory
+CONSUMER_TIMEOUT: Final = 1800.0  # seconds, RabbitMQ's
 _BETWEEN_TRIES: Final = 10.0  # seconds: publishers would try to make a store, and log, with every message
 
 _log = logging.getLogger("multiqueue.broker")
@@ -75,7 +77,8 @@ class VirtualHost(Verbs):
 
     With a `store`, which it closes with itself, it begins with what the store has: durable exchanges, queues and
     bindings, and the persistent messages on them. `memory_limit` is in bytes. `on_store_failure` is called once, when
-    the store fails, on the thread that notices, and must not wait.
+    the store fails, on the thread that notices, and must not wait. `compat` says which RabbitMQ's rules hold; by
+    those of 4.3 a consumer of a quorum queue settles a message within `consumer_timeout` seconds.
 
     Raises:
         StoreDamaged: the store has something that cannot be read.
@@ -93,6 +96,8 @@ class VirtualHost(Verbs):
         store: MessageStore | None = None,
         memory_limit: int = MEMORY_LIMIT,
         on_store_failure: Callable[[VirtualHost], object] = lambda host: None,
+        compat: Compat | None = None,
+        consumer_timeout: float = CONSUMER_TIMEOUT,
     ) -> None:
         self.name: Final = name
         self._memory = MemoryManager(memory_limit, name=name)
@@ -108,9 +113,19 @@ class VirtualHost(Verbs):
         dead_letters = DeadLetterRouting(topology, host_state, wall_clock)
         publishing = Publishing(topology, self._memory, host_state)
         super().__init__(
-            HostParts(topology, self._new_queue, host_state, publishing, dead_letters, Receiving(), scheduler)
+            HostParts(
+                topology,
+                self._new_queue,
+                host_state,
+                publishing,
+                dead_letters,
+                Receiving(),
+                scheduler,
+                compat or Compat(),
+            )
         )
         self._clock = clock
+        self._consumer_timeout = consumer_timeout
         self._on_alert = on_alert or _log_alert
         self._on_store_failure = on_store_failure
         self._housekeeping = housekeeping
@@ -145,6 +160,7 @@ class VirtualHost(Verbs):
             vhost=self.name,
             journal=journal,
             pager_of=lambda queue: Spill(queue, self._memory, self._spill_rows),
+            consumer_timeout=self._consumer_timeout if settings.counts_failures else None,
         )
         if self._housekeeping is not None:
             self._housekeeping.add(queue)

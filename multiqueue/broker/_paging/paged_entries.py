@@ -63,7 +63,7 @@ class PagedEntries(EntrySource):
         self.assignments = Assignments(self.area, memory)
         self.taken: dict[int, Entry] = {}  # by position: with consumers, seized, or held until their time
         # Of what is ready and has a past: deliveries, which consumers refused it, doubt. The store may not know of it.
-        self._returned: dict[int, tuple[int, set[int] | None, bool]] = {}
+        self._returned: dict[int, tuple[int, int, set[int] | None, bool]] = {}
         self._deadlines = Deadlines(self.get, self._count)  # of what the store does not have, and of what is held
         # What was in memory when the queue began to page and is not adopted yet; None when that is nothing.
         self._coming: Coming | None = None
@@ -249,7 +249,7 @@ class PagedEntries(EntrySource):
     def deliveries(self) -> list[tuple[int, int]]:
         unbacked = self.area.unbacked
         returned = self._returned.items()
-        counts = {position: count for position, (count, _, _) in returned if count and position not in unbacked}
+        counts = {position: count for position, (count, *_) in returned if count and position not in unbacked}
         for position, entry in self.taken.items():
             if entry.is_stored and entry.delivery_count:
                 counts[position] = entry.delivery_count
@@ -271,13 +271,14 @@ class PagedEntries(EntrySource):
 
     def _keep_past(self, entry: Entry) -> None:
         if entry.delivery_count or entry.refused_by or entry.maybe_delivered:
-            self._returned[entry.position] = entry.delivery_count, entry.refused_by, entry.maybe_delivered
+            past = (entry.delivery_count, entry.failures, entry.refused_by, entry.maybe_delivered)
+            self._returned[entry.position] = past
 
     def _remember(self, entry: Entry) -> None:
         """Tell an entry that was read from the store what has happened to it since."""
         past = self._returned.get(entry.position)
         if past is not None:
-            entry.delivery_count, entry.refused_by, entry.maybe_delivered = past
+            entry.delivery_count, entry.failures, entry.refused_by, entry.maybe_delivered = past
 
     # -- readers
 

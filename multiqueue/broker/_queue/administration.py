@@ -170,7 +170,7 @@ class Administration:
 
     def _give_back(self, entry: Entry) -> None:
         with self._callbacks.deciding() as after:
-            self._life.release(entry, None, after, counted=True)
+            self._life.release(entry, None, after, counted=True, failed=False)
             self._life.notifier.pass_baton(after)
 
     def _move(

@@ -167,6 +167,8 @@ class QueueConsumer(Reader):
     auto_accept: bool
     exclusive: bool
     lock_deliveries: bool
+    timeout: float | None = None  # seconds that it may keep a message; None: as its queue says
+    on_timed_out: Callable[[float], object] | None = None
 
     state: ConsumerState = ConsumerState.REMOVED
     is_willing: bool = False  # Invariant: True in the lists of those that may be given entries.
@@ -184,6 +186,11 @@ class QueueConsumer(Reader):
         """The queue was deleted and the consumer with it. Called on any thread, under no lock."""
         if self.on_cancelled is not None:
             self.on_cancelled(self)
+
+    def timed_out(self, timeout: float) -> None:
+        """It has lost messages that it kept for too long. Called on any thread, under no lock."""
+        if self.on_timed_out is not None:
+            self.on_timed_out(timeout)
 
     @property
     def wants_work(self) -> bool:

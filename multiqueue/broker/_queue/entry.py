@@ -114,6 +114,7 @@ class EntryQueue(Protocol):
     def is_deleted(self) -> bool: ...
     def accept(self, entries: Entries, consumer: object) -> int: ...
     def release(self, entries: Entries, consumer: object, *, refused: bool = False, counted: bool = True) -> int: ...
+    def fail(self, entries: Entries, consumer: object) -> int: ...
     def reject(self, entries: Entries, consumer: object) -> int: ...
     def lock(self, entries: Entries, consumer: object) -> int: ...
     def unlock(self, entries: Entries, consumer: object) -> int: ...
@@ -142,6 +143,7 @@ class Entry:
     owner: object | None = None
     steps: int = 1  # Step.PUT
     delivery_count: int = 0
+    failures: int = 0  # of its deliveries, those that ended in a reject or with their consumer
     expires_at: float | None = None
     held_until: float | None = None
     arrived_at: float = 0.0  # kept only where an alert asks for the oldest entry's age
@@ -192,7 +194,8 @@ class Entry:
 
     def take_after(self, other: Entry) -> None:
         """Take the place of another entry: its past and its times."""
-        self.delivery_count, self.maybe_delivered = other.delivery_count, other.maybe_delivered
+        self.delivery_count, self.failures = other.delivery_count, other.failures
+        self.maybe_delivered = other.maybe_delivered
         self.refused_by, self.group = other.refused_by, other.group
         self.expires_at, self.held_until = other.expires_at, other.held_until
 

@@ -248,13 +248,15 @@ class PriorityEntryList(EntryList):
 
     def __init__(self, settings: QueueSettings) -> None:
         self._scale = settings.max_priority
+        self._usual = settings.default_priority
         self._levels = levels_of(settings)
         # The first is that of the highest level.
         self._logs = [StandardEntryList(settings, level << _LEVEL_SHIFT) for level in range(self._levels)]
 
     def key_of(self, message: Message) -> int:
         if self._scale is not None:
-            level = min(max(message.priority or 0, 0), self._scale)
+            wanted = self._usual if message.priority is None else message.priority
+            level = min(max(wanted, 0), self._scale)
         else:
             level = amqp_level(message.priority, self._levels)
         return self._levels - 1 - level

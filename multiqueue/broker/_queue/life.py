@@ -28,7 +28,7 @@ from .._base.alerts import AlertMonitor
 from .._base.message import MESSAGE_BYTES, DeadLetterReason, Message, PutOutcome
 from .._base.message_codec import decode_stored
 from .._base.ports import After
-from .._base.settings import Overflow, QueueKind, QueueSettings
+from .._base.settings import DelayedRetry, Overflow, QueueKind, QueueSettings
 from .._base.waits import HeldLock
 from .callbacks import Callbacks
 from .consumer import ConsumerState, Interest, QueueConsumer, QueueConsumerManager, Reader, SharedGroups
@@ -38,6 +38,7 @@ from .figures import Figures
 from .limits import DepthLimit
 from .notifier import Notifier
 from .ports import Batch, Doubt, EntrySource, Pager, Rows, Walk, WholeQueue
+from .timeouts import ConsumerTimeouts
 
 _CLEARED: Final = 256  # entries of a deleted queue that go in one hold: some hundred microseconds
 FEW: Final = 64  # entries that may go to dead letters, in one hold: 70 us each, the lock being free
@@ -62,6 +63,7 @@ class Life:
         callbacks: Callbacks,
         alerts: AlertMonitor | None,
         send: Callable[[Message, DeadLetterReason], object] | None,
+        consumer_timeout: float | None = None,
     ) -> None:
         self._queue = queue
         self.lock = lock
@@ -89,6 +91,10 @@ class Life:
         # Invariant: the number, and the bodies' bytes, of the entries that `admit` gave out and that did not come back.
         self._admitted = self._admitted_bytes = 0
         self._has_keys = self.settings.kind is not QueueKind.STANDARD
+        self._counts_failures = self.settings.counts_failures
+        self._retries = self.settings.delayed_retry
+        timeout = consumer_timeout if self.settings.consumer_timeout is None else self.settings.consumer_timeout
+        self._timeouts = None if timeout is None else ConsumerTimeouts(timeout)
         # An entry of this queue is more than a message and its size.
         self._needs_more = (
             self._has_keys or self.settings.has_groups or self.settings.message_ttl is not None or alerts is not None
@@ -523,6 +529,8 @@ class Life:
                 figures.redelivered += 1
             if groups is not None:
                 groups.acquired(entry.group, owner)
+        if self._timeouts is not None and owner is not None:
+            self.visit_by(self._timeouts.took(entries, owner, self.clock()))
         figures.ready -= len(entries)  # as `_left_ready`, without a call for each message
         figures.ready_bytes -= size
         if limit.throttled and limit.has_room():
@@ -537,12 +545,16 @@ class Life:
 
     # -- settling
 
-    def release(self, entry: Entry, owner: object, after: After, *, counted: bool) -> None:
+    def release(self, entry: Entry, owner: object, after: After, *, counted: bool, failed: bool) -> None:
         """Give an entry back to its place, or take it out when it has no place any more."""
+        if self._timeouts is not None:
+            self._timeouts.left((entry,))
         if not counted:
             entry.delivery_count -= 1
+        entry.failures += failed
+        attempts = entry.failures if self._counts_failures else entry.delivery_count
         limit, reason = self.settings.max_delivery_attempts, None
-        if limit is not None and owner is not None and entry.delivery_count >= limit:
+        if limit is not None and owner is not None and attempts >= limit:
             reason = DeadLetterReason.DELIVERY_LIMIT
         elif entry.expires_at is not None and entry.expires_at <= self.clock():
             reason = DeadLetterReason.EXPIRED
@@ -553,12 +565,23 @@ class Life:
         if self.groups is not None and owner is not None:
             self._left_group(entry)
         self.figures.returned(1, entry.size)
+        if self._retries is not DelayedRetry.NONE and owner is not None and counted:
+            self._put_off(entry, failed)
         if entry.held_until is not None and entry.held_until > self.clock():
             self.hold(entry, entry.held_until)
         else:
             self.source.give_back(entry, is_new=False)
         if self.settings.overflow is Overflow.RING:
             self._apply_overflow(after)
+
+    def _put_off(self, entry: Entry, failed: bool) -> None:
+        """Have a message that came back wait, longer with each failure. Source: RabbitMQ 4.3, quorum queues."""
+        settings = self.settings
+        is_chosen = self._retries is DelayedRetry.ALL or failed is (self._retries is DelayedRetry.FAILED)
+        least = settings.delayed_retry_min
+        if least and is_chosen:
+            delay = min(least * max(1, entry.failures), settings.delayed_retry_max or least)
+            entry.held_until = self.clock() + delay
 
     def reject(self, entry: Entry, owner: object, reason: DeadLetterReason | None, after: After) -> None:
         """End an entry of its owner; dead-letter it for a reason, on a deleted queue for that of the deletion."""
@@ -583,6 +606,8 @@ class Life:
             self._left_ready(1, entry.size, after)
             return True
         if steal and entry.state is EntryState.UNLOCKED:
+            if self._timeouts is not None:
+                self._timeouts.left((entry,))
             entry.apply(STEAL)
             entry.was_stolen = True
             if self.groups is not None:
@@ -623,6 +648,8 @@ class Life:
             figures.depth -= 1
             figures.depth_bytes -= entry.size
         self.source.remove(entries, is_taken=is_taken)
+        if self._timeouts is not None:
+            self._timeouts.left(entries)
         if self.groups is not None and owner is not None:
             for entry in entries:
                 self._left_group(entry)
@@ -694,6 +721,7 @@ class Life:
         """Expire some of what is past its time, end some holds that are over; True when there may be more."""
         if self.deleted:
             return False
+        is_more = self._timeouts is not None and self._time_out(self._timeouts, now, after)
         source = self.source
         due, ended = source.due(now, FEW, after), 0
         for entry in due:
@@ -707,7 +735,25 @@ class Life:
         if ended:
             self.notifier.tell_browsers(after)
             self.notifier.pass_baton(after, ended)
-        return self.evict_some(after) or len(due) == FEW
+        return self.evict_some(after) or is_more or len(due) == FEW
+
+    def _time_out(self, timeouts: ConsumerTimeouts, now: float, after: After) -> bool:
+        """Take away some of what owners have kept for too long; True when there may be more. Such a consumer gets
+        nothing further, and is told."""
+        due = timeouts.due(now)[:FEW]
+        for owner in {id(entry.owner): entry.owner for entry in due}.values():  # a hash may be the user's
+            if isinstance(owner, QueueConsumer):
+                owner.desired = False
+                self.notifier.update_interest(owner, after)
+            after.append(partial(_tell_late, owner, timeouts.of(owner)))
+        for entry in due:
+            if self.seize(entry, after, steal=True):
+                self.release(entry, None, after, counted=True, failed=False)
+            else:  # a transaction settles it
+                timeouts.left((entry,))
+        if due:
+            self.notifier.pass_baton(after, len(due))
+        return len(due) == FEW
 
     @property
     def is_to_be_watched(self) -> bool:
@@ -719,6 +765,8 @@ class Life:
         """When time asks for something next, infinity for never."""
         expires = self.settings.expires
         when = self.source.next_time()
+        if self._timeouts is not None:
+            when = min(when, self._timeouts.next_time())
         return when if expires is None or len(self.consumers) else min(when, self.last_used + expires)
 
     # -- the end of the queue
@@ -786,6 +834,13 @@ class Life:
         assert self.figures.highest_depth >= self.figures.depth
         assert self.figures.highest_ready >= self.figures.ready
         return doubts
+
+
+def _tell_late(owner: object, timeout: float) -> None:
+    """Tell who had a message for too long, if it can be told."""
+    tell = getattr(owner, "timed_out", None)
+    if tell is not None:
+        tell(timeout)
 
 
 class _Chain(threading.local):

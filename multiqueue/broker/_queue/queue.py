@@ -66,7 +66,7 @@ class BrokerQueue:
     rejected or delivered too often; `on_deleted(queue)` is told once; `on_alert(alert)` of thresholds reached;
     `on_error(queue, action, error)` of callbacks that failed, by default through the log. All of them run on the
     thread that caused them, without any lock, and may call any queue. `journal` is where a durable queue has its
-    rows; `pager_of(queue)` makes what lets it page.
+    rows; `pager_of(queue)` makes what lets it page; `consumer_timeout` holds where the settings name none.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class BrokerQueue:
         vhost: str = "/",
         journal: Rows | None = None,
         pager_of: Callable[[BrokerQueue], Pager | None] | None = None,
+        consumer_timeout: float | None = None,
     ) -> None:
         self.name: str = plain_name("name", name)
         self.vhost = vhost
@@ -106,7 +107,7 @@ class BrokerQueue:
                 name, settings.alerts, clock, lambda alert: guard("alert callback", partial(on_alert, alert))
             )
         send = None if dead_letter is None else partial(dead_letter, self)
-        self.life: Life = Life(self, clock, self._lock, self.callbacks, self._alerts, send)
+        self.life: Life = Life(self, clock, self._lock, self.callbacks, self._alerts, send, consumer_timeout)
         self._filtered = FilteredPull(self.life, self.callbacks)
         self._administration = Administration(self, self.life, self.callbacks)
         self._pager = self.life.pager = None if pager_of is None else pager_of(self)
@@ -259,9 +260,14 @@ class BrokerQueue:
         def give_back(entry: Entry, after: After) -> None:
             if refused and isinstance(consumer, QueueConsumer):
                 entry.refused_by = {consumer.number, *(entry.refused_by or ())}
-            self.life.release(entry, consumer, after, counted=counted)
+            self.life.release(entry, consumer, after, counted=counted, failed=False)
 
         return self._settle(entries, consumer, give_back, is_end=True)
+
+    def fail(self, entries: Entries, consumer: object) -> int:
+        """As `release`, for a reject or a lost consumer: what `DeliveryCounting.FAILURES` counts."""
+        give_back = partial(self.life.release, owner=consumer, counted=True, failed=True)
+        return self._settle(entries, consumer, lambda entry, after: give_back(entry, after=after), is_end=True)
 
     def reject(self, entries: Entries, consumer: object) -> int:
         """Dead-letter entries the consumer has; returns how many were still its own. Raises as `accept`."""
@@ -379,12 +385,16 @@ class BrokerQueue:
         connection: object = None,
         lock_deliveries: bool = False,
         on_cancelled: Callable[[QueueConsumer], object] | None = None,
+        timeout: float | None = None,
+        on_timed_out: Callable[[float], object] | None = None,
     ) -> QueueConsumer:
         """Register a consumer. It gets nothing until `set_notify_work_desired(consumer, True)`.
 
         `on_work(consumer)` is called when there may be something to pull, on any thread, under no lock; higher
         `priority` is served first. A browser (`browse`) sees messages without taking them. `auto_accept` settles
-        on delivery. With `lock_deliveries` what is delivered cannot be stolen until `unlock`.
+        on delivery. With `lock_deliveries` what is delivered cannot be stolen until `unlock`. Of a queue that has a
+        `consumer_timeout`, a consumer that keeps a message for longer, or than its own `timeout` seconds, loses it and
+        gets nothing further; `on_timed_out(seconds)` is called like `on_work`.
 
         Raises:
             NotFound: the queue was deleted.
@@ -415,6 +425,8 @@ class BrokerQueue:
                 no_local=no_local,
                 connection=connection,
                 lock_deliveries=lock_deliveries,
+                timeout=timeout,
+                on_timed_out=on_timed_out,
             )
             life.notifier.add(consumer)
         return consumer

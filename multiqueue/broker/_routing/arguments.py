@@ -1,7 +1,8 @@
 """Arguments as users of RabbitMQ and of Qpid write them, read as the settings of this broker.
 
 Qpid's names are there for what RabbitMQ lacks. Times in arguments are milliseconds, as both count. A name that is not
-known is kept with the queue and otherwise ignored. A further argument is one more row in `_ARGUMENTS`.
+known is kept with the queue and otherwise ignored. A further argument is one more row in `_ARGUMENTS`; what RabbitMQ
+says of its own arguments is in `compat`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from .._base.settings import (
     LONGEST,
     RANGES,
     AlertThresholds,
+    DelayedRetry,
     MessageGroups,
     Overflow,
     QueueKind,
@@ -27,16 +29,18 @@ from .._base.settings import (
 )
 from .._queue.entry_list import known_queue_kinds
 from .._selector.selector import SELECTOR_ARGUMENT, Selector
+from .compat import CONSUMER_ARGUMENTS as OF_CONSUMERS
+from .compat import LENIENT, QUEUE_TYPE, Compat, Table, wire_type
 
 ALTERNATE_EXCHANGE = "alternate-exchange"
 DEFAULT_LVQ_KEY = "qpid.LVQ_key"
 
-Table: TypeAlias = Mapping[str, object]  # of arguments, by name
 _Convert: TypeAlias = Callable[[Any], Any]
 _T = TypeVar("_T")
 
 
 _WHOLE = Range(True, 0)
+_INTEGER = Range(True, -(2**63))
 
 
 def _of_type(kind: type[_T], needed: str) -> Callable[[object], _T]:
@@ -88,22 +92,18 @@ _OVERFLOW = {
     "reject-publish": Overflow.REJECT,
     "reject-publish-dlx": Overflow.REJECT_DEAD_LETTER,
 }
+_RETRIES = {each.value: each for each in DelayedRetry}
 _POLICIES = {
     "none": Overflow.NONE,
     "ring": Overflow.RING,
     "reject": Overflow.REJECT,
     "producer_flow_control": Overflow.FLOW_CONTROL,
 }
-# Both types are the one kind of broker queue there is: it keeps order like a classic queue and counts deliveries like a
-# quorum queue. What RabbitMQ refuses for a type is refused here.
-QUEUE_TYPE = "x-queue-type"
-QUEUE_TYPES = {"classic": "classic", "quorum": "quorum"}
 _UNFIT_FOR_QUORUM = {
-    "exclusive": (True, "exclusive-owner"),
     "auto_delete": (True, "auto-delete"),
+    "exclusive": (True, "exclusive-owner"),
     "durable": (False, "non-durable"),
 }
-_ANY, _CLASSIC, _QUORUM, _STREAM = ("classic", "quorum"), ("classic",), ("quorum",), ()
 
 
 def _as_it_is(value: Any) -> Any:
@@ -112,11 +112,10 @@ def _as_it_is(value: Any) -> Any:
 
 class _Argument(NamedTuple):
     """The setting that an argument gives ("alerts." for one of the thresholds, "" for none), its value from the
-    argument's, the types of queue that have it, and the way back from the setting's value."""
+    argument's, and the way back from the setting's value."""
 
     setting: str
     convert: _Convert
-    types: tuple[str, ...] = _ANY
     back: _Convert = _as_it_is
 
 
@@ -137,33 +136,22 @@ _ARGUMENTS: dict[str, _Argument] = {
     "x-overflow": _Argument("overflow", _one_of(_OVERFLOW)),
     "x-dead-letter-exchange": _Argument("dead_letter_exchange", _name),
     "x-dead-letter-routing-key": _Argument("dead_letter_routing_key", _name),
-    "x-dead-letter-strategy": _Argument("", _one_of({"at-most-once": 0, "at-least-once": 1}), _QUORUM),
-    "x-max-priority": _Argument("max_priority", RANGES["max_priority"], _CLASSIC),
+    "x-max-priority": _Argument("max_priority", RANGES["max_priority"]),
     "x-single-active-consumer": _Argument("single_active_consumer", _of_type(bool, "true or false")),
+    "x-qpid-maximum-delivery-count": _Argument("max_delivery_attempts", RANGES["max_delivery_attempts"]),
     # n returns are n + 1 deliveries; -1 is no limit.
-    "x-delivery-limit": _Argument(
-        "max_delivery_attempts", lambda value: Range(True, -1)(value) + 1 or None, back=lambda attempts: attempts - 1
-    ),
-    QUEUE_TYPE: _Argument("", _one_of(QUEUE_TYPES)),
-    "x-queue-mode": _Argument("", _one_of({"default": 0, "lazy": 1}), _CLASSIC),
-    "x-queue-version": _Argument("", Range(True, 1, 2), _CLASSIC),
-    "x-queue-leader-locator": _Argument(
-        "", _one_of(dict.fromkeys(("client-local", "balanced", "random", "least-leaders")))
-    ),
-    "x-quorum-initial-group-size": _Argument("", Range(True, 1), _QUORUM),
-    "x-max-in-memory-length": _Argument("", _WHOLE, _QUORUM),
-    "x-max-in-memory-bytes": _Argument("", _WHOLE, _QUORUM),
-    "x-max-age": _Argument("", _name, _STREAM),
-    "x-stream-max-segment-size-bytes": _Argument("", _WHOLE, _STREAM),
-    "x-stream-filter-size-bytes": _Argument("", _WHOLE, _STREAM),
-    "x-initial-cluster-size": _Argument("", _WHOLE, _STREAM),
+    "x-delivery-limit": _Argument("max_delivery_attempts", lambda value: max(_INTEGER(value) + 1, 0) or None),
+    "x-delayed-retry-type": _Argument("delayed_retry", _one_of(_RETRIES), lambda retry: retry.value),
+    "x-delayed-retry-min": _time("delayed_retry_min"),
+    "x-delayed-retry-max": _time("delayed_retry_max"),
+    "x-consumer-timeout": _time("consumer_timeout"),
     "x-minimum-message-ttl": _time("minimum_message_ttl"),
     "x-expired-to-dead-letter": _Argument("expired_to_dead_letter", _of_type(bool, "true or false")),
     "x-max-active-consumers": _Argument("max_active_consumers", RANGES["max_active_consumers"]),
     "x-flow-resume-ratio": _Argument("flow_resume_ratio", _share),
     "x-queue-kind": _Argument("kind", _kind),
     "x-queue-kind-options": _Argument("kind_options", _of_type(Mapping, "a table")),
-    "x-qpid-priorities": _Argument("priority_levels", RANGES["priority_levels"], _CLASSIC),
+    "x-qpid-priorities": _Argument("priority_levels", RANGES["priority_levels"]),
     "qpid.queue_sort_key": _Argument("sort_key", _name),
     "qpid.last_value_queue_key": _Argument("lvq_key", _name),
     "qpid.last_value_queue": _Argument("", _flag),
@@ -172,7 +160,6 @@ _ARGUMENTS: dict[str, _Argument] = {
     "qpid.max_size": _Argument("max_length_bytes", RANGES["max_length_bytes"]),
     "x-qpid-capacity": _Argument("max_length_bytes", Range(True, 1)),
     "x-qpid-flow-resume-capacity": _Argument("", Range(True, 1)),
-    "x-qpid-maximum-delivery-count": _Argument("max_delivery_attempts", RANGES["max_delivery_attempts"]),
     "qpid.group_header_key": _Argument("group_key", _name),
     "qpid.shared_msg_group": _Argument("", _flag),
     "qpid.ensure_nondestructive_consumers": _Argument("browse_only", _flag),
@@ -183,12 +170,16 @@ _ARGUMENTS: dict[str, _Argument] = {
     "x-qpid-maximum-message-age": _time("alerts.age"),
 }
 _USUAL, _USUAL_ALERTS = QueueSettings(), AlertThresholds()
-# A consumer's arguments for streams, which this broker has not.
-_OF_STREAMS = ("x-stream-offset", "x-stream-filter")
 
 
 def queue_settings(
-    queue: str, arguments: Table, *, durable: bool = False, exclusive: bool = False, auto_delete: bool = False
+    queue: str,
+    arguments: Table,
+    *,
+    durable: bool = False,
+    exclusive: bool = False,
+    auto_delete: bool = False,
+    compat: Compat = LENIENT,
 ) -> QueueSettings:
     """The settings that `arguments` ask for. `queue` says in errors which one: `queue 'x' in vhost '/'`.
 
@@ -197,23 +188,31 @@ def queue_settings(
     """
     found: dict[str, object] = {"durable": durable, "exclusive": exclusive, "auto_delete": auto_delete}
     given_by: dict[str, str] = {}
-    type = _given(queue, arguments, QUEUE_TYPE, _one_of(QUEUE_TYPES)) or "classic"
+    type = compat.queue_type(queue, arguments)
+    compat.check_queue(queue, type, arguments, _ARGUMENTS)
     for flag, (unfit, called) in _UNFIT_FOR_QUORUM.items() if type == "quorum" else ():
         if found[flag] is unfit:
             raise PreconditionFailed(f"invalid property '{called}' for {queue}")
-    for name, (setting, convert, types, _) in _ARGUMENTS.items():
-        if name not in arguments:
+    if not (durable or exclusive):
+        compat.use("transient_nonexcl_queues")
+    for name, (setting, convert, _) in _ARGUMENTS.items():
+        if name not in arguments or not compat.reads(name):
             continue
-        if type not in types:
-            raise _not_of_type(name, queue, type)
-        value = _given(queue, arguments, name, convert)
+        try:
+            value = _given(queue, arguments, name, convert)
+        except PreconditionFailed:
+            if not compat.takes_anything(name):
+                raise
+            compat.tell_odd(queue, name, arguments[name])
+            continue
         if not setting:
             continue
         if setting in given_by:
             raise PreconditionFailed(f"args '{given_by[setting]}' and '{name}' for {queue} set the same thing")
         given_by[setting] = name
         found[setting] = value
-    _derive(queue, arguments, found)
+    usual = compat.usual_settings(type)
+    _derive(queue, arguments, found, usual)
     alerts = {each.removeprefix("alerts."): found.pop(each) for each in given_by if each.startswith("alerts.")}
     try:
         thresholds = AlertThresholds(**alerts) if alerts else None  # type: ignore[arg-type]
@@ -229,7 +228,7 @@ def arguments_of(settings: QueueSettings) -> Table:
     """
     found: dict[str, object] = {}
     given = {"", "kind", "overflow"}
-    for name, (setting, _, _, back) in _ARGUMENTS.items():
+    for name, (setting, _, back) in _ARGUMENTS.items():
         is_alert, attribute = setting.startswith("alerts."), setting.removeprefix("alerts.")
         usual = getattr(_USUAL_ALERTS if is_alert else _USUAL, attribute, None)
         value = getattr(settings.alerts if is_alert else settings, attribute, usual)
@@ -241,6 +240,9 @@ def arguments_of(settings: QueueSettings) -> Table:
         found["x-queue-kind"] = settings.kind_name
     if settings.groups is MessageGroups.SHARED:
         found["qpid.shared_msg_group"] = True
+    if settings.type == "quorum":
+        found[QUEUE_TYPE] = settings.type
+        found.pop("x-max-priority", None)  # its levels are its type's
     is_limited = settings.max_length is not None or settings.max_length_bytes is not None
     if settings.overflow is not (Overflow.RING if is_limited else Overflow.NONE):
         for name, choices in (("x-overflow", _OVERFLOW), ("qpid.policy_type", _POLICIES)):
@@ -251,11 +253,6 @@ def arguments_of(settings: QueueSettings) -> Table:
     return found
 
 
-def _not_of_type(name: str, queue: str, type: str) -> PreconditionFailed:
-    """In RabbitMQ's words, which its users search for."""
-    return PreconditionFailed(f"invalid arg '{name}' for {queue} of queue type rabbit_{type}_queue")
-
-
 def _given(where: str, arguments: Table, name: str, convert: Callable[[object], _T]) -> _T | None:
     """The value of an argument, None where it is not there. Raises PreconditionFailed: it does not fit."""
     try:
@@ -264,8 +261,13 @@ def _given(where: str, arguments: Table, name: str, convert: Callable[[object], 
         raise PreconditionFailed(f"invalid arg '{name}' for {where}: {error}") from None
 
 
-def _derive(queue: str, arguments: Table, found: dict[str, object]) -> None:
+def _derive(queue: str, arguments: Table, found: dict[str, object], usual: Table) -> None:
     """Settings that follow from several arguments, or from one that is not there."""
+    has_kind = "kind" in found or any(setting in found for setting in KIND_OF_SETTING)
+    has_kind = has_kind or "qpid.last_value_queue" in arguments
+    for name, value in usual.items():
+        if not (has_kind and name.endswith("priority")):
+            found.setdefault(name, value)
     if _flag(arguments.get("qpid.last_value_queue", False)):
         found.setdefault("lvq_key", DEFAULT_LVQ_KEY)
     kinds = {kind for setting, kind in KIND_OF_SETTING.items() if setting in found}
@@ -292,26 +294,30 @@ def _derive(queue: str, arguments: Table, found: dict[str, object]) -> None:
         raise PreconditionFailed(f"invalid arg 'x-dead-letter-routing-key' for {queue}: {problem}")
 
 
+_TIMEOUT = "x-consumer-timeout"
+CONSUMER_ARGUMENTS = ("x-priority", SELECTOR_ARGUMENT, _TIMEOUT)
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumerArguments:
-    """A consumer's arguments: `x-priority` and `x-filter-jms-selector`."""
+    """A consumer's arguments: `x-priority`, `x-filter-jms-selector`, and the seconds of `x-consumer-timeout`."""
 
     priority: int = 0
     selector: Selector | None = None
+    timeout: float | None = None
 
 
-def consumer_arguments(queue: str, arguments: Table) -> ConsumerArguments:
+def consumer_arguments(queue: str, arguments: Table, compat: Compat = LENIENT) -> ConsumerArguments:
     """The consumer settings that `arguments` ask for.
 
     Raises:
         PreconditionFailed: a value does not fit.
         SelectorError: the selector does not parse.
     """
-    for name in _OF_STREAMS:
-        if name in arguments:
-            raise _not_of_type(name, queue, "classic")
     priority = _given(queue, arguments, "x-priority", Range(True, -(2**31)))
-    return ConsumerArguments(priority or 0, selector_argument(queue, arguments))
+    reads = compat.reads(_TIMEOUT, OF_CONSUMERS)
+    timeout = _given(queue, arguments, _TIMEOUT, _time("").convert) if reads else None
+    return ConsumerArguments(priority or 0, selector_argument(queue, arguments), timeout)
 
 
 def selector_argument(where: str, arguments: Table) -> Selector | None:
@@ -359,8 +365,20 @@ def assert_same(what: str, name: str, received: object, current: object) -> None
         raise _inequivalent(what, name, _shown(received), _shown(current))
 
 
-def assert_same_arguments(what: str, received: Table, current: Table, names: Iterable[str] = _ARGUMENTS) -> None:
-    """Refuse arguments that differ in one of the names, by default those that a queue knows."""
+def assert_same_queue(what: str, received: Table, current: Table, compat: Compat = LENIENT) -> None:
+    """Refuse arguments of a queue that differ where its type has them."""
+    mine, other = compat.queue_type(what, received), current.get(QUEUE_TYPE, "classic")
+    if compat.says("a queue without a type was declared with `classic`"):
+        received, current = {**received, QUEUE_TYPE: mine}, {**current, QUEUE_TYPE: other}
+        assert_same(what, QUEUE_TYPE, mine, other)
+    elif mine == other:
+        received, current = {**received, QUEUE_TYPE: mine}, {**current, QUEUE_TYPE: mine}
+    names = compat.compared(mine, _ARGUMENTS)
+    assert_same_arguments(what, received, current, [QUEUE_TYPE, *sorted(names - {QUEUE_TYPE})])
+
+
+def assert_same_arguments(what: str, received: Table, current: Table, names: Iterable[str]) -> None:
+    """Refuse arguments that differ in one of the names."""
     for name in names:
         if name in received and name in current:
             assert_same(what, name, received[name], current[name])
@@ -385,15 +403,8 @@ def _shown(value: object) -> str:
     return f"'{str(value).lower()}'" if isinstance(value, bool) else f"'{value}'"
 
 
-_WIRE_TYPES = {bool: "bool", str: "longstr", float: "double", list: "array", dict: "table"}
-
-
 def _typed(arguments: Table, name: str) -> str:
     if name not in arguments:
         return "none"
     value = arguments[name]
-    if isinstance(value, int) and not isinstance(value, bool):
-        kind = "signedint" if abs(value) < 2**31 else "long"
-    else:
-        kind = _WIRE_TYPES.get(type(value), type(value).__name__)
-    return f"the value {_shown(value)} of type '{kind}'"
+    return f"the value {_shown(value)} of type '{wire_type(value)}'"

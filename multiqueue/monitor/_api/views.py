@@ -124,12 +124,14 @@ def queue_view(pair: Pair, sample: QueueSample) -> View:
     settings = declared.queue.settings
     before = figures_before(pair, sample)
     connection = pair.latest.connections.get(getattr(declared.owner, "name", ""))
+    type = declared.arguments.get("x-queue-type") or "classic"
     owner = {} if connection is None else {"owner_pid_details": _ends(connection)}
     return {
         "name": declared.name,
         "vhost": sample.virtual_host,
         "node": NODE,
-        "type": declared.arguments.get("x-queue-type", "classic"),
+        "type": type,
+        **({"leader": NODE, "members": [NODE], "online": [NODE]} if type == "quorum" else {}),
         "state": "down" if sample.virtual_host in pair.latest.down else "flow" if now.is_throttled else "running",
         "durable": settings.durable,
         "auto_delete": settings.auto_delete,
