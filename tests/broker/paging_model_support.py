@@ -19,6 +19,7 @@ from broker_parts_support import (
     Loads,
     Paging,
     Share,
+    Slot,
     TargetList,
     budget,
     lists,
@@ -70,17 +71,16 @@ class Flight:
     load: Load
     reserved: int
     found: list[Found] | None = None
-    through: int = 0
 
 
 class PagingModel:
     """Drives `Paging` by events, and knows what must be true after each."""
 
-    def __init__(self, limit: int = 4000, levels: int = 1) -> None:
+    def __init__(self, limit: int = 4000, levels: int = 1, *, is_keyed: bool = False) -> None:
         self.limit = self.highest_limit = limit
         self.paging = Paging(limit, ENTRY_BYTES)
         self.loads = Loads(self.paging)
-        self.area = Area("model", levels)
+        self.area = Area("model", levels, is_keyed)
         self.rows: dict[int, Row] = {}
         self.consumers: list[Consumer] = []
         self.flights: list[Flight] = []
@@ -88,6 +88,7 @@ class PagingModel:
         self.kept: set[int] = set()  # positions of what no store can keep
         self.number = 0
         self.names = 0
+        self.served: dict[int, int] = {}  # of an area by key: when each level was served last
 
     # -- events
 
@@ -131,7 +132,7 @@ class PagingModel:
 
     def refill(self) -> None:
         """The head is to be read."""
-        self.loads.refill_heads([self.area])
+        self.loads.refill_heads([] if self.area.is_keyed else [self.area])
         self.check()
 
     def back(self, row: Row) -> None:
@@ -181,7 +182,7 @@ class PagingModel:
 
         The message is ready, and its body is what was published (bounded-memory 6, 7).
         """
-        slot = self.paging.first(consumer.target)
+        slot = self.first(consumer)
         if slot is None:
             return None
         row = self.rows[slot.position]
@@ -189,6 +190,7 @@ class PagingModel:
         assert slot.payload == row.content, f"promise 7: {slot.payload} instead of {row.content}"
         assert consumer.wants(row), f"{row} does not suit {consumer.target.label}"
         self._check_order(consumer, row)
+        self.served[row.position >> LEVEL_SHIFT] = len(self.served) + max(self.served.values(), default=0)
         if consumer.target.browses:
             assert row.position not in consumer.seen, f"browsed twice: {row}"
             consumer.seen.add(row.position)
@@ -203,6 +205,29 @@ class PagingModel:
             consumer.delivered.append(row)
         self.check()
         return row
+
+    def first(self, consumer: Consumer) -> Slot | None:
+        """What a consumer is given: of an area by key, of the level whose turn it is, which waits for that."""
+        if not self.area.is_keyed:
+            return self.paging.first(consumer.target)
+        for level in self._levels_with_work(consumer):
+            return self.paging.first_of(consumer.target, level)
+        return None
+
+    def _levels_with_work(self, consumer: Consumer) -> list[int]:
+        """The levels with something for a consumer, the one that was served last at the end."""
+        rows = [row for row in self.ready() if consumer.wants(row) and self._may_see(consumer, row)]
+        return sorted({row.position >> LEVEL_SHIFT for row in rows}, key=lambda level: self.served.get(level, -1))
+
+    @staticmethod
+    def _may_see(consumer: Consumer, row: Row) -> bool:
+        return not consumer.target.browses or (row.position not in consumer.seen and not row.returned)
+
+    def forget(self, level: int) -> None:
+        """A level of an area by key has nothing that is ready or taken."""
+        if not any(row.position >> LEVEL_SHIFT == level and row.state != "settled" for row in self.rows.values()):
+            self.paging.forget_level(self.area, level)
+            self.check()
 
     def seize(self, row: Row) -> bool:
         """Somebody takes a ready message that may be on the disk only."""
@@ -247,8 +272,8 @@ class PagingModel:
 
     def read(self, flight: Flight) -> None:
         load = flight.load
-        if load.kind in (LoadKind.PAGE, LoadKind.HEAD):
-            self._read_page(flight)
+        if load.spans:
+            self._read_pages(flight)
             return
         consumer = self._consumer(load.target)
         flight.found = []
@@ -262,29 +287,31 @@ class PagingModel:
             payload = row.content if load.kind is LoadKind.BODIES else None
             flight.found.append(Found(position, row.size, payload))
 
-    def _read_page(self, flight: Flight) -> None:
+    def _read_pages(self, flight: Flight) -> None:
         load = flight.load
         consumer = self._consumer(load.target)
-        visible = sorted(row.position for row in self.rows.values() if row.visible and row.position > load.after)
-        page = [position for position in visible if position >> LEVEL_SHIFT == load.level][: load.limit]
-        flight.through = page[-1] if len(page) == load.limit else load.through
-        flight.through = min(flight.through, load.through)
-        positions = {position for position in page if position <= flight.through}
-        positions |= {slot.position for slot in load.unbacked if slot.position <= flight.through}
+        positions: list[int] = []
+        for span in load.spans:
+            visible = sorted(row.position for row in self.rows.values() if row.visible and row.position > span.after)
+            page = [position for position in visible if position >> LEVEL_SHIFT == span.level][: span.limit]
+            span.through = min(page[-1] if len(page) == span.limit else span.through, span.through)
+            here = {*page, *(each.position for each in load.unbacked if each.position >> LEVEL_SHIFT == span.level)}
+            positions += sorted(position for position in here if position <= span.through)
         flight.found, room = [], load.body_bytes
-        for position in sorted(positions):
+        for position in positions:
             row = self.rows[position]
             if load.kind is LoadKind.PAGE and (consumer is None or not consumer.wants(row)):
                 continue
             room -= row.size
             flight.found.append(Found(position, row.size, row.content if room >= 0 else None))
+        flight.found.sort()
 
     def bring(self, flight: Flight) -> None:
         if flight.found is None:
             self.read(flight)
         assert flight.found is not None
         self.flights.remove(flight)
-        self.loads.loaded(flight.load, flight.found, flight.through)
+        self.loads.loaded(flight.load, flight.found)
         self.check()
 
     def quiesce(self, most: int = 10_000) -> int:
@@ -385,6 +412,8 @@ class PagingModel:
 
     def _check_order(self, consumer: Consumer, row: Row) -> None:
         for earlier in self.rows.values():
+            if self.area.is_keyed and earlier.position >> LEVEL_SHIFT != row.position >> LEVEL_SHIFT:
+                continue
             better = earlier.position < row.position and earlier.state == "ready" and consumer.wants(earlier)
             if better and (not consumer.target.browses or not earlier.returned):
                 assert earlier.position in consumer.seen, f"promise 9: {row} before {earlier}"
@@ -392,7 +421,12 @@ class PagingModel:
     def check_progress(self) -> None:
         """No consumer with credit has nothing while something is there for it that fits (bounded-memory 8)."""
         for consumer in self.consumers:
-            if consumer.target.hungry and self.paging.first(consumer.target) is None:
+            if consumer.target.hungry and self.first(consumer) is None:
+                while self.area.is_keyed and self.plan():  # it may have asked for another level only now
+                    while self.flights:
+                        self.bring(self.flights[0])
+                if self.area.is_keyed and self.first(consumer) is not None:
+                    continue
                 for row in self.rows.values():
                     idle = row.state == "ready" and consumer.wants(row) and row.position not in consumer.seen
                     if consumer.target.browses and row.returned:
@@ -446,11 +480,11 @@ class PagingModel:
         return [row for row in self.rows.values() if row.state == "taken"]
 
 
-def random_history(seed: int, steps: int = 150, levels: int = 1) -> None:
+def random_history(seed: int, steps: int = 150, levels: int = 1, *, is_keyed: bool = False) -> None:
     """A history of random events with the oracle after every one, ended by I8 and I10."""
     random_ = random.Random(seed)
     with slices_of(random_.choice([2, 256])):
-        _random_history(random_, steps, levels)
+        _random_history(random_, steps, levels, is_keyed)
 
 
 @contextmanager
@@ -464,8 +498,8 @@ def slices_of(size: int) -> Iterator[None]:
         budget.SLICE = lists.SLICE = before  # type: ignore[misc]
 
 
-def _random_history(random_: random.Random, steps: int, levels: int) -> None:
-    model = PagingModel(limit=random_.choice([3000, 4000, 8000]), levels=levels)
+def _random_history(random_: random.Random, steps: int, levels: int, is_keyed: bool) -> None:
+    model = PagingModel(limit=random_.choice([3000, 4000, 8000]), levels=levels, is_keyed=is_keyed)
     limit = model.limit
     if random_.random() < 0.5:
         model.open(random_.randrange(1, 60), random_.choice([10, 60, 150, 400]), random_.choice(COLOURS), levels)
@@ -516,6 +550,8 @@ def _step(model: PagingModel, random_: random.Random, limit: int, levels: int) -
         model.requeue(random_.choice(taken), with_body=random_.random() < 0.5)
     elif event == "commit":
         model.commit_deletes()
+        if model.area.is_keyed:
+            model.forget(random_.randrange(levels))
     elif event == "plan" and len(flights) < 3:
         model.plan()
     elif event == "read" and flights:

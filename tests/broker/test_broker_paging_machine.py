@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pytest
-from broker_parts_support import END, Account, LoadKind, Loads, Paging, Positions, Share
+from broker_parts_support import END, LEVEL_SHIFT, Account, LoadKind, Loads, Paging, Positions, Share
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -23,11 +23,74 @@ def test_invariants_hold_after_every_step_of_random_histories(block: int) -> Non
         random_history(seed, levels=3 if seed % 4 == 3 else 1)
 
 
+@pytest.mark.parametrize(
+    "block", [0, *(pytest.param(block, marks=pytest.mark.slow(selected=True)) for block in range(1, 4))]
+)
+def test_invariants_hold_where_levels_take_turns(block: int) -> None:
+    """The same for an area by key: a level whose turn it is is served next, wherever its messages are."""
+    for seed in range(40 * block, 40 * (block + 1)):
+        random_history(seed, levels=(1, 3, 6, 12)[seed % 4], is_keyed=True)
+
+
 @pytest.mark.slow
 def test_invariants_hold_in_many_longer_histories() -> None:
     """The same for thousands of histories, and for longer ones."""
     for seed in range(10_000, 13_000):
         random_history(seed, steps=300, levels=3 if seed % 4 == 3 else 1)
+        random_history(seed, levels=(1, 3, 6, 12)[seed % 4], is_keyed=True)
+
+
+def test_a_level_is_served_in_its_turn_at_any_depth() -> None:
+    """A hundred levels, of which the budget holds a few messages, are each served once before any is served twice."""
+    model = PagingModel(limit=8000, is_keyed=True)
+    for number in range(500):
+        model.publish(size=100, level=number % 100)
+    consumer = model.join(None, credit=10)
+    assert consumer is not None
+    levels: list[int] = []
+    while len(levels) < 500:
+        model.quiesce()
+        while (row := model.take(consumer, settles=True)) is not None:
+            levels.append(row.position >> LEVEL_SHIFT)
+    for begin in range(0, 500, 100):
+        assert sorted(levels[begin : begin + 100]) == list(range(100))
+    model.end()
+
+
+def test_a_message_larger_than_what_a_load_brings_is_served_in_its_turn() -> None:
+    """A load that had no room for it is followed by one for it alone."""
+    model = PagingModel(limit=8000, is_keyed=True)
+    for level in range(5):
+        for _ in range(10):
+            model.publish(size=1900 if level == 3 else 100, level=level)
+    consumer = model.join(None, credit=5)
+    assert consumer is not None
+    levels: list[int] = []
+    while len(levels) < 50:
+        model.quiesce()
+        row = model.take(consumer, settles=True)
+        assert row is not None
+        levels.append(row.position >> LEVEL_SHIFT)
+    assert all(sorted(levels[begin : begin + 5]) == list(range(5)) for begin in range(0, 50, 5))
+    model.end()
+
+
+def test_levels_that_come_and_go_leave_nothing() -> None:
+    """A level of which nothing is left, and that is forgotten, costs nothing; it may come again."""
+    model = PagingModel(limit=8000, is_keyed=True)
+    consumer = model.join(None)
+    assert consumer is not None
+    for number in range(200):
+        for level in (number, 7):
+            model.publish(size=100, level=level)
+            assert model.take(consumer, settles=True)
+        model.commit_deletes()
+        model.forget(number)
+    windows = consumer.target.windows
+    assert windows is not None
+    assert len(model.area.last) <= 1
+    assert [len(each) for each in (windows.open, windows.counts, consumer.target.scans)] == [0, 0, 1]
+    model.end()
 
 
 class PagingMachine(RuleBasedStateMachine):

@@ -62,17 +62,18 @@ def _best_candidate_only(self: Loads) -> Load | None:
 
 
 def _page_ends_at_last_match(original: Any) -> Any:
-    def take_page(self: Loads, load: Load, found: Any, through: int) -> None:
+    def take_page(self: Loads, target: TargetList, span: Any, found: Any) -> None:
         found = list(found)
-        original(self, load, found, found[-1].position if found else load.after)
+        span.through = found[-1].position if found else span.after
+        original(self, target, span, found)
 
     return take_page
 
 
 def _page_after_cut(original: Any) -> Any:
-    def take_page(self: Loads, load: Load, found: Any, through: int) -> None:
-        load.after = load.target.scans[load.level]
-        original(self, load, [each for each in found if each.position > load.after], through)
+    def take_page(self: Loads, target: TargetList, span: Any, found: Any) -> None:
+        span.after = target.scans[span.level]
+        original(self, target, span, [each for each in found if each.position > span.after])
 
     return take_page
 
@@ -80,7 +81,7 @@ def _page_after_cut(original: Any) -> Any:
 def _joins_at_the_end(original: Any) -> Any:
     def join(self: Paging, area: Any, label: str, **options: Any) -> TargetList:
         target: TargetList = original(self, area, label, **options)
-        target.scans = list(area.last)
+        target.scans = dict(area.last)
         return target
 
     return join
@@ -143,8 +144,8 @@ def _forgets_looks(self: Paging, number: int) -> None:
 
 
 def _refills_over_gaps(original: Any) -> Any:
-    def take(self: Loads, load: Load, found: Any, through: int) -> None:
-        original(self, load, [each for each in found if each.payload is not None], through)
+    def take(self: Loads, load: Load, span: Any, found: Any) -> None:
+        original(self, load, span, [each for each in found if each.payload is not None])
 
     return take
 
@@ -174,19 +175,63 @@ MUTATIONS: dict[str, Mutation] = {
     "the head cache has gaps": _replace("_uncover", lambda original: lambda self, slot: None),
 }
 
+
+def _windows_after_cut(original: Any) -> Any:
+    def take(self: Loads, target: TargetList, windows: Any, load: Load, found: Any) -> bool:
+        for span in load.spans:
+            span.after = target.scans[span.level]
+        taken: bool = original(self, target, windows, load, found)
+        return taken
+
+    return take
+
+
+def _asks_for_nothing(self: Paging, target: TargetList, level: int, after: int = -1) -> Slot | None:
+    position = target.entries.at_or_after(max(level << 48, after + 1))
+    return target.area.slots[position] if position >> 48 == level else None
+
+
+def _never_gives_way(original: Any) -> Any:
+    def insert(self: Paging, target: TargetList, windows: Any, slot: Slot, payload: object) -> bool:
+        before = target.direct_bytes
+        target.direct_bytes = 0
+        try:
+            taken: bool = original(self, target, windows, slot, payload)
+        finally:
+            target.direct_bytes += before
+        return taken
+
+    return insert
+
+
+KEYED_MUTATIONS: dict[str, Mutation] = {
+    "what was read of a level is taken although it was cut": _replace("_take_windows", _windows_after_cut),
+    "a level whose turn it is asks for nothing": _replace("first_of", lambda original: _asks_for_nothing),
+    "no level gives way for another": _replace("insert_by_key", _never_gives_way),
+    "a cut opens no level": _replace("note", lambda original: lambda self, target, windows, level: None),
+}
+
 FINDERS = [0, 531, 325, 209, 159, 48, 30, 13]
 """The histories that notice the rarest mutations, tried first: the search for them takes most of the time. Where the
 house has changed and they notice nothing, another one does."""
 
 
-def _finds(patch: pytest.MonkeyPatch, mutation: Mutation, histories: int) -> bool:
+def _finds(patch: pytest.MonkeyPatch, mutation: Mutation, histories: int, *, is_keyed: bool = False) -> bool:
     mutation(patch)
     try:
         for seed in dict.fromkeys([*FINDERS, *range(histories)]):
-            random_history(seed, levels=3 if seed % 4 == 3 else 1)
+            levels = (1, 3, 6, 12)[seed % 4] if is_keyed else 3 if seed % 4 == 3 else 1
+            random_history(seed, levels=levels, is_keyed=is_keyed)
     except Exception:  # noqa: BLE001  # whatever breaks has been noticed
         return True
     return False
+
+
+@pytest.mark.slow(selected=True)
+@pytest.mark.parametrize("name", KEYED_MUTATIONS)
+def test_the_oracle_notices_what_is_wrong_by_key(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same where levels take turns."""
+    assert _finds(monkeypatch, KEYED_MUTATIONS[name], histories=300, is_keyed=True), f"nothing noticed that {name}"
 
 
 @pytest.mark.slow(selected=True)

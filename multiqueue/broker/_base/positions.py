@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 
 _BUCKET: Final = 512  # positions; a full bucket is split, so an insertion moves at most 4 KiB
 
-END: Final = 1 << 62  # behind every position
+END: Final = 1 << 128  # behind every position
 
 P = TypeVar("P", int, tuple[Any, ...])
 

@@ -11,10 +11,11 @@ Source      "Durable Queue Memory Management" (Apache ActiveMQ): linked caches i
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import Final
 
-from .target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Share, Slot, TargetList
+from .._base.positions import END
+from .target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Share, Slot, TargetList, Windows
 
 HIGH_WATER_SHARE: Final = 0.5  # of the budget: direct references, shared out among the lists
 _ENTRIES_SHARE: Final = 0.25  # of the budget: beyond it a list's tail opens instead of growing
@@ -80,12 +81,49 @@ class PagingBudget:
             self.wanting[target] = None
             self.stirred = True
 
-    def want_if_low(self, target: TargetList) -> None:
+    def want_if_low(self, target: TargetList, level: int) -> None:
         """The list may need a load, unless it has half of what it should have: loads come in batches."""
+        if target.windows is not None:
+            self.note(target, target.windows, level)
+            return
         if target in self.wanting:
             return
         if target.is_behind or (2 * target.direct_bytes <= self.high_water and target.is_incomplete):
             self.want(target)
+
+    # -- lists by key
+
+    def share_of_level(self, target: TargetList) -> int:
+        """How many messages a list by key should have of each level."""
+        bytes_each = target.direct_bytes // target.direct if target.direct else 8 * self.entry_bytes
+        return max(self.high_water // (bytes_each * max(len(target.area.last), 1)), 1)
+
+    def note(self, target: TargetList, windows: Windows, level: int) -> None:
+        """What a list by key has of a level, or has looked at, has changed."""
+        count = windows.counts.get(level)
+        is_open = target.scans[level] < target.area.last[level]
+        if not is_open:
+            windows.open.pop(level, None)
+            windows.low.pop(level, None)
+        elif not target.is_closed:
+            windows.open[level] = None
+            if count is None or 2 * count <= self.share_of_level(target):
+                windows.low[level] = None
+                if 2 * target.direct_bytes <= self.high_water or windows.due == level:
+                    self.want(target)
+        if windows.due == level and (count or not is_open):
+            windows.due = None
+            self.served[target] = None
+
+    def level_to_cut(self, target: TargetList, windows: Windows) -> int:
+        """One with more than its share, else the one whose turn came last, so comes last again."""
+        share = self.share_of_level(target)
+        while windows.rich:
+            level = next(reversed(windows.rich))
+            if windows.counts.get(level, 0) > share:
+                return level
+            del windows.rich[level]
+        return next(reversed(windows.counts))
 
     def check_invariants(self) -> None:
         assert self.used == sum(self.amounts), "the accounts do not add up"
@@ -106,6 +144,13 @@ class PagingBudget:
             assert target.direct == len(direct)
             assert target.direct_bytes == sum(target.area.slots[position].cost for position in direct)
             target.entries.check_invariants()
+            if (windows := target.windows) is not None:
+                assert (target.mark, target.direct) == (END, len(target.entries))
+                assert windows.counts == Counter(position >> LEVEL_SHIFT for position in target.entries)
+                assert windows.open.keys() == {
+                    each for each, last in target.area.last.items() if target.scans[each] < last
+                }
+                assert windows.low.keys() <= windows.open.keys()
 
     # -- room
 
@@ -136,7 +181,12 @@ class PagingBudget:
         if not target.entries and not target.asked_again:
             is_low = self.in_flight * self.entry_bytes < self.limit * _UNSETTLED_SHARE
             return is_low or target.browses or any(share.credit for share in target.shares)
-        return self.amounts[Account.ENTRIES] + self.entry_bytes <= self.limit * _ENTRIES_SHARE
+        return self.entry_bytes <= self.entries_left
+
+    @property
+    def entries_left(self) -> float:
+        """How many bytes the entries have left of their share."""
+        return self.limit * _ENTRIES_SHARE - self.amounts[Account.ENTRIES]
 
     def clear_some(self, area: Area, most: int) -> list[object]:
         """Let go of some of what a closed area has in memory; returns it, nothing when that was all."""
@@ -301,13 +351,25 @@ class PagingBudget:
 
     def refer(self, target: TargetList, slot: Slot, by: int = 1) -> None:
         """Count a direct reference of a list, or one less."""
+        if (windows := target.windows) is not None:
+            level = slot.position >> LEVEL_SHIFT
+            count = windows.counts.get(level, 0) + by
+            if count:
+                windows.counts[level] = count
+            else:
+                del windows.counts[level]
+            if by > 0 and count > self.share_of_level(target):
+                windows.rich[level] = None
         target.direct += by
         target.direct_bytes += by * slot.cost
         slot.direct += by
         self.recharge(slot)
 
     def demote_last(self, target: TargetList) -> None:
-        """Make the last direct reference of a list a cache reference."""
+        """Make the last direct reference of a list a cache reference; one by key has none, and is cut."""
+        if target.windows is not None:
+            self.cut_last(target)
+            return
         position = target.entries.before(target.mark)
         target.mark = position
         self.refer(target, target.area.slots[position], -1)
@@ -331,19 +393,27 @@ class PagingBudget:
 
     def cut_last(self, target: TargetList) -> None:
         """Let the last entry of a list go and open the tail before it."""
-        position = target.entries.last
+        position, windows = target.entries.last, target.windows
+        if windows is not None:
+            position = target.entries.before(self.level_to_cut(target, windows) + 1 << LEVEL_SHIFT)
         self.unlink(target, position)
         self._reopen(target, position)
 
     def cut_from(self, target: TargetList, position: int) -> None:
         """Let go of everything from a position on; it will be found again by scanning."""
-        while target.entries.last >= position:
+        if target.windows is not None:
+            for each in target.entries.between(position - 1, position | NUMBER_MASK):
+                self.unlink(target, each)
+        while target.windows is None and target.entries.last >= position:
             self.cut_last(target)
         self._reopen(target, position)
 
     def _reopen(self, target: TargetList, position: int) -> None:
         level = position >> LEVEL_SHIFT
         target.scans[level] = min(target.scans[level], position - 1)
-        for asked in target.asked_again.between(position - 1, (level << LEVEL_SHIFT) + NUMBER_MASK):
+        for asked in target.asked_again.between(position - 1, position | NUMBER_MASK):
             self.unlink(target, asked)
-        self.want(target)
+        if target.windows is None:
+            self.want(target)
+        else:
+            self.note(target, target.windows, level)

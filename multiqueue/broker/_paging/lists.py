@@ -16,7 +16,7 @@ from typing import Any
 from .._base.errors import ConsumerNotAdmitted
 from .._base.positions import END, Positions
 from .budget import HIGH_WATER_SHARE, SLICE, UNPAGED_SHARE, PagingBudget
-from .target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Share, Slot, TargetList
+from .target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Nowhere, Share, Slot, TargetList, Windows
 
 
 class Paging(PagingBudget):
@@ -47,6 +47,7 @@ class Paging(PagingBudget):
             self.charge(Account.ENTRIES, -self.entry_bytes * (len(target.entries) + len(target.asked_again)))
             target.entries, target.asked_again = Positions(), Positions()
             target.mark, target.direct, target.direct_bytes = END, 0, 0
+            target.windows = None if target.windows is None else Windows()
         area.lists.clear()
         for target in [each for each in self.served if each.area is area]:
             del self.served[target]
@@ -75,7 +76,7 @@ class Paging(PagingBudget):
         area = self.deleting.get(number)
         if area is None:
             return
-        if area.writing and any(level << LEVEL_SHIFT | number in area.writing for level in range(len(area.last))):
+        if number in area.writing:
             return
         del self.deleting[number]
         for look in area.looks:
@@ -154,8 +155,8 @@ class Paging(PagingBudget):
         Some of that at once; `clear_leaving` does the rest, called by a loader, or for a message that needs the room.
         """
         self._part_with(target)
-        target.scans = [-1] * len(target.scans)
-        if target.selector is None and not target.browses:
+        target.scans = Nowhere()
+        if target.selector is None and not target.browses and target.windows is None:
             self._extend_head(target)
         self.leaving[target] = None
         self.clear_leaving()
@@ -184,7 +185,7 @@ class Paging(PagingBudget):
 
     def set_hungry(self, target: TargetList, hungry: bool) -> None:
         if hungry and not target.hungry and not target.is_closed:
-            self.want_if_low(target)
+            self.want_if_low(target, next(iter(target.windows.low), -1) if target.windows else 0)
         target.hungry = hungry
 
     def _share_out(self) -> None:
@@ -219,7 +220,7 @@ class Paging(PagingBudget):
         `backed`: the store has it. Otherwise it stays in memory until it has.
         """
         level = position >> LEVEL_SHIFT
-        previous, tail = area.last[level], area.tail
+        previous, tail = area.last[level], END if area.is_keyed else area.tail
         area.last[level] = position
         slot = None
         if not backed:
@@ -233,6 +234,12 @@ class Paging(PagingBudget):
                 continue
             if target in seen_by:
                 target.scans[level] = position
+                continue
+            if target.windows is not None:
+                if self._arrives_by_key(target, target.windows, position, cost, payload):
+                    target.scans[level] = position
+                self.note(target, target.windows, level)
+                slot = area.slots.get(position)
                 continue
             if target.selector is not None or not self.room_for_entry(target):
                 self.want(target)
@@ -265,26 +272,25 @@ class Paging(PagingBudget):
     def backed(self, area: Area, position: int) -> bool:
         """The store has it now; False when the message is gone."""
         slot = area.slots.get(position)
+        area.writing.discard(position & NUMBER_MASK)
         if slot is None or area.is_closed:
-            area.writing.discard(position)
             return False
         slot.is_backed = True
         area.unbacked.discard(position)
-        area.writing.discard(position)
         self.recharge(slot)
         self.room(0)  # now that it can be let go
         return True
 
     def begin_writing_out(self, area: Area, most: int) -> list[int]:
         """Up to `most` positions of what only memory has and is not on its way to the store; it is from now on."""
-        idle = (each for each in area.unbacked if each not in area.writing and each not in area.kept)
+        idle = (each for each in area.unbacked if each & NUMBER_MASK not in area.writing and each not in area.kept)
         positions = list(islice(idle, most))
-        area.writing.update(positions)
+        area.writing.update([each & NUMBER_MASK for each in positions])
         return positions
 
     def writing_failed(self, area: Area, position: int, *, for_good: bool = False) -> None:
         """The store does not take it now; `for_good`: nor any store ever, so it is charged as what does not page."""
-        area.writing.discard(position)
+        area.writing.discard(position & NUMBER_MASK)
         slot = area.slots.get(position)
         if slot is None:
             self.deleting.pop(position & NUMBER_MASK, None)
@@ -297,9 +303,33 @@ class Paging(PagingBudget):
         """True when everything that this list was ever to have has left it."""
         return not (target.entries or target.is_incomplete or target.loading or target.is_closed)
 
+    def forget_level(self, area: Area, level: int) -> None:
+        """Nothing is on a level of an area by key, and nobody has anything of it."""
+        area.last.pop(level, None)
+        for target in area.lists:
+            if target.windows is not None:
+                target.scans.pop(level, None)
+                target.windows.forget(level)
+
+    def first_of(self, target: TargetList, level: int, after: int = -1) -> Slot | None:
+        """As `first`, of one level of an area by key. When only a load can tell, that load is the next."""
+        assert target.windows is not None
+        begin, end = level << LEVEL_SHIFT, (level + 1 << LEVEL_SHIFT) - 1
+        position, asked = target.entries.at_or_after(max(begin, after + 1)), target.asked_again.at_or_after(begin)
+        if position <= min(end, asked):
+            return target.area.slots[position]
+        if asked <= end or target.scans[level] < target.area.last[level]:
+            target.windows.due = level
+            self.want(target)
+        return None
+
     @staticmethod
     def first(target: TargetList, after: int = -1) -> Slot | None:
         """The first direct reference of a list, or behind a position. None while one before is to be looked at."""
+        if (windows := target.windows) is not None:
+            if windows.due is not None or not target.direct:
+                return None
+            return target.area.slots[target.entries.first]
         following = target.entries.at_or_after(after + 1)
         if following < target.mark and (target.is_in_order or following < target.horizon):
             return target.area.slots[following]
@@ -349,14 +379,14 @@ class Paging(PagingBudget):
             if self.unlink(target, slot.position):
                 self.served[target] = None  # what stands behind the question can be had now
                 self.stirred = True
-            self.want_if_low(target)
+            self.want_if_low(target, slot.position >> LEVEL_SHIFT)
 
     def _forget(self, slot: Slot, *, is_deleted: bool = False) -> None:
         """A message that was taken does not come back, though a reader has it or the store shows it still."""
         area, position = slot.area, slot.position
         del area.slots[position]
         self._leave_account(slot)
-        is_shown = not is_deleted and (slot.is_backed or position in area.writing)
+        is_shown = not is_deleted and (slot.is_backed or position & NUMBER_MASK in area.writing)
         area.unbacked.discard(position)
         area.kept.discard(position)
         self.have_gone(area, position & NUMBER_MASK, is_shown=is_shown)
@@ -386,7 +416,7 @@ class Paging(PagingBudget):
         self.recharge(slot)
 
     def _give_back(self, target: TargetList, slot: Slot) -> None:
-        if target.browses:
+        if target.browses and target.windows is None:
             if self.room(self.entry_bytes, first=True):
                 self.insert(target, slot, slot.payload)
         elif not self.room_for_entry(target):
@@ -396,8 +426,38 @@ class Paging(PagingBudget):
             slot.lists += 1
             self.charge(Account.ENTRIES, self.entry_bytes)
             self.want(target)
-        else:
+        elif target.windows is None:
             self.insert(target, slot, slot.payload)
+        elif not self.insert_by_key(target, target.windows, slot, slot.payload):
+            self.cut_from(target, slot.position)
+
+    def _arrives_by_key(self, target: TargetList, windows: Windows, position: int, cost: int, payload: object) -> bool:
+        if target.selector is not None or not self.room_for_entry(target):
+            return False
+        slot = target.area.slots.get(position) or self.new_slot(target.area, position, cost)
+        return self.insert_by_key(target, windows, slot, payload)
+
+    def insert_by_key(self, target: TargetList, windows: Windows, slot: Slot, payload: object | None) -> bool:
+        """As `insert`, of a list by key; False, and it is not in the list, without room or payload."""
+        level = slot.position >> LEVEL_SHIFT
+        is_due, own, scan = windows.due == level, windows.counts.get(level, 0), target.scans[level]
+        while target.direct and target.direct_bytes + slot.cost > self.high_water:
+            if not is_due and windows.counts[self.level_to_cut(target, windows)] <= max(own, 1):
+                self.recharge(slot)
+                return False
+            self.cut_last(target)
+        slot.lists += 1
+        self.charge(Account.ENTRIES, self.entry_bytes)
+        is_here = self._keep(slot, payload, first=target.hungry and (is_due or not target.direct))
+        if not is_here or target.scans[level] < min(scan, slot.position):  # what stands before it gave way
+            slot.lists -= 1
+            self.charge(Account.ENTRIES, -self.entry_bytes)
+            self.recharge(slot)
+            return False
+        target.entries.add(slot.position)
+        self.refer(target, slot)
+        self.note(target, windows, level)
+        return True
 
     def insert(self, target: TargetList, slot: Slot, payload: object | None) -> None:
         """Put a ready message into a list at its place; the caller has made room for an entry."""
@@ -432,7 +492,7 @@ class Paging(PagingBudget):
     def refuse(self, target: TargetList, position: int) -> None:
         """A list does not want this message after all, or its browser has seen it."""
         self.unlink(target, position)
-        self.want_if_low(target)
+        self.want_if_low(target, position >> LEVEL_SHIFT)
 
     def place(self, slot: Slot, payload: object) -> None:
         slot.payload = payload

@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import islice
 from typing import Final, NamedTuple
 
 from .._base.positions import END
 from .lists import Paging
-from .target_list import LEVEL_SHIFT, Account, Area, Look, Slot, TargetList
+from .target_list import LEVEL_SHIFT, Account, Area, Look, Slot, TargetList, Windows
 
 HEADER_BYTES: Final = 256  # what a header takes while its page is looked at
 _LOAD_SHARE: Final = 1 / 16  # of the budget: what one load may reserve, apart from its first message
@@ -35,6 +36,18 @@ class LoadKind(Enum):
     HEAD = "head"  # read for the head cache what is not asked for yet
 
 
+@dataclass(slots=True, eq=False, repr=False)
+class Span:
+    """What a PAGE looks at of one level: up to `limit` headers after a position, none beyond `through`.
+
+    Who reads fewer lets it end `through` the last one."""
+
+    level: int
+    after: int
+    through: int
+    limit: int = 0
+
+
 @dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class Load(Look):
     """Something to be read for a list, without the lock. Its bytes are reserved."""
@@ -43,12 +56,9 @@ class Load(Look):
     kind: LoadKind
     positions: list[int] = field(default_factory=list)  # of BODIES and ASK: what to read
     reserved: int = 0
-    # Of a PAGE: up to `limit` headers of `level` after position `after`, none beyond `through`; and the bodies
-    # of the first of them, while they cost `body_bytes` at most.
-    level: int = 0
-    after: int = 0
-    through: int = 0
-    limit: int = 0
+    # Of a PAGE: where it looks, in which order, and what the bodies of the first of
+    # what it finds may cost.
+    spans: list[Span] = field(default_factory=list)
     body_bytes: int = 0
     # Of a PAGE and of ASK: what belongs to it and was not in the store when this was planned.
     unbacked: list[Slot] = field(default_factory=list)
@@ -121,14 +131,14 @@ class Loads:
         """None when the queue is consumed or wholly read, or has what it may have, or the cache had to give."""
         if area.is_closed or area.lists or area.head_end < refill.end:
             return None
-        reached = ((level, max(area.head_end, level << LEVEL_SHIFT)) for level in range(len(area.last)))
+        reached = ((level, max(area.head_end, level << LEVEL_SHIFT)) for level in area.last)
         level, after = next(((level, after) for level, after in reached if after < area.last[level]), (-1, 0))
         body_bytes = min(refill.left, int(self._paging.limit * _LOAD_SHARE), self._paging.free // 2)
         limit = min(body_bytes // HEADER_BYTES, _LARGEST_PAGE)
         if level < 0 or limit < 1:
             return None
-        load = Load(area, target=refill.reader, kind=LoadKind.HEAD, level=level, after=after, through=area.last[level])
-        load.limit, load.body_bytes = limit, body_bytes
+        load = Load(area, target=refill.reader, kind=LoadKind.HEAD)
+        load.spans, load.body_bytes = [Span(level, after, area.last[level], limit)], body_bytes
         self._take(load, body_bytes + limit * HEADER_BYTES)
         self._note_unbacked(load)
         return load
@@ -144,6 +154,8 @@ class Loads:
         self._raise_without_load(target)
         if target.asked_again:
             return self._reserve(Load(target.area, target=target, kind=LoadKind.ASK), self._questions)
+        if target.windows is not None:
+            return self._plan_by_key(target, target.windows)
         level = target.open_level
         is_behind = target.is_behind
         following = target.area.slots[target.mark].cost if target.mark < END else 0
@@ -160,9 +172,40 @@ class Loads:
             return None  # until somebody's entries go
         if self._is_in_memory(target, level) and self._take_from_head(target, level):
             return None if self._paging.first(target) is not None else self._plan(target)
-        after, through = target.scans[level], target.area.last[level]
-        load = Load(target.area, target=target, kind=LoadKind.PAGE, level=level, after=after, through=through)
+        load = Load(target.area, target=target, kind=LoadKind.PAGE)
+        load.spans = [Span(level, target.scans[level], target.area.last[level])]
         return self._reserve(load, self._page)
+
+    def _plan_by_key(self, target: TargetList, windows: Windows) -> Load | None:
+        """A load for the levels whose turns come next and that have little: some of each, in one reading."""
+        paging, due = self._paging, windows.due
+        if due is None and (not windows.low or target.direct_bytes >= paging.high_water):
+            paging.wanting.pop(target, None)
+            return None
+        while due is not None and target.entries and not paging.may_grow(target):
+            paging.cut_last(target)
+        if not paging.may_grow(target):
+            return None  # until somebody's entries go
+        levels = [
+            *(() if due is None else (due,)),
+            *islice((each for each in windows.low if each != due), _LARGEST_LOAD),
+        ]
+        cost = windows.costs.get(levels[0])
+        load, share = Load(target.area, target=target, kind=LoadKind.PAGE), paging.share_of_level(target)
+        lines = int(paging.entries_left) // paging.entry_bytes
+        is_first, most = target.is_starving, 1 if cost is not None else max(min(len(levels), lines), 1)
+        each = 1 if cost is not None else max(min(share, _LARGEST_LOAD // most), 1)
+        if target.selector is not None:
+            each = max(each, _LARGEST_PAGE // most)
+        body_bytes = max(min(int(paging.limit * _LOAD_SHARE), paging.high_water - target.direct_bytes), 0)
+        while not self._take(load, most * each * HEADER_BYTES + (body_bytes if cost is None else cost), first=is_first):
+            if most == each == 1 and not body_bytes:
+                return None
+            most, each, body_bytes = max(most // 4, 1), max(each // 4, 1), 0 if most == each == 1 else body_bytes // 4
+        load.body_bytes = body_bytes if cost is None else cost
+        load.spans = [Span(level, target.scans[level], target.area.last[level], each) for level in levels[:most]]
+        self._note_unbacked(load)
+        return load
 
     def _reserve(self, load: Load, choose: Callable[[Load, bool], None]) -> Load | None:
         choose(load, load.target.is_starving)
@@ -204,11 +247,12 @@ class Loads:
 
     def _page(self, load: Load, first: bool) -> None:
         share = int(self._paging.limit * _LOAD_SHARE)
-        load.limit = min(max(share // HEADER_BYTES, 1), _LARGEST_PAGE)
-        while not self._take(load, load.limit * HEADER_BYTES, first=first):
-            if load.limit == 1:
+        (span,) = load.spans
+        span.limit = min(max(share // HEADER_BYTES, 1), _LARGEST_PAGE)
+        while not self._take(load, span.limit * HEADER_BYTES, first=first):
+            if span.limit == 1:
                 return
-            load.limit = max(load.limit // 4, 1)
+            span.limit = max(span.limit // 4, 1)
         if load.target.selector is None:
             load.body_bytes = min(share, self._paging.high_water - load.target.direct_bytes)
             if load.body_bytes <= 0 or not self._take(load, load.body_bytes):
@@ -218,10 +262,11 @@ class Loads:
     def _note_unbacked(self, load: Load) -> None:
         """The messages that belong to a page and are in memory alone."""
         area = load.area
-        unbacked = area.unbacked.between(load.after, load.through, load.limit + 1)
-        if len(unbacked) > load.limit:
-            load.through = unbacked[load.limit - 1]
-        load.unbacked = [area.slots[position] for position in unbacked[: load.limit]]
+        for span in load.spans:
+            unbacked = area.unbacked.between(span.after, span.through, span.limit + 1)
+            if len(unbacked) > span.limit:
+                span.through = unbacked[span.limit - 1]
+            load.unbacked += [area.slots[position] for position in unbacked[: span.limit]]
 
     def _is_in_memory(self, target: TargetList, level: int) -> bool:
         """True when the head cache reaches beyond the scan. What a selector must be asked about is not meant."""
@@ -240,14 +285,14 @@ class Loads:
 
     # -- taking what was read
 
-    def loaded(self, load: Load, found: Iterable[Found], through: int = 0) -> None:
-        """Take what a load has read. Of a PAGE: what matched, in order, and up to where it looked."""
+    def loaded(self, load: Load, found: Iterable[Found]) -> None:
+        """Take what a load has read, in order. Of a PAGE: what matched."""
         self._release(load)
         if self._refills:
             self._paging.stirred = True  # a queue may be next that has no demand
         try:  # a look until then: what goes meanwhile is known to have gone
             if not (load.target.is_closed or load.area.is_closed):
-                self._take_found(load, found, through)
+                self._take_found(load, found)
         finally:
             load.area.looks.remove(load)
 
@@ -264,13 +309,17 @@ class Loads:
         self._paging.charge(Account.LOADING, -load.reserved)
         load.reserved = 0
 
-    def _take_found(self, load: Load, found: Iterable[Found], through: int) -> None:
+    def _take_found(self, load: Load, found: Iterable[Found]) -> None:
         target = load.target
         if load.kind is LoadKind.HEAD:
-            self._take_head(load, found, through)
+            self._take_head(load, load.spans[0], found)
             return
-        if load.kind is LoadKind.PAGE:
-            self._take_page(load, found, through)
+        if load.kind is LoadKind.PAGE and target.windows is not None:
+            if not self._take_windows(target, target.windows, load, found):
+                self._paging.wanting.pop(target, None)  # until something leaves it, or it is another level's turn
+                return
+        elif load.kind is LoadKind.PAGE:
+            self._take_page(target, load.spans[0], found)
         elif load.kind is LoadKind.ASK:
             self._take_answers(load, {each.position: each for each in found})
         else:
@@ -284,20 +333,54 @@ class Loads:
         if self._paging.first(target) is not None or self._paging.is_at_end(target):
             self._paging.served[target] = None
 
-    def _take_page(self, load: Load, found: Iterable[Found], through: int) -> None:
-        target, level = load.target, load.level
-        if target.scans[level] != load.after:
+    def _take_page(self, target: TargetList, span: Span, found: Iterable[Found]) -> None:
+        level, through, area = span.level, span.through, target.area
+        if target.scans[level] != span.after:
             return  # the list was cut meanwhile: what was read may leave a gap
         for position, cost, payload in found:
-            if not self._paging.is_ready(load.area, position):
+            if not self._paging.is_ready(area, position):
                 continue
             if not self._paging.room_for_entry(target):
                 through = position - 1
                 break
-            slot = load.area.slots.get(position) or self._paging.new_slot(load.area, position, cost)
+            slot = area.slots.get(position) or self._paging.new_slot(area, position, cost)
             target.scans[level] = position
             self._append(target, slot, payload)
         target.scans[level] = max(target.scans[level], through)
+
+    def _take_windows(self, target: TargetList, windows: Windows, load: Load, found: Iterable[Found]) -> bool:
+        """As `_take_page`, of a list by key: a level's messages as far as they were read whole; False if none was."""
+        due, has_moved = windows.due, False
+        area, paging = load.area, self._paging
+        by_level: dict[int, list[Found]] = {}
+        for each in found:
+            by_level.setdefault(each.position >> LEVEL_SHIFT, []).append(each)
+        for span in load.spans:
+            level, through, before = span.level, span.through, target.scans[span.level]
+            is_taken = level in area.last and before == span.after  # else it was cut, or forgotten
+            reached = before if is_taken else END
+            for position, cost, payload in by_level.get(level, ()):
+                if not is_taken or not paging.is_ready(area, position):
+                    continue
+                slot = area.slots.get(position)
+                if payload is None and (slot is None or slot.payload is None):
+                    has_moved = has_moved or (level == due and windows.costs.get(level) != cost)
+                    windows.costs[level] = cost
+                elif paging.room_for_entry(target):
+                    slot = slot or paging.new_slot(area, position, cost)
+                    if paging.insert_by_key(target, windows, slot, payload):
+                        windows.costs.pop(level, None)
+                        paging.served[target] = None
+                        reached = target.scans[level] = position
+                        continue
+                is_taken, through = False, position - 1
+            if level in area.last and target.scans[level] == reached:  # else it gave way for what was taken
+                target.scans[level] = max(reached, through)
+            if level in area.last:
+                has_moved = has_moved or before != span.after or target.scans[level] != before
+                windows.low.pop(level, None)  # behind the others, if it is low still
+                paging.note(target, windows, level)
+        return has_moved
 
     def _take_from_head(self, target: TargetList, level: int) -> bool:
         """Go on as far as the head cache reaches, some hundred messages at most; False when there is no room.
@@ -311,17 +394,17 @@ class Loads:
         through = min(through, area.head_end, area.last[level])
         positions = sorted({position for each in known for position in each.between(after, through)})
         found = [Found(each, area.slots[each].cost, None) for each in positions]
-        self._take_page(Load(area, target=target, kind=LoadKind.PAGE, level=level, after=after), found, through)
+        self._take_page(target, Span(level, after, through), found)
         if target.scans[level] == after:
             return False
         self._go_on(target)
         return True
 
-    def _take_head(self, load: Load, found: Iterable[Found], through: int) -> None:
+    def _take_head(self, load: Load, span: Span, found: Iterable[Found]) -> None:
         """Let the head cache go on over what was read, as far as there are bytes that no list wants."""
-        area = load.area
+        area, through = load.area, span.through
         refill = self._refills.pop(area, None)
-        if refill is None or area.lists or max(area.head_end, load.level << LEVEL_SHIFT) != load.after:
+        if refill is None or area.lists or max(area.head_end, span.level << LEVEL_SHIFT) != span.after:
             return  # somebody consumes it meanwhile, or the cache was cut
         for position, cost, payload in found:
             if not self._paging.is_ready(load.area, position):
@@ -346,7 +429,7 @@ class Loads:
             self._paging.served[target] = None
 
     def _take_answers(self, load: Load, matches: Mapping[int, Found]) -> None:
-        target = load.target
+        target, windows = load.target, load.target.windows
         for position in load.positions:
             if position not in target.asked_again:
                 continue  # taken, or cut, meanwhile
@@ -354,8 +437,10 @@ class Loads:
             slot.lists += 1  # held: it goes from one part of the list to the other
             self._paging.unlink(target, position)
             match = matches.get(position)
-            if match is not None:
+            if match is not None and windows is None:
                 self._append(target, slot, match.payload)
+            elif match and windows and not self._paging.insert_by_key(target, windows, slot, match.payload):
+                self._paging.cut_from(target, position)  # it is found again, with its payload
             slot.lists -= 1
             self._paging.recharge(slot)
 

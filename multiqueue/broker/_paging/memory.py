@@ -56,7 +56,7 @@ class AreaReader(Protocol):
 
     number: int  # the queue's in the store
 
-    def perform(self, load: Load) -> tuple[list[Found], int]: ...
+    def perform(self, load: Load) -> list[Found]: ...
     def feed(self, target: TargetList) -> None: ...
     def cancel(self, target: TargetList) -> None: ...
     def expire(self, position: int) -> bool: ...
@@ -149,7 +149,13 @@ class MemoryManager:
     def refill_heads(self) -> None:
         """All areas were opened with what the store has: their heads are read, before a consumer waits."""
         with self:
-            self._loads.refill_heads([area for area in self._readers if any(last & NUMBER_MASK for last in area.last)])
+            self._loads.refill_heads(
+                [
+                    area
+                    for area in self._readers
+                    if not area.is_keyed and any(last & NUMBER_MASK for last in area.last.values())
+                ]
+            )
 
     def end_area(self, area: Area) -> None:
         """Nothing is on a queue that pages no longer; what of its rows is to be deleted still is remembered."""
@@ -328,7 +334,7 @@ class MemoryManager:
 
     def _perform(self, load: Load) -> None:
         reader = self._readers.get(load.area)
-        found: tuple[list[Found], int] | None = None
+        found: list[Found] | None = None
         try:
             if reader is not None:
                 found = reader.perform(load)
@@ -337,7 +343,7 @@ class MemoryManager:
                 if found is None:
                     self._loads.failed(load)
                 else:
-                    self._loads.loaded(load, *found)
+                    self._loads.loaded(load, found)
                 served = list(self.paging.served)
                 self._progress.notify_all()
         self._tell(served)

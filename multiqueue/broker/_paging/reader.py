@@ -141,25 +141,31 @@ class PagedReader:
         target = self.source.list_for_get
         return target is not None and self._memory.load_now(target)
 
-    def perform(self, load: Load) -> tuple[list[Found], int]:
-        """Read what a load asks for: what was found, and up to where."""
+    def perform(self, load: Load) -> list[Found]:
+        """Read what a load asks for: what was found. Its spans end where it was not read further."""
         # Before the store is read: what has no payload any more was written out since, and the store shows it.
         in_memory = {slot.position: slot.payload for slot in load.unbacked if slot.payload is not None}
-        if load.kind in (LoadKind.PAGE, LoadKind.HEAD):
-            headers, through = self._page(load.level, load.after, load.limit, load.through)
-            in_memory = {position: entry for position, entry in in_memory.items() if position <= through}
+        if load.spans:
+            headers: dict[int, Header] = {}
+            for span in load.spans:
+                found_here, span.through = self._page(span.level, span.after, span.limit, span.through)
+                headers.update(found_here)
+            ends = {span.level: span.through for span in load.spans}
+            in_memory = {at: entry for at, entry in in_memory.items() if at <= ends[at >> LEVEL_SHIFT]}
         else:
-            headers, through = self._headers(load.positions), 0
+            headers = self._headers(load.positions)
             self._check([each for each in load.positions if each not in headers and each not in in_memory], "header")
         selector, matches = load.target.selector, self._queue.callbacks.matches
         if selector is not None and load.kind is not LoadKind.BODIES:
             found = list(self._matching(headers, selector))
+            if load.target.windows is not None and load.spans:
+                found = self._loaded({each.position: headers[each.position] for each in found}, load)
         else:
             found = self._loaded(headers, load)
         for position, entry in in_memory.items():
             if position not in headers and (selector is None or matches(selector, entry.message)):
                 found.append(Found(position, cost_of(entry.message, entry.size), entry))
-        return sorted(found), through
+        return sorted(found)
 
     def _page(self, level: int, after: int, limit: int, through: int) -> tuple[dict[int, Header], int]:
         """The first headers of a level behind a position, and up to where these are all of them."""
@@ -251,7 +257,7 @@ class PagedReader:
             yield []
         with self._queue.life.pinned():
             with self._memory:
-                levels = list(enumerate(self._area.last))
+                levels = list(self._area.last.items())
             for level, end in reversed(levels) if lowest_first else levels:
                 after = level << LEVEL_SHIFT
                 while after < end:
@@ -294,7 +300,7 @@ class PagedReader:
         with life.lock:
             taken = list(self.source.taken.items())
             with self._memory:
-                ends, alone = list(area.last), list(area.unbacked)
+                ends, alone = list(area.last.values()), list(area.unbacked)
         known = alone + [position for position, entry in taken if entry.is_ready]
         for begin in range(0, len(known), _SLICE):
             if stop():

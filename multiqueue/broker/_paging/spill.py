@@ -75,7 +75,7 @@ class Spill:
             return False
         last = self._begin(journal).area.last
         for level in levels:
-            if not 0 <= level.level < len(last):
+            if level.level not in last:
                 raise StoreDamaged(
                     f"the store has messages on level {level.level} of {self._queue.label}, which has"
                     f" {len(last)}; `multiqueue store check` says more"

@@ -16,7 +16,9 @@ from typing import Any, Final
 
 from .._base.positions import END, Positions
 
-LEVEL_SHIFT: Final = 48  # a position is level << 48 | number: 2^48 messages are 89 years at 100,000 a second
+# A position is level << 48 | number: 2^48 messages are 89 years at 100,000 a second. The level is a priority, the first
+# of them 0, or in an area by key anything from 0 on below 2^63 that stands for the key.
+LEVEL_SHIFT: Final = 48
 NUMBER_MASK: Final = (1 << LEVEL_SHIFT) - 1
 
 
@@ -37,6 +39,24 @@ class Account(IntEnum):
     LOADING = 6  # L: reserved for what a load under way will bring
     ENTRIES = 7  # E: the lists themselves, and records of what is with consumers
     UNPAGED = 8  # lent to queues that keep everything in memory, and messages that no store can keep
+
+
+class Ends(dict[int, int]):
+    """A position on each level, from the level's very beginning on."""
+
+    __slots__ = ()
+
+    def __missing__(self, level: int) -> int:
+        return level << LEVEL_SHIFT
+
+
+class Nowhere(dict[int, int]):
+    """As `Ends`, of a list that is to get nothing any more: before everything."""
+
+    __slots__ = ()
+
+    def __missing__(self, level: int) -> int:
+        return -1
 
 
 @dataclass(slots=True, eq=False)
@@ -72,6 +92,24 @@ class Slot:
 
 
 @dataclass(slots=True, eq=False, repr=False)
+class Windows:
+    """What a list of an area by key has of each level: some of its first messages, all of them in memory."""
+
+    counts: dict[int, int] = field(default_factory=dict)  # Invariant: how many entries of a level, if any
+    open: dict[int, None] = field(default_factory=dict)  # Invariant: the levels with something not looked at
+    low: dict[int, None] = field(default_factory=dict)  # those of them of which more is to be loaded, oldest first
+    rich: dict[int, None] = field(default_factory=dict)  # those that may have more than their share, perhaps others
+    costs: dict[int, int] = field(default_factory=dict)  # of a level's next message, where a load had no room for it
+    due: int | None = None  # it is the turn of this level, of which nothing is in memory
+
+    def forget(self, level: int) -> None:
+        """Nothing is on a level any longer."""
+        for each in (self.open, self.low, self.costs):
+            each.pop(level, None)
+        self.due = None if self.due == level else self.due
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class TargetList:
     """The messages for the consumers of one area that want the same ones, in order."""
 
@@ -87,7 +125,8 @@ class TargetList:
     direct_bytes: int = 0
     # scans[level]: every message of the level up to this position was looked at. The tail is closed when
     # that is the level's last, and open otherwise: then the rest is found by scanning.
-    scans: list[int] = field(init=False)
+    scans: dict[int, int] = field(default_factory=Ends)
+    windows: Windows | None = field(init=False)  # of an area by key; then the mark is `END`
     asked_again: Positions = field(default_factory=Positions)  # came back behind the scan: the selector is asked again
     key: object = None  # what consumers that may share it have in common; None for a reader's own list
     willing: set[object] = field(default_factory=set)  # of its readers, those that have credit and want work
@@ -96,30 +135,32 @@ class TargetList:
     is_closed: bool = False
 
     def __post_init__(self) -> None:
-        self.scans = [level << LEVEL_SHIFT for level in range(len(self.area.last))]
+        self.windows = Windows(open=dict.fromkeys(self.area.last)) if self.area.is_keyed else None
+        if self.windows is not None:
+            self.windows.low.update(self.windows.open)
 
     @property
     def open_level(self) -> int | None:
         """The first level with something that was not looked at, None when the tail is closed."""
-        for level, (scan, last) in enumerate(zip(self.scans, self.area.last, strict=True)):
-            if scan < last:
-                return level
-        return None
+        if self.windows is not None:
+            return next(iter(self.windows.open), None)
+        return next((level for level, last in self.area.last.items() if self.scans[level] < last), None)
 
     @property
     def is_starving(self) -> bool:
         """True when a consumer wants work, and this list has nothing for it in memory."""
-        return self.hungry and (not self.direct or self.is_behind)
+        is_due = self.windows is not None and self.windows.due is not None
+        return self.hungry and (not self.direct or is_due or self.is_behind)
 
     @property
     def is_behind(self) -> bool:
         """True when something may stand before the first entry that this list was not asked about."""
-        return not self.is_in_order and self.horizon < self.entries.first
+        return self.windows is None and not self.is_in_order and self.horizon < self.entries.first
 
     @property
     def is_in_order(self) -> bool:
         """True when entries are found in order, so that nothing turns up before one of them."""
-        return len(self.scans) == 1 and not self.asked_again
+        return len(self.area.last) == 1 and not self.asked_again
 
     @property
     def horizon(self) -> int:
@@ -150,22 +191,24 @@ class Area:
 
     name: str
     levels: InitVar[int] = 1
+    is_keyed: bool = False  # its levels come and go, and take turns
     slots: dict[int, Slot] = field(default_factory=dict)
     lists: list[TargetList] = field(default_factory=list)
-    last: list[int] = field(init=False)  # of each level, the last that arrived
+    last: dict[int, int] = field(default_factory=Ends)  # of each level, the last that arrived
     pending: Positions = field(default_factory=Positions)  # the PendingCache: slots charged to PENDING
     head: Positions = field(default_factory=Positions)  # the HeadQueueCache: slots charged to HEAD
     # Invariant: all that is ready up to here and named by no list is in `head`: so that is a prefix.
     head_end: int = -1
     unbacked: Positions = field(default_factory=Positions)  # slots that the store does not have yet
-    writing: set[int] = field(default_factory=set)  # those of them that are on their way to it
+    writing: set[int] = field(default_factory=set)  # the numbers of those of them that are on their way to it
     kept: set[int] = field(default_factory=set)  # those of them that no store can keep
     looks: list[Look] = field(default_factory=list)
     unreadable: set[int] = field(default_factory=set)  # positions of rows that are no messages
     is_closed: bool = False
 
     def __post_init__(self, levels: int) -> None:
-        self.last = [level << LEVEL_SHIFT for level in range(levels)]
+        if not self.is_keyed:
+            self.last.update((level, level << LEVEL_SHIFT) for level in range(levels))
 
     def cache(self, account: Account) -> Positions:
         """The bytes that are charged to PENDING or to HEAD."""
@@ -174,4 +217,4 @@ class Area:
     @property
     def tail(self) -> int:
         """The last position that anything stood on, -1 when nothing ever did."""
-        return max((last for level, last in enumerate(self.last) if last > level << LEVEL_SHIFT), default=-1)
+        return max((last for level, last in self.last.items() if last > level << LEVEL_SHIFT), default=-1)
