@@ -7,7 +7,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import settings
+from hypothesis import assume, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis_support import examples
 
@@ -29,6 +29,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "priority": {"kind": QueueKind.PRIORITY, "max_priority": 2},
     "sorted": {"kind": QueueKind.SORTED, "sort_key": "key"},
     "last value": {"kind": QueueKind.LAST_VALUE, "lvq_key": "key"},
+    # Of one tenant, which is first in, first out. test_broker_fair_machine.py has many.
+    "fair": {"kind": QueueKind.FAIR},
+    "fair with levels": {"kind": QueueKind.FAIR, "max_priority": 2},
 }
 FEATURES: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -99,6 +102,7 @@ class QueueMachine(RuleBasedStateMachine):
     @initialize(kind=st.sampled_from(sorted(KINDS)), feature=st.sampled_from(sorted(FEATURES)))
     def begin(self, kind: str, feature: str) -> None:
         """A queue, and consumers on it: a plain one, a choosy one with little credit, one of high priority."""
+        assume("fair" not in kind or "groups" not in feature)
         self.settings = QueueSettings(**KINDS[kind], **FEATURES[feature])
         self.queue = BrokerQueue(
             "q",
@@ -117,7 +121,7 @@ class QueueMachine(RuleBasedStateMachine):
     # -- the model
 
     def _place(self, item: Item) -> tuple[Any, ...]:
-        if self.settings.kind is QueueKind.PRIORITY:
+        if self.settings.has_levels:
             return (-min(item.message.priority or 0, 2), item.number)
         if self.settings.kind is QueueKind.SORTED:
             key = item.message.headers.get("key")
@@ -164,7 +168,7 @@ class QueueMachine(RuleBasedStateMachine):
         while len(ready) > 4:
             if self.settings.kind is QueueKind.SORTED:
                 victim = ready[-1]
-            elif self.settings.kind is QueueKind.PRIORITY:
+            elif self.settings.has_levels:
                 lowest = max(self._place(item)[0] for item in ready)
                 victim = next(item for item in ready if self._place(item)[0] == lowest)
             else:

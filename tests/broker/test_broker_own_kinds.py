@@ -75,6 +75,16 @@ class TestLastValue(EntryListContract):
     settings = {"lvq_key": "key"}  # noqa: RUF012  # read only
 
 
+class TestFair(EntryListContract):
+    kind = QueueKind.FAIR
+
+
+class TestFairWithLevels(EntryListContract):
+    kind = QueueKind.FAIR
+    options = {"key": "header:tenant", "cost": "header:cost"}  # noqa: RUF012  # read only
+    settings = {"max_priority": 9}  # noqa: RUF012  # read only
+
+
 class TestShortestJobFirst(EntryListContract):
     kind = "shortest-job-first"
 
@@ -195,7 +205,7 @@ def test_options_are_the_kinds_own(register: Register) -> None:
         with pytest.raises(PreconditionFailed, match="inequivalent arg 'x-queue-kind-options'"):
             broker.declare_queue("b", arguments={**arguments, "x-queue-kind-options": {"seed": 5}})
         with pytest.raises(
-            PreconditionFailed, match="kind_options are for kinds that are registered, not for a standard"
+            PreconditionFailed, match="kind_options are for fair queues and for kinds that are registered, not for a st"
         ):
             broker.declare_queue("c", arguments={"x-queue-kind-options": {"seed": 5}})
         with pytest.raises(PreconditionFailed, match="max_priority belongs to a priority queue, not to a seeded one"):

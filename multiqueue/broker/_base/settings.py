@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from multiqueue._carried import check_value, short_string
 
+from .fair_options import FairOptions
+
 
 @dataclass(frozen=True, slots=True)
 class Range:
@@ -55,6 +57,7 @@ class QueueKind(Enum):
     PRIORITY = "priority"
     SORTED = "sorted"
     LAST_VALUE = "last_value"
+    FAIR = "fair"  # turns among tenants
 
 
 class Overflow(Enum):
@@ -108,9 +111,9 @@ class QueueSettings:
     """How a broker queue behaves. Times in seconds, sizes in bytes, None for no limit.
 
     `kind` is one of `QueueKind` or its value, or a name given to `register_queue_kind`; `kind_options` are for such a
-    kind alone, and of what JSON or a header can hold.
-    A priority queue takes one of two scales: `max_priority=n` is RabbitMQ's (0 to n, no priority is 0),
-    `priority_levels=n` is AMQP 0-10's (0 to 9 mapped onto n levels, no priority is 4).
+    kind and for a fair queue alone, and of what JSON or a header can hold.
+    A priority queue takes one of two scales, and a fair one may: `max_priority=n` is RabbitMQ's (0 to n, no priority
+    is 0), `priority_levels=n` is AMQP 0-10's (0 to 9 mapped onto n levels, no priority is 4).
     `message_ttl` bounds every message, one without expiration too; `minimum_message_ttl` only raises an expiration
     that is set. A time to live of 0 is over before anybody can pull. `max_delivery_attempts` counts deliveries, the
     first included; with `DeliveryCounting.FAILURES` those alone that fail, and one.
@@ -199,16 +202,27 @@ class QueueSettings:
 
     def _check_kind(self) -> None:
         for name, kind in KIND_OF_SETTING.items():
-            if getattr(self, name) is not None and self.kind is not kind:
+            has_levels = kind is QueueKind.PRIORITY and self.kind is QueueKind.FAIR
+            if getattr(self, name) is not None and self.kind is not kind and not has_levels:
                 raise ValueError(f"{name} belongs to a {kind.value} queue, not to a {self.kind_name} one")
-        if self.kind_options is not None and isinstance(self.kind, QueueKind):
-            raise ValueError(f"kind_options are for kinds that are registered, not for a {self.kind_name} queue")
+        if self.kind is QueueKind.FAIR:
+            FairOptions.of(self.kind_options)
+            if self.groups is not MessageGroups.NONE:
+                raise ValueError("a fair queue takes no message groups; max_in_flight=1 serves a tenant in order")
+        elif self.kind_options is not None and isinstance(self.kind, QueueKind):
+            problem = f"not for a {self.kind_name} queue"
+            raise ValueError(f"kind_options are for fair queues and for kinds that are registered, {problem}")
         if self.kind is QueueKind.SORTED and not self.sort_key:
             raise ValueError("a sorted queue needs sort_key: the header it is sorted by")
         if self.kind is QueueKind.LAST_VALUE and not self.lvq_key:
             raise ValueError("a last-value queue needs lvq_key: the header whose latest value it keeps")
         if self.max_priority is not None and self.priority_levels is not None:
             raise ValueError("max_priority and priority_levels are two scales of one thing; set one of them")
+
+    @property
+    def has_levels(self) -> bool:
+        """True where a message's priority says which is served first."""
+        return self.kind is QueueKind.PRIORITY or self.max_priority is not None or self.priority_levels is not None
 
     @property
     def kind_name(self) -> str:

@@ -165,11 +165,11 @@ class PagedEntries(EntrySource):
         self._remember(entry)
         return entry.state is EntryState.AVAILABLE and self._take(entry)
 
-    def remove(self, entries: Sequence[Entry], *, is_taken: bool = True) -> None:
-        if not is_taken:
+    def remove(self, entries: Sequence[Entry], *, taker: object = None) -> None:
+        if taker is not None:
             gone, _ = self.consume_all((entry.position, entry.size) for entry in entries)
             assert len(gone) == len(entries), f"of {entries!r}, which were offered, some are gone"
-        for entry in entries if is_taken else ():
+        for entry in entries if taker is None else ():
             if (coming := self._coming) is not None and coming.has(entry):
                 coming.remove(entry)
                 if not len(coming):

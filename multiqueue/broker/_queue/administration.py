@@ -15,7 +15,6 @@ from itertools import islice
 from typing import Final
 
 from .._base.message import Message
-from .._base.settings import QueueKind
 from .._selector.selector import Selector
 from .callbacks import Callbacks
 from .consumer import Predicate
@@ -32,19 +31,19 @@ class ResidentWalk:
     """A way through a queue that keeps everything in memory."""
 
     _life: Life
-    _entries: EntryList
+    entries: EntryList
     _callbacks: Callbacks
 
     def pages(self, *, bodies: bool) -> Iterator[list[Entry]]:
         """As `Walk.pages`. The lock is held for 256 entries."""
-        position: Position | None = self._entries.start
+        position: Position | None = self.entries.start
         with self._life.lock:
-            is_new = newcomers(self._entries)  # or a copy to a queue that feeds this one might never end
+            is_new = newcomers(self.entries)  # or a copy to a queue that feeds this one might never end
         while position is not None:
             batch: list[Entry] = []
             with self._life.lock:
                 for _ in range(_BATCH):
-                    entry = self._entries.after(position)
+                    entry = self.entries.after(position)
                     position = None if entry is None else entry.position
                     if entry is None:
                         break
@@ -111,7 +110,7 @@ class Administration:
 
     def change_priority(self, priority: int, selector: Predicate | None, limit: int | None) -> int:
         settings = self._life.settings
-        if settings.kind is not QueueKind.PRIORITY:
+        if not settings.has_levels:
             raise ValueError(f"{self._queue.label} is a {settings.kind_name} queue; it knows no priorities")
         refused: list[Entry] = []
 

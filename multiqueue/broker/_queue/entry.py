@@ -148,7 +148,7 @@ class Entry:
     held_until: float | None = None
     arrived_at: float = 0.0  # kept only where an alert asks for the oldest entry's age
     group: Key = None
-    key: Key = None  # what the entry list orders or finds the entry by, made before it is added
+    key: Any = None  # what the entry list orders or finds the entry by, made before it is added; see `EntryList.key_of`
     refused_by: set[int] | None = None  # numbers of the consumers that do not want it again
     was_stolen: bool = False  # it was once taken away from a consumer, which may still try to settle it
     superseded: bool = False  # a last-value queue has a later one of its key

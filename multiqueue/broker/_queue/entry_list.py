@@ -1,4 +1,4 @@
-"""Entry lists, which say in which order a queue has its entries: the protocol, the four kinds of this room, and those
+"""Entry lists, which say in which order a queue has its entries: the protocol, the five kinds of this room, and those
 that programs register, whose tests derive from `multiqueue.testing.contracts.EntryListContract`.
 
 Promise     The numbers of a standard list, a log, rise strictly and are never reused. Its `append_all`, `discard_all`
@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Final, Protocol, cast
 
 from ..._locks import Lock
 from .._base.errors import PreconditionFailed, UnknownQueueKind
+from .._base.fair_options import FairKey, FairOptions
 from .._base.message import Message
 from .._base.positions import SortedSet
 from .._base.settings import QueueKind, QueueSettings
@@ -49,8 +50,10 @@ class EntryList(Protocol):
     # Less than every position: `after(start)` is the first entry.
     start: ClassVar[Position] = -1
 
-    def key_of(self, message: Message) -> Key:
-        """The key by which the list will order this message: a number, text or None, found as `entry.key` by `add`.
+    def key_of(self, message: Message) -> Any:
+        """The key by which the list will order this message: a number, text, None, or a tuple of these.
+
+        `add` finds it as `entry.key`.
 
         Reads the message, whose headers are anybody's objects, so no lock is held. May run for a message that is never
         added, and on many threads at once.
@@ -236,6 +239,8 @@ def amqp_level(priority: int | None, levels: int) -> int:
 
 def levels_of(settings: QueueSettings) -> int:
     """How many levels a priority queue has, or a list of that kind under another name."""
+    if settings.kind is QueueKind.FAIR and not settings.has_levels:
+        return 1
     return settings.priority_levels or _AMQP_PRIORITIES if settings.max_priority is None else settings.max_priority + 1
 
 
@@ -253,7 +258,7 @@ class PriorityEntryList(EntryList):
         # The first is that of the highest level.
         self._logs = [StandardEntryList(settings, level << _LEVEL_SHIFT) for level in range(self._levels)]
 
-    def key_of(self, message: Message) -> int:
+    def key_of(self, message: Message) -> Any:
         if self._scale is not None:
             wanted = self._usual if message.priority is None else message.priority
             level = min(max(wanted, 0), self._scale)
@@ -261,10 +266,11 @@ class PriorityEntryList(EntryList):
             level = amqp_level(message.priority, self._levels)
         return self._levels - 1 - level
 
+    def _level_of(self, key: Any) -> int:
+        return int(key)
+
     def add(self, entry: Entry) -> Entry | None:
-        index = entry.key
-        assert isinstance(index, int)
-        return self._logs[index].add(entry)
+        return self._logs[self._level_of(entry.key)].add(entry)
 
     def remove(self, entry: Entry) -> None:
         self._logs[entry.position >> _LEVEL_SHIFT].remove(entry)
@@ -394,6 +400,28 @@ class LastValueEntryList(StandardEntryList):
         assert current == self._latest, "the map of latest entries differs from the list"
 
 
+class FairEntryList(PriorityEntryList):
+    """Arrivals, by level: the order in which a fair queue is looked through, and that of each of its tenants.
+
+    `FairEntries` has whose turn it is.
+    """
+
+    def __init__(self, settings: QueueSettings) -> None:
+        super().__init__(settings)
+        level_of = super().key_of if settings.has_levels else None
+        self.read = FairOptions.of(settings.kind_options).reader(level_of)
+
+    def key_of(self, message: Message) -> FairKey:
+        return self.read(message)
+
+    def _level_of(self, key: FairKey) -> int:
+        return key[1]
+
+    def heads(self) -> list[Entry]:
+        """The first entry of each level that has any."""
+        return [next(iter(log)) for log in self._logs if log]
+
+
 def newcomers(entries: EntryList) -> Callable[[Entry], bool]:
     """A test for entries of a list: was one added from now on? Another kind's positions are remembered: a set."""
     if isinstance(entries, StandardEntryList | PriorityEntryList | SortedEntryList):
@@ -425,6 +453,7 @@ _OURS: Final[dict[str, MakeEntryList]] = {
     QueueKind.PRIORITY.value: PriorityEntryList,
     QueueKind.SORTED.value: SortedEntryList,
     QueueKind.LAST_VALUE.value: LastValueEntryList,
+    QueueKind.FAIR.value: FairEntryList,
 }
 _MEMBERS: Final = [name for name in vars(EntryList) if name in ("__len__", "__iter__") or not name.startswith("_")]
 _lock = Lock()

@@ -98,7 +98,7 @@ class ResidentEntries(EntrySource):
             self.give_back(entry, is_new=True)
         return superseded
 
-    def remove(self, entries: Sequence[Entry], *, is_taken: bool = True) -> None:
+    def remove(self, entries: Sequence[Entry], *, taker: object = None) -> None:
         departed = self._departed
         if departed is not None:
             for entry in entries:

@@ -77,8 +77,7 @@ class FilteredPull:
             if not source.has_all:
                 return batch
             source.pass_over(consumer, entry)
-        for entry in batch:
-            consumer.revisit(entry)
+        source.look_again(consumer, batch)
         if not batch:
             self._life.notifier.found_nothing(consumer, after)
         return batch
@@ -99,5 +98,5 @@ class FilteredPull:
                 notifier.leave_to(other, consumer, entry, after)
                 return []
         taken = self._life.give(consumer, [entry], after, is_past=True)
-        consumer.pass_revisits(taken)
+        self._life.source.turn_down(consumer, taken)
         return taken

@@ -95,6 +95,7 @@ class Life:
         self._retries = self.settings.delayed_retry
         timeout = consumer_timeout if self.settings.consumer_timeout is None else self.settings.consumer_timeout
         self._timeouts = None if timeout is None else ConsumerTimeouts(timeout)
+        self.is_fair: bool = self.settings.kind is QueueKind.FAIR
         # An entry of this queue is more than a message and its size.
         self._needs_more = (
             self._has_keys or self.settings.has_groups or self.settings.message_ttl is not None or alerts is not None
@@ -166,7 +167,7 @@ class Life:
             entry.level = entry.key
         if settings.has_groups:
             entry.group = plain_key(message.headers.get(settings.group_key or ""))
-        if self._alerts is not None:
+        if self._alerts is not None or self.is_fair:
             entry.arrived_at = self.clock()
 
     # -- arriving: now, after a commit, or at the opening
@@ -188,6 +189,7 @@ class Life:
                 takes_turn = not is_refused and self._admitted > 0
                 if takes_turn:
                     self._count_admitted(1, entries[0].size)
+                    self.source.expect(entries[0], 1)
             if not (is_refused or takes_turn):
                 if self._queue.journal is not None:
                     entries[0].number = self._queue.journal.store.allocate()
@@ -217,6 +219,7 @@ class Life:
             if accepted:
                 self._admitted += 1
                 self._admitted_bytes += entry.size
+                self.source.expect(entry, 1)
         if after:
             self._callbacks.act(after)
         if like is not None:
@@ -246,6 +249,7 @@ class Life:
             if len(entries) == 1:
                 self._admitted -= 1
                 self._admitted_bytes -= entries[0].size
+                self.source.expect(entries[0], -1)
             else:
                 self._count_admitted(-len(entries), -sum([entry.size for entry in entries]))
             if self.deleted:
@@ -281,6 +285,7 @@ class Life:
         """Give back the room of an admitted entry that will not come. Under no lock."""
         with self.lock:
             self._count_admitted(-1, -entry.size)
+            self.source.expect(entry, -1)
 
     def _take_turn(self, entry: Entry) -> None:
         """Send an empty row after what is on its way, and join when it is there. Under no lock."""
@@ -307,9 +312,13 @@ class Life:
             return PutOutcome.DELETED
         if willing is not None and not any(each.is_willing for each in willing):
             return PutOutcome.NO_CONSUMER
-        if limit.may_refuse and not unlimited and limit.refuses(entry.size, self._admitted, self._admitted_bytes):
+        refusal: Overflow | None = None
+        if limit.may_refuse and not unlimited:
+            is_refused = limit.refuses(entry.size, self._admitted, self._admitted_bytes)
+            refusal = self.settings.overflow if is_refused else self.source.refusal(entry)
+        if refusal is not None:
             self.figures.rejected += 1
-            if self.settings.overflow is Overflow.REJECT_DEAD_LETTER:
+            if refusal is Overflow.REJECT_DEAD_LETTER:
                 self._send_on(entry, DeadLetterReason.MAXLEN, after)
             return PutOutcome.REJECTED
         if limit.short_of_memory or limit.is_behind:
@@ -387,7 +396,7 @@ class Life:
         if figures.depth_bytes + MESSAGE_BYTES * figures.depth > limit.reserved and self._lacks_memory(after):
             outcome = _THROTTLED
         for entry in entries if self.consumers.idle else ():
-            if entry.state is _AVAILABLE:
+            if entry.state is _AVAILABLE and self.source.may_go(entry):
                 self.notifier.choose(entry, after)
                 if not self.consumers.idle:
                     break
@@ -411,13 +420,13 @@ class Life:
 
     def _apply_overflow(self, after: After) -> PutOutcome:
         limit, overflow = self.limit, self.settings.overflow
-        if overflow is Overflow.FLOW_CONTROL:
-            limit.throttled = limit.throttled or limit.is_exceeded()
-            return _THROTTLED if limit.throttled else _ENQUEUED
-        if overflow is Overflow.RING and limit.is_exceeded():
+        if (overflow is Overflow.RING and limit.is_exceeded()) or self.source.has_surplus:
             self._is_to_evict = True
             if self.evict_some(after):
                 after.append(partial(self._queue.in_visits, self.evict_some, 0))
+        if overflow is Overflow.FLOW_CONTROL:
+            limit.throttled = limit.throttled or limit.is_exceeded()
+            return _THROTTLED if limit.throttled else _ENQUEUED
         return _THROTTLED if limit.is_behind else _ENQUEUED
 
     def hold(self, entry: Entry, until: float) -> None:
@@ -486,7 +495,7 @@ class Life:
         if run and consumer.acquires:
             if consumer.auto_accept:
                 self._acquired(run, consumer, after)
-                self.end(run, consumer, after, is_taken=False)
+                self.end(run, consumer, after, taker=consumer)
             else:
                 self.source.take(run, consumer)
                 self._acquired(run, consumer, after, ACQUIRE if consumer.lock_deliveries else DELIVER)
@@ -571,7 +580,7 @@ class Life:
             self.hold(entry, entry.held_until)
         else:
             self.source.give_back(entry, is_new=False)
-        if self.settings.overflow is Overflow.RING:
+        if self.settings.overflow is Overflow.RING or self.source.has_surplus:
             self._apply_overflow(after)
 
     def _put_off(self, entry: Entry, failed: bool) -> None:
@@ -636,18 +645,18 @@ class Life:
     # -- the end of an entry
 
     def end(
-        self, entries: Sequence[Entry], owner: object, after: After, *, is_taken: bool = True, keeps_rows: bool = False
+        self, entries: Sequence[Entry], owner: object, after: After, *, taker: object = None, keeps_rows: bool = False
     ) -> None:
         """Take out entries of their owner, None if seized: here at once, in the store by one of the next commits.
 
-        Unless they are `is_taken`, they are taken in this step. `keeps_rows`: something else has the rows deleted.
+        With a `taker` they are taken by that in this step. `keeps_rows`: something else has the rows deleted.
         """
         figures = self.figures
         for entry in entries:
             entry.apply(SETTLE, owner)
             figures.depth -= 1
             figures.depth_bytes -= entry.size
-        self.source.remove(entries, is_taken=is_taken)
+        self.source.remove(entries, taker=taker)
         if self._timeouts is not None:
             self._timeouts.left(entries)
         if self.groups is not None and owner is not None:
@@ -708,9 +717,11 @@ class Life:
         return victim, source.end_get(found=victim is not None)
 
     def evict_some(self, after: After) -> bool:
-        """Drop some of what a ring has above its limit; True when there is more."""
+        """Drop some of what a ring, or a tenant, has above its limit; True when there is more."""
+        is_ring = self.settings.overflow is Overflow.RING
         for _ in range(FEW if self._is_to_evict else 0):
-            victim = self.source.least_significant(after) if self.limit.is_exceeded() else None
+            is_over = is_ring and self.limit.is_exceeded()
+            victim = self.source.least_significant(after) if is_over else self.source.surplus(after)
             if victim is None:
                 self._is_to_evict = False
                 break

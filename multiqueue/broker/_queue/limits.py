@@ -46,9 +46,10 @@ class DepthLimit:
         self._figures = figures
         # Asked for every message, so asked of the settings once.
         self._refuses_at_limit = settings.overflow in (Overflow.REJECT, Overflow.REJECT_DEAD_LETTER)
+        self._tenants_may_refuse = False
         # Invariant: True while short_of_memory, and while the queue pages.
         self.may_refuse: bool = self._refuses_at_limit
-        self._may_overflow = settings.overflow in (Overflow.RING, Overflow.FLOW_CONTROL)
+        self._overflows = self._may_overflow = settings.overflow in (Overflow.RING, Overflow.FLOW_CONTROL)
         self.may_overflow: bool = self._may_overflow  # Invariant: True while is_behind
         self.throttled: bool = False
         # Publishers wait for what is on its way to a store, which ends by itself. Invariant: implies throttled.
@@ -100,7 +101,7 @@ class DepthLimit:
     def end_throttling(self, after: After) -> None:
         self.throttled = self.short_of_memory = self.is_behind = False
         self.may_overflow = self._may_overflow
-        self.may_refuse = self._refuses_at_limit or self._is_overfull is not None
+        self._forget_refusals()
         after.extend(self.room_waiters + self.catch_up_waiters)
         self.room_waiters.clear()
         self.catch_up_waiters.clear()
@@ -136,7 +137,18 @@ class DepthLimit:
 
     def end_paging(self) -> None:
         self._is_overfull = None
-        self.may_refuse = self._refuses_at_limit or self.short_of_memory
+        self._forget_refusals()
+
+    def _forget_refusals(self) -> None:
+        """Refuse only as the state says now."""
+        is_limited = self._refuses_at_limit or self._tenants_may_refuse
+        self.may_refuse = is_limited or self.short_of_memory or self._is_overfull is not None
+
+    def ask_tenants(self, *, refuse: bool, overflow: bool) -> None:
+        """Whether a fair queue's tenants have limits of their own, of which their `EntrySource` knows."""
+        self._tenants_may_refuse, self._may_overflow = refuse, self._overflows or overflow
+        self.may_overflow = self._may_overflow or self.is_behind
+        self._forget_refusals()
 
     @property
     def in_use(self) -> int:

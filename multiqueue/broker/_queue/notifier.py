@@ -211,7 +211,7 @@ class Notifier:
         """A pull ends before an entry that another consumer goes first for. That one is NOTIFIED, or is now."""
         self.consumers.move(consumer, Interest.UNNOTIFY)  # the baton would only wake others that it stops as well
         if other.selector is not None:
-            other.revisit(entry)  # it may have refused the entry before it changed its mind
+            self.source.look_again(other, (entry,))  # it may have refused the entry before it changed its mind
         self.notify(other, after)
 
     def check_invariants(self) -> None:

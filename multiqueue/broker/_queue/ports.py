@@ -9,8 +9,9 @@ from multiqueue.store import Commit, Level, MessageStore, Operation, Put
 
 from .._base.message import DeadLetterReason, Message, PutOutcome
 from .._base.ports import After
+from .._base.settings import Overflow
 from .consumer import QueueConsumer, Reader
-from .entry import Entry, EntryQueue, Key, Position
+from .entry import Entry, EntryQueue, Position
 
 
 class WholeQueue(EntryQueue, Protocol):
@@ -135,8 +136,9 @@ class EntrySource(Protocol):
     """
 
     start: Position  # where a reader begins
+    has_surplus: bool = False  # a tenant may have more than it may
     has_all: bool  # in memory; False where what a reader is given was matched against its selector before
-    key_of: Callable[[Message], Key]  # as `EntryList.key_of`; under no lock
+    key_of: Callable[[Message], Any]  # as `EntryList.key_of`; under no lock
 
     # -- entries
 
@@ -153,8 +155,8 @@ class EntrySource(Protocol):
         """Take a ready entry for no consumer, or find one that was taken; False when it is gone, or somebody's."""
         return True
 
-    def remove(self, entries: Sequence[Entry], *, is_taken: bool = True) -> None:
-        """Entries are gone for good; unless they are taken, they are taken in this step."""
+    def remove(self, entries: Sequence[Entry], *, taker: object = None) -> None:
+        """Entries are gone for good; with a `taker`, they are taken by that in this step."""
 
     def give_back(self, entry: Entry, *, is_new: bool) -> None:
         """A taken or held entry can be had again, at its place; `is_new`: browsers have not seen it."""
@@ -174,6 +176,18 @@ class EntrySource(Protocol):
     def least_significant(self, after: After) -> Entry | None:
         """The ready entry that a ring evicts; None when there is none here now."""
 
+    def refusal(self, entry: Entry) -> Overflow | None:
+        """The overflow policy of its tenant by which a message that is to come is refused; None when it is not."""
+        return None
+
+    def expect(self, entry: Entry, count: int) -> None:
+        """One message more is admitted, and comes later; or, with -1, it comes now, or not at all."""
+        return
+
+    def surplus(self, after: After) -> Entry | None:
+        """A ready entry of a tenant that has more than it may; None when there is none."""
+        return None
+
     def oldest_age(self, now: float) -> float:
         """Seconds since the oldest entry arrived; 0 when there is none."""
 
@@ -192,6 +206,15 @@ class EntrySource(Protocol):
 
     def pass_over(self, reader: Reader, entry: Entry) -> None:
         """Move a reader past the entry that `next_for` just gave it, or past that of a run, and those before."""
+
+    def may_go(self, entry: Entry) -> bool:
+        """False while an available entry is passed over, whoever asks."""
+        return True
+
+    def look_again(self, reader: Reader, entries: Sequence[Entry]) -> None:
+        """Have a reader revisit entries that it was moved past."""
+        for entry in entries:
+            reader.revisit(entry)
 
     def turn_down(self, reader: Reader, entries: Sequence[Entry]) -> None:
         """The selector has refused what `next_for` gave, and the reader would revisit."""

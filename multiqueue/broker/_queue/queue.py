@@ -39,8 +39,9 @@ from .administration import Administration, ResidentWalk
 from .callbacks import Callbacks
 from .consumer import Predicate, QueueConsumer
 from .entry import LOCK, SETTLE, UNLOCK, Entries, Entry
-from .entry_list import make_entry_list
+from .entry_list import FairEntryList, make_entry_list
 from .entry_source import ResidentEntries
+from .fair_entries import FairEntries
 from .figures import QueueStatistics
 from .filtered import FilteredPull
 from .life import Life
@@ -243,8 +244,8 @@ class BrokerQueue:
             owned = self._owned_locked(entries, consumer)
             life.end(owned, consumer, after)
             life.figures.acked += len(owned)
-            if life.groups is not None and owned:
-                life.notifier.pass_baton(after)
+            if owned and (life.groups is not None or life.is_fair):  # a group, or a tenant, may be free
+                life.notifier.pass_baton(after, len(owned))
         if after:
             self._act(after)
         return len(owned)
@@ -677,8 +678,13 @@ class BrokerQueue:
         """Keep everything in memory from now on; `departed` is told of stored messages that leave. Nothing is on the
         queue, and the lock is held.
         """
-        source = ResidentEntries(self.life, make_entry_list(self.settings, self.label), departed)
-        self.life.read_from(source, ResidentWalk(self.life, source.entries, self.callbacks))
+        entries = make_entry_list(self.settings, self.label)
+        source: FairEntries | ResidentEntries
+        if isinstance(entries, FairEntryList) and self.life.is_fair:
+            source = FairEntries(self.life, entries, departed)
+        else:
+            source = ResidentEntries(self.life, entries, departed)
+        self.life.read_from(source, ResidentWalk(self.life, entries, self.callbacks))
 
     @property
     def is_deleted(self) -> bool:

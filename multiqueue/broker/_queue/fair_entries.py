@@ -1,0 +1,365 @@
+"""The entries of a fair queue: of the tenant whose turn it is, the one that arrived first.
+
+Promise     As `EntrySource`, but for one thing: an entry keeps its place among those of its tenant and level, and a
+            reader is given the first one of the tenant whose turn it is. A reader that has a selector, or has refused
+            something, takes turns of its own, among what it has not refused.
+            Browsers and administrators see everything in the order of arrival, the highest level first.
+State       As in `life`: guarded by the queue's lock, without user code and I/O. `_log` has all entries, their times
+            and the readers that browse; `tenants` has those that wait, and the turns.
+Cost        A turn costs the same for any number of tenants. A new entry costs a little more for each consumer that has
+            a selector, or has refused something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heappop, heappush
+from typing import Any, Final
+
+from multiqueue.core import Ring, Turn
+
+from .._base.fair_options import FairOptions
+from .._base.ports import After
+from .._base.settings import Overflow
+from .consumer import ConsumerState, QueueConsumer, Reader
+from .entry import Entry, EntryState, Position
+from .entry_list import FairEntryList, levels_of
+from .entry_source import ResidentEntries
+from .life import Life
+from .ports import Doubt, EntrySource
+from .tenants import ASIDE, GONE, HELD, TAKEN, WAITING, Lane, Tenants
+
+_AVAILABLE: Final = EntryState.AVAILABLE
+
+
+class Look(Turn):
+    """One lane as a choosy reader sees it: what it has looked at there, and its turn among what it has not."""
+
+    __slots__ = ("cursor", "inner", "lane", "revisits")
+
+    def __init__(self, ring: Ring, lane: Lane) -> None:
+        super().__init__(ring, weight=lane.weight, priority=lane.priority)
+        self.lane = lane
+        self.inner: Ring | None = None
+        self.cursor: Position = -1
+        self.revisits: list[
+            Position
+        ] = []  # a heap of those up to the cursor, or that came back, to be looked at (again)
+
+    def first(self, get: Callable[[Position], Entry | None]) -> Entry | None:
+        """The first entry of the lane that it has not looked at."""
+        while self.revisits:
+            entry = get(self.revisits[0])
+            if entry is not None and entry.key.where == WAITING:
+                return entry
+            heappop(self.revisits)
+        return self.lane.after(self.cursor)
+
+    def passed(self, entry: Entry) -> None:
+        if self.revisits and self.revisits[0] == entry.position:
+            heappop(self.revisits)
+        elif entry.position > self.cursor:
+            self.cursor = entry.position
+
+
+class View:
+    """The turns of one choosy reader."""
+
+    def __init__(self, get: Callable[[Position], Entry | None], lanes: Iterable[Lane]) -> None:
+        self._get = get
+        self._ring = Ring()
+        self._looks: dict[Lane, Look] = {}
+        for lane in lanes:
+            if lane.inner is None:
+                self.look(lane).revisits = lane.came_back()
+                self.note(lane)
+
+    def look(self, lane: Lane) -> Look:
+        look = self._looks.get(lane)
+        if look is None:
+            ring = self._ring
+            if lane.outer is not None:
+                outer = self.look(lane.outer)
+                ring = outer.inner = outer.inner or Ring(outer=outer)
+            look = self._looks[lane] = Look(ring, lane)
+        return look
+
+    def note(self, lane: Lane) -> None:
+        """There may be something to look at."""
+        look = self.look(lane)
+        if not look.is_in:
+            if (look.weight, look.priority) != (lane.weight, lane.priority):
+                look.weight, look.priority = lane.weight, lane.priority
+            look.join()
+
+    def forget(self, lane: Lane) -> None:
+        look = self._looks.pop(lane, None)
+        if look is not None:
+            look.leave()
+
+    def again(self, entry: Entry) -> None:
+        """An entry that it may have looked at is there again."""
+        heappush(self.look(entry.key.lane).revisits, entry.position)
+        self.note(entry.key.lane)
+
+    def first(self) -> Entry | None:
+        """The first entry of those that it has not looked at."""
+        while (look := self._ring.due()) is not None:
+            assert isinstance(look, Look)
+            closed = look.lane.closed()
+            entry = look.first(self._get) if closed is None else None
+            if entry is not None:
+                return entry
+            (look if closed is None else self._looks[closed]).leave()
+        return None
+
+    def passed(self, entry: Entry) -> None:
+        self.look(entry.key.lane).passed(entry)
+
+    def turn_down(self, entries: Sequence[Entry]) -> None:
+        """It will not look at these again."""
+        for entry in entries:
+            revisits = self.look(entry.key.lane).revisits
+            if revisits and revisits[0] == entry.position:
+                heappop(revisits)
+            elif entry.position in revisits:
+                revisits.remove(entry.position)
+                revisits.sort()
+
+    def has_overlooked(self, entry: Entry) -> bool:
+        """True when it will not look at an entry that waits; for tests."""
+        look = self._looks.get(entry.key.lane)
+        if look is None or not look.is_in:
+            return True
+        return entry.position not in look.revisits and entry.position <= look.cursor
+
+
+class FairEntries(EntrySource):
+    """All entries of one fair queue, in memory."""
+
+    has_all = True
+
+    def __init__(self, life: Life, entries: FairEntryList, departed: dict[int, None] | None = None) -> None:
+        self._life = life
+        self.entries = entries
+        self.start = entries.start
+        self.key_of = entries.read
+        self._log = ResidentEntries(life, entries, departed)
+        self._views: dict[Reader, View] = {}
+        self.tenants = Tenants(
+            FairOptions.of(life.settings.kind_options),
+            levels_of(life.settings),
+            life.clock,
+            life.visit_by,
+            self._lane_opened,
+            self._lane_forgotten,
+            is_ring=life.settings.overflow is Overflow.RING,
+        )
+        self._woken = 0  # tenants that a reader found to be no longer above their rates; housekeeping tells the others
+        self.limits_changed()
+        self._getter = Reader(entries.start)
+        for consumer in life.consumers:
+            if consumer.acquires:
+                self.reader_joined(consumer)
+
+    # -- entries
+
+    def add(self, entries: Sequence[Entry], after: After) -> Entry | None:
+        for entry in entries:
+            self._log.add((entry,), after)
+            lane = self.tenants.arrive(entry)
+            for view in self._views.values():
+                view.note(lane)
+        return None
+
+    def take(self, entries: Sequence[Entry], owner: object) -> None:
+        view = self._views.get(owner) if self._views and isinstance(owner, Reader) else None
+        for entry in entries:
+            if view is not None and entry.key.cost:
+                view.look(entry.key.lane).charge(entry.key.cost)
+            self.tenants.take(entry)
+
+    def claim(self, entry: Entry) -> bool:
+        if entry.is_ready:
+            self.tenants.move(entry, ASIDE)
+        return True
+
+    def remove(self, entries: Sequence[Entry], *, taker: object = None) -> None:
+        if taker is not None:
+            self.take(entries, taker)
+        self._log.remove(entries)
+        for entry in entries:
+            self.tenants.move(entry, GONE)
+
+    def give_back(self, entry: Entry, *, is_new: bool) -> None:
+        if is_new:
+            self._log.give_back(entry, is_new=True)
+        self.tenants.move(entry, WAITING)
+        for view in self._views.values():
+            view.again(entry)
+
+    def remind(self, when: float, entry: Entry, *, holds: bool) -> bool:
+        if holds:
+            self.tenants.move(entry, HELD)
+        return self._log.remind(when, entry, holds=holds)
+
+    def due(self, now: float, most: int, after: After) -> list[Entry]:
+        woken, self._woken = self._woken + self.tenants.wake(now), 0
+        if woken:
+            self._life.notifier.pass_baton(after, woken)
+        return self._log.due(now, most, after)
+
+    def next_time(self) -> float:
+        return min(self._log.next_time(), self.tenants.next_wake)
+
+    def least_significant(self, after: After) -> Entry | None:
+        """The head of what is longest on the lowest level: a flood drops its own."""
+        while (lane := self.tenants.longest()) is not None:
+            entry = lane.first
+            if entry is not None and self._life.can_have(entry, self._getter, after):
+                return entry
+        return next((entry for entry in self.entries.least_significant() if entry.is_ready), None)
+
+    def oldest_age(self, now: float) -> float:
+        return now - min((entry.arrived_at for entry in self.entries.heads()), default=now)
+
+    def deliveries(self) -> list[tuple[int, int]]:
+        return self._log.deliveries()
+
+    # -- what one tenant may have waiting
+
+    def limits_changed(self) -> None:
+        """Tenants have other limits now."""
+        self._life.limit.ask_tenants(refuse=self.tenants.may_refuse, overflow=self.tenants.may_overflow)
+
+    def refusal(self, entry: Entry) -> Overflow | None:
+        return self.tenants.refusal(entry)
+
+    def expect(self, entry: Entry, count: int) -> None:
+        self.tenants.expect(entry, count)
+
+    @property
+    def has_surplus(self) -> bool:  # type: ignore[override] # never assigned
+        return self.tenants.has_surplus
+
+    def surplus(self, after: After) -> Entry | None:
+        while (lane := self.tenants.surplus()) is not None:
+            entry = lane.first
+            if entry is not None and self._life.can_have(entry, self._getter, after):
+                return entry
+        return None
+
+    # -- readers
+
+    def may_go(self, entry: Entry) -> bool:
+        return entry.key.lane.closed() is None
+
+    def next_for(self, reader: Reader, after: After) -> Entry | None:
+        if not reader.acquires:
+            return self._log.next_for(reader, after)
+        tenants, can_have = self.tenants, self._life.can_have
+        if tenants.wakes:
+            self._woken += tenants.wake(self._life.clock())
+        view = self._views.get(reader) if self._views else None
+        while view is None:
+            lane = tenants.ring.due()
+            if lane is None:
+                return None
+            assert isinstance(lane, Lane)
+            entry = lane.first
+            assert entry is not None, "what is in the ring has something"
+            if entry.expires_at is None and entry.refused_by is None and not reader.no_local:
+                return entry  # as `can_have`, without a call for each message
+            if can_have(entry, reader, after):
+                return entry
+            if entry.state is _AVAILABLE:  # or it was past its time, and is gone
+                view = self._choosy(reader)
+        while (entry := view.first()) is not None and not can_have(entry, reader, after):
+            view.passed(entry)
+        return entry
+
+    def _choosy(self, reader: Reader) -> View:
+        view = self._views[reader] = View(self.entries.get, self.tenants.lanes())
+        return view
+
+    def pass_over(self, reader: Reader, entry: Entry) -> None:
+        if not reader.acquires:
+            self._log.pass_over(reader, entry)
+        elif self._views and (view := self._views.get(reader)) is not None:
+            view.passed(entry)
+
+    def look_again(self, reader: Reader, entries: Sequence[Entry]) -> None:
+        if not reader.acquires:
+            self._log.look_again(reader, entries)
+        elif (view := self._views.get(reader)) is not None:
+            for entry in entries:
+                view.again(entry)
+
+    def turn_down(self, reader: Reader, entries: Sequence[Entry]) -> None:
+        if not reader.acquires:
+            self._log.turn_down(reader, entries)
+        elif (view := self._views.get(reader)) is not None:
+            view.turn_down(entries)
+
+    def reader_joined(self, consumer: QueueConsumer) -> None:
+        if not consumer.acquires:
+            self._log.reader_joined(consumer)
+        elif consumer.selector is not None:
+            self._choosy(consumer)
+
+    def reader_left(self, consumer: QueueConsumer) -> None:
+        if not consumer.acquires:
+            self._log.reader_left(consumer)
+        self._views.pop(consumer, None)
+
+    def begin_get(self, owner: object) -> Reader:
+        return self._getter
+
+    def _lane_opened(self, lane: Lane) -> None:
+        for view in self._views.values():
+            view.note(lane)
+
+    def _lane_forgotten(self, lane: Lane) -> None:
+        for view in self._views.values():
+            view.forget(lane)
+
+    # -- its end, and what must hold
+
+    def close(self, after: After) -> None:
+        self._log.close(after)
+
+    def some_left(self, most: int) -> tuple[list[Any], bool]:
+        return self._log.some_left(most)
+
+    def check(self, consumers: Sequence[QueueConsumer]) -> list[Doubt]:
+        self._log.check([])
+        self.tenants.check_invariants()
+        entries = list(self.entries)
+        for entry in entries:
+            where = entry.key.where
+            assert (where == WAITING) == (entry.state is _AVAILABLE), f"{entry!r} is at {where}"
+            assert (where == HELD) == (entry.state is EntryState.HELD), f"{entry!r} is at {where}"
+            assert where in (TAKEN, ASIDE) or entry.is_ready
+        for tenant in self.tenants.by_name.values():
+            own = [entry for entry in entries if tenant in entry.key.lane.tenant.chain()]
+            assert tenant.count == len(own)
+            assert tenant.waiting == sum(entry.key.where == WAITING for entry in own)
+            assert tenant.in_flight == sum(entry.key.where == TAKEN for entry in own)
+        suits = self._life.notifier.suits
+        open_entries = [entry for entry in entries if entry.key.where == WAITING and self.may_go(entry)]
+        acquiring = [each for each in consumers if each.acquires and not each.pulling]
+        doubts: list[Doubt] = []
+        for consumer in acquiring:
+            view = self._views.get(consumer)
+            for entry in open_entries if view is not None else ():
+                if suits(entry, consumer) and view is not None and view.has_overlooked(entry):
+                    doubts.append((entry, consumer, f"{consumer!r} has overlooked {entry!r}"))
+        if not any(consumer.pulling or consumer.state is ConsumerState.NOTIFIED for consumer in consumers):
+            doubts += [
+                (entry, consumer, f"{consumer!r} waits beside {entry!r} and no consumer is notified")
+                for consumer in acquiring
+                if consumer.state is ConsumerState.INTERESTED
+                for entry in open_entries
+                if suits(entry, consumer)
+            ]
+        return doubts

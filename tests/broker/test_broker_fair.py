@@ -1,0 +1,279 @@
+"""Fair queues: turns of tenants, who is passed over, what is refused at the declaration, what a restart keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker_kernel_support import Bench
+
+from multiqueue.broker import Broker, Credit, Message, Overflow, PreconditionFailed, QueueSettings
+
+
+def fair(**options: Any) -> Bench:
+    settings = {name: options.pop(name) for name in ("max_priority", "max_length", "overflow") if name in options}
+    return Bench(kind="fair", kind_options=options or None, **settings)
+
+
+def fill(bench: Bench, text: str, **properties: Any) -> None:
+    """Messages of the tenants named by letters; their bodies are the letter and a number."""
+    for number, tenant in enumerate(text):
+        bench.put(f"{tenant}{number}", headers={"tenant": tenant}, **properties)
+
+
+def test_a_quiet_tenant_does_not_wait_behind_a_flood() -> None:
+    """After 10,000 messages of one tenant, the first of another is served at the second delivery."""
+    bench = fair()
+    fill(bench, "a" * 10_000 + "b")
+    consumer = bench.consumer()
+    assert [bench.pull(consumer).message.body for _ in range(2)] == ["a0", "b10000"]  # type: ignore[union-attr]
+
+
+def test_ten_thousand_tenants_get_one_each() -> None:
+    """One round serves each of 10,000 tenants once, however long the first one's line is; none of them stays."""
+    bench = fair()
+    bench.put(*["flood"] * 500, headers={"tenant": "0"})
+    for number in range(1, 10_000):
+        bench.put("quiet", headers={"tenant": str(number)})
+    consumer = bench.consumer()
+    assert bench.pull_bodies(consumer).index("flood", 1) == 10_000
+    source: Any = bench.queue.life.source
+    bench.queue.delete_messages(steal=True)
+    assert len(source.tenants.by_name) <= 256, "tenants without messages stay"
+    bench.queue.check_invariants()
+
+
+def test_weights_are_shares() -> None:
+    """A tenant of weight 3 gets three of four; weights may be fractions."""
+    bench = fair(weights={"a": 1.5, "b": 0.5})
+    fill(bench, "ab" * 100)
+    consumer = bench.consumer()
+    served = [bench.pull(consumer).message.body[0] for _ in range(40)]  # type: ignore[union-attr, index]
+    assert abs(served.count("a") - 30) <= 1
+
+
+def test_what_comes_back_returns_to_its_place_and_is_not_charged_again() -> None:
+    """A released message is the first of its tenant again, and its second delivery takes nobody's turn."""
+    bench = fair()
+    fill(bench, "aabb")
+    consumer = bench.consumer()
+    first = bench.pull(consumer)
+    assert first is not None
+    assert first.message.body == "a0"
+    bench.queue.release(first, consumer)
+    assert bench.pull_bodies(consumer) == ["b2", "a0", "a1", "b3"]
+
+
+def test_a_tenant_at_its_limit_is_passed_over_until_one_is_settled() -> None:
+    """With max_in_flight=1 each tenant has one message out; settling it lets the next one go, and tells a consumer."""
+    bench = fair(max_in_flight=1)
+    fill(bench, "aaab")
+    consumer = bench.consumer()
+    entries = [bench.pull(consumer), bench.pull(consumer)]
+    assert [entry and entry.message.body for entry in entries] == ["a0", "b3"]
+    assert bench.pull(consumer) is None
+    bench.taken_notices()
+    bench.queue.accept(entries[0], consumer)  # type: ignore[arg-type]
+    assert bench.taken_notices() == [consumer]
+    assert bench.pull_bodies(consumer) == ["a1"]
+    bench.queue.check_invariants()
+
+
+def test_a_rate_wakes_consumers_at_the_moment() -> None:
+    """Two at once and one a second: housekeeping is asked to come at that moment, and tells the consumer."""
+    bench = fair(rate=1, burst=2)
+    fill(bench, "aaaa")
+    consumer = bench.consumer(auto_accept=True)
+    assert bench.pull_bodies(consumer) == ["a0", "a1"]
+    assert bench.queue.housekeeping() == 1001.0
+    bench.taken_notices()
+    bench.clock.advance(0.5)
+    bench.queue.housekeeping()
+    assert bench.taken_notices() == []
+    bench.clock.advance(0.5)
+    bench.queue.housekeeping()
+    assert bench.taken_notices() == [consumer]
+    assert bench.pull_bodies(consumer) == ["a2"]
+
+
+def test_a_rate_is_remembered_while_its_tenant_has_nothing() -> None:
+    """A tenant that puts one message at a time is above its rate all the same."""
+    bench = fair(rate=1, burst=1)
+    consumer = bench.consumer(auto_accept=True)
+    fill(bench, "a")
+    assert bench.pull_bodies(consumer) == ["a0"]
+    for number in range(300):  # others come and go meanwhile
+        bench.put("other", headers={"tenant": f"t{number}"})
+    assert bench.pull_bodies(consumer) == ["other"] * 300
+    fill(bench, "a")
+    assert bench.pull_bodies(consumer) == []
+    bench.clock.advance(1)
+    bench.queue.housekeeping()
+    assert bench.pull_bodies(consumer) == ["a0"]
+
+
+def test_levels_come_before_tenants_and_a_tenants_priority_before_turns() -> None:
+    """The highest level is served first, then the tenant of the highest priority, then turns are taken."""
+    bench = fair(max_priority=1, tenants={"b": {"priority": 1}})
+    fill(bench, "aab", priority=0)
+    fill(bench, "cab", priority=1)
+    assert bench.pull_bodies(bench.consumer()) == ["b2", "c0", "a1", "b2", "a0", "a1"]
+
+
+def test_cost_is_what_turns_are_charged() -> None:
+    """A tenant whose messages cost ten times as much gets a tenth of the messages."""
+    bench = fair(cost="header:cost")
+    for _ in range(100):
+        bench.put("a", headers={"tenant": "a", "cost": 10})
+        bench.put("b", headers={"tenant": "b", "cost": 1})
+    consumer = bench.consumer()
+    served = [bench.pull(consumer).message.body for _ in range(55)]  # type: ignore[union-attr]
+    assert served.count("a") == 5
+
+
+def test_nested_turns() -> None:
+    """Customers take turns, and within a customer its projects; a slash in a name is no border."""
+    bench = fair(key=["header:customer", "header:project"], tenants={"c~1d": {"weight": 2}})
+    for customer, project, times in (("a", "x", 8), ("a", "y", 8), ("c/d", "x", 8)):
+        for _ in range(times):
+            bench.put(f"{customer} {project}", headers={"customer": customer, "project": project})
+    consumer = bench.consumer()
+    served = [bench.pull(consumer).message.body for _ in range(12)]  # type: ignore[union-attr]
+    assert {name: served.count(name) for name in set(served)} == {"a x": 2, "a y": 2, "c/d x": 8}
+
+
+@pytest.mark.parametrize(
+    ("headers", "misread"),
+    [({}, 0), ({"tenant": None}, 0), ({"tenant": 5}, 1), ({"tenant": "x" * 256}, 1), ({"tenant": "é" * 128}, 1)],
+)
+def test_a_message_without_a_name_belongs_to_the_tenant_without_one(headers: dict[str, object], misread: int) -> None:
+    """What is no text of at most 255 bytes is the tenant "", and is counted unless it is nothing."""
+    bench = fair()
+    bench.put("m", headers=headers)
+    tenants = bench.queue.life.source.tenants  # type: ignore[attr-defined]
+    assert (list(tenants.by_name), tenants.misread) == ([""], misread)
+
+
+def test_a_tenants_limit_drops_its_own_head() -> None:
+    """A flood drops its own oldest message; the messages of others stay. So does a ring's limit of the whole queue."""
+    bench = fair(max_length=4, overflow=Overflow.RING, tenants={"c": {"max_length": 1}})
+    fill(bench, "abccaaaa")
+    assert sorted(bench.bodies()) == ["a6", "a7", "b1", "c3"]
+    assert [body for body, _ in bench.dead] == ["c2", "a0", "a4", "a5"]
+
+
+def test_a_tenants_limit_refuses() -> None:
+    """reject-publish refuses that tenant's message alone; with -dlx it is a dead letter."""
+    bench = fair(tenants={name: {"max_length": 1, "overflow": f"reject-publish{name}"} for name in ("", "-dlx")})
+    outcomes = [bench.queue.put(Message(name, headers={"tenant": name})).accepted for name in ("", "", "-dlx", "-dlx")]
+    assert outcomes == [True, False, True, False]
+    assert bench.dead == [("-dlx", "maxlen")]
+    assert bench.queue.put(Message("x", headers={"tenant": "x"})).accepted
+
+
+def test_a_selector_has_turns_among_what_it_wants() -> None:
+    """A consumer with a selector is served in turns too, and sees what comes back."""
+    bench = fair()
+    for tenant in "aaaabb":
+        bench.put(f"{tenant} red", headers={"tenant": tenant, "color": "red"})
+        bench.put(f"{tenant} blue", headers={"tenant": tenant, "color": "blue"})
+    red = bench.consumer(selector=lambda message: message.headers["color"] == "red")
+    entries = [bench.pull(red) for _ in range(4)]
+    assert [entry and entry.message.body for entry in entries] == ["a red", "b red", "a red", "b red"]
+    bench.queue.release([entry for entry in entries if entry], red)
+    assert len(bench.pull_bodies(red)) == 6
+    assert len(bench.pull_bodies(bench.consumer())) == 6
+
+
+def test_prefetch_bounds_what_one_consumer_has() -> None:
+    """A consumer with credit for two has one message of each of two tenants."""
+    bench = fair()
+    fill(bench, "aaab")
+    assert bench.pull_bodies(bench.consumer(credit=Credit(2))) == ["a0", "b3"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"key": "tenant"},
+            "key is 'tenant'; a message says its tenant in 'header:NAME', 'routing-key' or 'property:'",
+        ),
+        ({"key": ["header:a", "header:a"]}, "a list of different ones, the outermost first"),
+        ({"keys": "header:a"}, "kind_options has no option 'keys' for a fair queue; there are key, weights"),
+        ({"weights": {"a": 0}}, "tenant 'a': weight is 0; a number above 0 is needed"),
+        ({"weights": {"a": True}}, "tenant 'a': weight is True; a number above 0 is needed"),
+        ({"rate": "fast"}, "kind_options: rate is 'fast'; a number above 0 is needed"),
+        ({"burst": 2}, "kind_options: burst needs rate beside it"),
+        ({"overflow": "drop-head"}, "overflow needs max_length or max_length_bytes beside it"),
+        ({"max_length": 1, "overflow": "ring"}, "overflow is 'ring'; one of drop-head, reject-publish, reject-publish"),
+        ({"max_in_flight": 1.5}, "max_in_flight is 1.5; a whole number of at least 1 is needed"),
+        ({"cost": "seconds"}, "cost is 'seconds'; 'header:NAME' is needed"),
+        ({"tenants": {"a": {"key": "header:b"}}}, "tenant 'a' has no option 'key'; there are weight, priority"),
+        ({"tenants": {"a": {"priority": 256}}}, "priority is 256; a whole number from 0 to 255 is needed"),
+        ({"tenants": {"a": 1}}, "tenants: 'a' is 1; a table of options is needed"),
+        ({"tenants": {"x" * 256: {}}}, "has 256 bytes; 255 are the most"),
+        ({"weights": {"a": 1}, "tenants": {"a": {"weight": 2}}}, "stands in weights and in tenants; leave one out"),
+        ({"key": ["header:a", "header:b"], "weights": {"x/y/z": 2}}, "tenant 'x/y/z' has 3 parts; this queue has 2"),
+        ({"key": ["header:a", "header:b"], "tenants": {"x": {"max_length": 2}}}, "'x' has others in it; max_length is"),
+    ],
+)
+def test_a_wrong_option_refuses_the_declaration(options: dict[str, Any], said: str) -> None:
+    """With a sentence that says what is wrong, and nothing is declared."""
+    with Broker() as broker:
+        with pytest.raises(PreconditionFailed) as told:
+            broker.declare_queue("q", arguments={"x-queue-kind": "fair", "x-queue-kind-options": options})
+        assert said in str(told.value)
+        with pytest.raises(ValueError, match=r"\w"):
+            QueueSettings(kind="fair", kind_options=options)
+        assert broker.virtual_host().queues() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"qpid.group_header_key": "g"}, "a fair queue takes no message groups"),
+        ({"qpid.queue_sort_key": "k"}, "sort_key belongs to a sorted queue, not to a fair one"),
+        ({"qpid.last_value_queue_key": "k"}, "lvq_key belongs to a last_value queue, not to a fair one"),
+    ],
+)
+def test_what_a_fair_queue_cannot_have(arguments: dict[str, Any], said: str) -> None:
+    """Refused at the declaration, by name."""
+    with Broker() as broker, pytest.raises(PreconditionFailed, match=said):
+        broker.declare_queue("q", arguments={"x-queue-kind": "fair", **arguments})
+
+
+def test_a_restart_keeps_options_and_the_order_within_tenants(tmp_path: Path) -> None:
+    """Arguments are the same, so a redeclaration is one; each tenant's messages come in their order."""
+    arguments = {"x-queue-kind": "fair", "x-queue-kind-options": {"weights": {"a": 2}}, "x-max-priority": 3}
+    with Broker(data=tmp_path) as broker:
+        queue = broker.declare_queue("q", durable=True, arguments=arguments)
+        for number, tenant in enumerate("aaaabb"):
+            body = f"{tenant}{number}".encode()
+            broker.publish(Message(body, routing_key="q", headers={"tenant": tenant}, persistent=True))
+        held = broker.get("q")
+        assert held is not None
+        assert held.body == b"a0"
+    with Broker(data=tmp_path) as broker:
+        queue = broker.declare_queue("q", durable=True, arguments=arguments)
+        queue.check_invariants()
+        got = [broker.get("q", auto_accept=True) for _ in range(6)]
+        bodies = [each.body for each in got if each]
+        assert [body for body in bodies if body < b"b"] == [b"a0", b"a1", b"a2", b"a3"]
+        assert [body for body in bodies if body > b"b"] == [b"b4", b"b5"]
+        assert len(queue) == 0
+
+
+def test_under_a_limit_of_memory_publishers_are_held_back(tmp_path: Path) -> None:
+    """A fair queue keeps all its messages in memory: above the limit publishers wait, and everything is served."""
+    with Broker(data=tmp_path, memory_limit=1 << 20) as broker:
+        queue = broker.declare_queue("q", durable=True, arguments={"x-queue-kind": "fair"})
+        sent = 0
+        while not queue.is_throttled and sent < 5000:
+            broker.publish(Message(b"x" * 1024, routing_key="q", headers={"tenant": str(sent % 7)}, persistent=True))
+            broker.wait_for_commits()
+            sent += 1
+        assert queue.is_throttled
+        with broker.subscribe("q", auto_accept=True) as jobs:
+            assert len([jobs.get() for _ in range(sent)]) == sent
