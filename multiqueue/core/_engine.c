@@ -111,6 +111,7 @@ typedef struct Line { Waiter *first, *last; } Line;
 typedef enum { OPEN = 0, SHUT = 1, DETACHED = 2, GONE = 3 } Closed;
 
 typedef struct { struct Tail **buckets; int bits; Py_ssize_t count; long long born; } Table;   /* see _fair.h */
+typedef struct { struct Tail *first, *last; } Fading;
 
 typedef struct Head {
     struct State *st;
@@ -128,6 +129,8 @@ typedef struct Head {
     int fair;                     /* of a fair queue: its tails are found by their keys, in `table` */
     Py_ssize_t capacity, max_in_flight;     /* of its tails, unless one has its own */
     Table table;
+    Fading fading;
+    int uneven;                   /* once a cost or a weight is not 1 */
 #ifdef Py_GIL_DISABLED
     PyMutex mutex;
 #endif
@@ -162,6 +165,9 @@ typedef struct Tail {
     Py_hash_t hash;
     long long born;               /* a number: those that come later have a higher one */
     struct Tail *chain;           /* the next in its bucket; or of those that have gone */
+    Fading fading;                /* of those that are in `inner` */
+    struct Tail *next_fading;
+    char is_fading;
 } Tail;
 
 typedef struct {
@@ -614,7 +620,7 @@ static inline void arrived(Tail *t, Py_ssize_t n) {
 }
 static inline int push(Tail *t, PyObject *item, const double *cost) {    /* NULL: it is no fair queue's */
     if (t->count == t->size && grow(t) < 0) return -1;
-    if (cost) costs_of(t)[(t->first + t->count) & (t->size - 1)] = *cost;
+    if (cost) { costs_of(t)[(t->first + t->count) & (t->size - 1)] = *cost; if (*cost != 1.0) t->head->uneven = 1; }
     *slot(t, t->count++) = Py_NewRef(item);
     if ((t->unfinished++ == 0 && t->attached) || cost) t->head->busy++;
     arrived(t, 1);
@@ -1700,7 +1706,7 @@ static const char *check_tail(Tail *t) {
     HOLDS(t->count >= 0 && t->count <= t->size, "the ring holds what is counted");
     HOLDS(t->unfinished + t->discarded >= 0, "no more is done than was put");
     HOLDS((t->place.next != NULL) == ((t->count || t->inner.n_active) && eligible(t)), "what is ready is linked, and nothing else");
-    HOLDS(!t->key || t->closed == GONE || !is_idle(t), "a tail that has nothing has gone");
+    HOLDS(!t->key || t->closed == GONE || t->is_fading || !is_idle(t), "a tail that has nothing has gone");
     HOLDS(!t->place.next || t->place.next->prev == &t->place, "the ring of turns is closed");
     HOLDS((t->closed != OPEN) == (t->limit == -1), "closed means that no count is low enough");
     HOLDS(!(t->putters.first && (t->count < t->limit || t->closed)), "no putter waits for room while there is room");

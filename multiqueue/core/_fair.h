@@ -1,7 +1,7 @@
 /* The tails of a fair queue: one for each key, which comes with the first element and goes with the last.
  *
- * Promise     1. There is one tail for equal keys. One that has nothing has gone: no element, none in flight under a limit,
- *                no putter that waits, nothing nested in it, no setting of its own. It is freed with its key.
+ * Promise     1. There is one tail for equal keys. One that has nothing has gone, or fades: no element, none in flight under
+ *                a limit, no putter that waits, nothing nested in it, no setting of its own. It is freed with its key.
  *             2. Each element is charged its cost / weight, at its tail and at those that this one is nested in: the bound
  *                of `_ring.h` holds in each ring. One that is given back after a take is not charged again.
  *             3. `__hash__` and `__eq__` of keys run outside of sections, on the thread that names the key.
@@ -16,8 +16,10 @@
  * Membership  A tail goes in the section after which nothing that was taken from it can come back; its references are
  *             dropped after that section. A putter that has found it before finds it GONE, and looks again.
  *
- * Charges     An element is charged while its tail stands in the ring still. So the round that follows has room for others
- *             to serve as much, and nothing is left to remember of a tail that goes.
+ * Charges     A tail that has nothing and is ahead of its line by its last element *fades*: it goes when the line has
+ *             come so far, or nobody is in its level. So who puts one element at a time is charged for each. Those that
+ *             fade stand in a line for each ring, and go at the next take, put or end of an element in it; each once. Where
+ *             all costs and weights are 1 that would change nothing, and none fades.
  */
 
 static inline int is_limited(Tail *t) { return t->max_in_flight != NO_LIMIT; }
@@ -65,20 +67,38 @@ static void come(Tail *t) {
     table_link(table, (Tail *)Py_NewRef(t));
     if (++table->count > (Py_ssize_t)1 << table->bits) table_resize(table, table->bits + 1);
 }
+static void go(Tail *t, Tail **gone) {
+    Table *table = &t->head->table;
+    Tail **at = bucket_of(table, t->hash);
+    while (*at != t) at = &(*at)->chain;
+    *at = t->chain;
+    if (--table->count < (Py_ssize_t)1 << table->bits >> 3 && table->bits > LEAST_BITS) table_resize(table, table->bits - 1);
+    t->attached = 0;
+    t->closed = GONE;
+    t->limit = -1;
+    if (t->outer) t->outer->nested--;
+    t->chain = *gone;
+    *gone = t;
+}
+static int is_ahead(Tail *t) { return t->head->uneven && t->level->cursor && t->place.served > t->level->line; }
 /* Have `t` go, and those it is nested in, if they have nothing: to `gone`, to be dropped after the section. */
 static void reap(Tail *t, Tail **gone) {
-    for (; t && t->key && is_idle(t); t = t->outer) {
-        Table *table = &t->head->table;
-        Tail **at = bucket_of(table, t->hash);
-        while (*at != t) at = &(*at)->chain;
-        *at = t->chain;
-        if (--table->count < (Py_ssize_t)1 << table->bits >> 3 && table->bits > LEAST_BITS) table_resize(table, table->bits - 1);
-        t->attached = 0;
-        t->closed = GONE;
-        t->limit = -1;
-        if (t->outer) t->outer->nested--;
-        t->chain = *gone;
-        *gone = t;
+    for (; t && t->key; t = t->outer) {
+        Fading *f = t->outer ? &t->outer->fading : &t->head->fading;
+        if (is_idle(t) && !t->is_fading) {
+            if (is_ahead(t)) {
+                t->is_fading = 1;
+                t->next_fading = NULL;
+                if (f->first) f->last->next_fading = t; else f->first = t;
+                f->last = t;
+            }
+            else go(t, gone);
+        }
+        for (Tail *each; (each = f->first) && !(is_idle(each) && is_ahead(each));) {
+            f->first = each->next_fading;
+            each->is_fading = 0;
+            if (is_idle(each)) go(each, gone);
+        }
     }
 }
 static void drop_gone(Tail *gone) { for (Tail *t; (t = gone);) { gone = t->chain; Py_DECREF(t); } }
@@ -92,8 +112,17 @@ static void reap_surely(Tail *t) {              /* outside of a section; an exce
 }
 static void table_clear(Head *h, Tail **gone) {
     for (size_t i = 0; h->table.buckets && i < (size_t)1 << h->table.bits; i++)
-        for (Tail *t; (t = h->table.buckets[i]);) { h->table.buckets[i] = t->chain; t->attached = 0; t->closed = GONE; t->limit = -1; t->chain = *gone; *gone = t; }
+        for (Tail *t; (t = h->table.buckets[i]);) {
+            h->table.buckets[i] = t->chain;
+            t->attached = t->is_fading = 0;
+            t->fading.first = NULL;
+            t->closed = GONE;
+            t->limit = -1;
+            t->chain = *gone;
+            *gone = t;
+        }
     h->table.count = 0;
+    h->fading.first = NULL;
 }
 
 /* ---- turns ------------------------------------------------------------------------------------------------------ */
@@ -292,7 +321,7 @@ static PyObject *assign_fair(Tail *t, PyObject *name, PyObject *value) {
     Tail *gone = NULL;
     ENTER(h);
     int is_gone = t->closed == GONE;
-    if (!is_gone && is_weight) t->share = share;
+    if (!is_gone && is_weight) { t->share = share; h->uneven |= share != 1.0; }
     else if (!is_gone) {
         if (!is_limited(t) || most == NO_LIMIT) t->unfinished = t->count;    /* it counts from now on, or no more */
         t->max_in_flight = most;

@@ -12,12 +12,15 @@ Strikes     As in `_plain_head`. `left` and `owed` are counted in the runs in wh
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from ._parking import Line, acquire_before, wake_all
 from ._plain_fifo import CLOSED, OPEN, PUT, SHUT, UNBOUNDED, Fifo
 from ._plain_head import END, Head, shim
 from ._ring import Level
+
+R = TypeVar("R")
 
 GONE = 3
 
@@ -31,9 +34,11 @@ class FairFifo(Fifo):
         "_round",
         "_served",
         "costs",
+        "fading",
         "flying",
         "hash",
         "inner",
+        "is_fading",
         "key",
         "nested",
         "outer",
@@ -53,6 +58,8 @@ class FairFifo(Fifo):
         self.flying = 0  # elements in flight, those of `nested` too, while there is a limit
         self.nested = 0  # tails that name this as `outer` and have not gone
         self.inner = Level(0, 0.0)
+        self.fading: deque[FairFifo] = deque()  # of those in `inner`
+        self.is_fading = False
         self.closed = GONE
         self._next: FairFifo | None = None
         self._previous: FairFifo | None = None
@@ -95,6 +102,8 @@ class FairFifo(Fifo):
             items, costs = self.items, self.costs
             if self.closed:  # by a signal handler
                 return CLOSED
+            if cost != (1.0,):
+                head.is_uneven = True
             items += one
             costs += cost
             head.left += 1
@@ -117,6 +126,7 @@ class FairFifo(Fifo):
             return False
         if name == "weight":
             self.share = value
+            self.head.is_uneven = self.head.is_uneven or value != 1.0
         else:
             if self.max_in_flight is None or value is None:
                 self.flying = 0
@@ -129,7 +139,7 @@ class FairFifo(Fifo):
     def check_locked(self) -> None:
         assert (self._next is not None) == self.is_ready(), "what is ready is in its circle, and nothing else"
         assert len(self.items) == len(self.costs), "each element has a cost"
-        assert not self.is_idle(), "a tail that has nothing has gone"
+        assert self.is_fading or not self.is_idle(), "a tail that has nothing has gone"
         assert not (self.putters and self.room_locked() is not None), "no putter waits for room while there is room"
         assert self in self.head.table[self.hash], "it is in the table"
 
@@ -137,12 +147,26 @@ class FairFifo(Fifo):
 class FairHead(Head):
     """The head of a fair queue."""
 
-    __slots__ = ("capacity", "inner", "joiners", "left", "max_in_flight", "owed", "table")
+    __slots__ = (
+        "capacity",
+        "fading",
+        "gone",
+        "inner",
+        "is_uneven",
+        "joiners",
+        "left",
+        "max_in_flight",
+        "owed",
+        "table",
+    )
 
     def __init__(self, capacity: int | None, max_in_flight: int | None) -> None:
         super().__init__()
         self.capacity, self.max_in_flight = capacity, max_in_flight
         self.inner = Level(0, 0.0)
+        self.fading: deque[FairFifo] = deque()
+        self.is_uneven = False  # once a cost or a weight is not 1
+        self.gone: list[FairFifo] = []  # to be dropped without the lock, with their keys
         self.joiners = Line()
         self.left = 0  # elements that wait
         self.owed = 0  # elements for which task_done() has not been called
@@ -150,6 +174,16 @@ class FairHead(Head):
 
     def size(self) -> int:
         return self.left
+
+    def locked(self, tail: Any, function: Callable[..., R], *args: Any) -> R:  # type: ignore[override]
+        result = super().locked(tail, function, *args)
+        self.drop_gone()
+        return result
+
+    def drop_gone(self) -> None:
+        """Without the lock."""
+        while self.gone:
+            self.gone.pop()
 
     def join(self) -> None:
         self.locked(None, self.wait_locked, self.joiners, self.done_locked, True, None)
@@ -200,6 +234,8 @@ class FairHead(Head):
                 if self.is_closed:
                     self.wake_takers_locked()
             lock.release()
+            if self.gone:
+                self.drop_gone()
         except BaseException:
             if taken is None:
                 self._discount_locked(counted)
@@ -317,10 +353,32 @@ class FairHead(Head):
             tail.outer.nested += 1
 
     def reap_locked(self, tail: Any) -> None:
-        """Have `tail` go, and those it is nested in, if they have nothing."""
-        while tail is not None and tail.is_idle():
+        """Have `tail` go, and those it is nested in, if they have nothing; and those that have faded beside them."""
+        each = tail
+        while each is not None:
+            owner: Any = each.outer or self
+            level, fading = owner.inner, owner.fading
+            if not each.is_fading and each.is_idle():
+                if self.is_uneven and level.cursor is not None and each._served > level.line:
+                    each.is_fading = True
+                    fading += (each,)
+                else:
+                    self.go_locked(each)
+            while fading:
+                first = fading[0]
+                if first.is_idle() and level.cursor is not None and first._served > level.line:
+                    break
+                if fading[0] is first:  # else a signal handler's operation came in between
+                    first.is_fading = False
+                    del fading[0]
+                    self.go_locked(first)
+            each = each.outer
+
+    def go_locked(self, tail: FairFifo) -> None:
+        while tail.is_idle():
             bucket = self.table[tail.hash]
             rest = tuple([each for each in bucket if each is not tail])
+            self.gone.append(tail)
             if self.table[tail.hash] is bucket and not tail.items and not tail.nested and not tail.putters:
                 if rest:
                     self.table[tail.hash] = rest
@@ -332,7 +390,6 @@ class FairHead(Head):
                 tail.limit = -1
                 if tail.outer is not None:
                     tail.outer.nested -= 1
-                tail = tail.outer
 
     def check_locked(self, tails: Any) -> None:
         for tail in tails:

@@ -41,6 +41,8 @@ class FairModel:
     def __init__(self, limit: int | None, capacity: int | None) -> None:
         self.ring, self.limit, self.capacity = ModelRing(), limit, capacity
         self.tenants: dict[Hashable, Tenant] = {}
+        self.turns: dict[Hashable, ModelTurn] = {}  # of those that have gone, which may be ahead of their line
+        self.is_uneven = False
         self.unfinished = 0
         self.is_shutdown = False
 
@@ -49,6 +51,9 @@ class FairModel:
             nested = isinstance(key, tuple)
             outer = self.tenant(key[0] if len(key) == 2 else key[:-1], True) if nested else None
             turn = ModelTurn(outer.ring if outer else self.ring, 1.0, 0)
+            before = self.turns.pop(key, None)
+            if before is not None and before.ring is turn.ring:
+                turn = before
             usual = None if is_outer else self.limit
             tenant = Tenant(key, outer, turn, ModelRing(), limit=usual, usual=usual)
             if outer:
@@ -66,9 +71,13 @@ class FairModel:
                 each.turn.ring.take_out(each.turn)
             if not each.has():
                 each.turn.round = 0
+            if each.turn.ring.best() is None:
+                self.turns = {key: turn for key, turn in self.turns.items() if turn.ring is not each.turn.ring}
             each = each.outer
         while tenant is not None and tenant.is_idle():
             self.tenants.pop(tenant.key, None)
+            if self.is_uneven and tenant.turn.ring.best() is not None:
+                self.turns[tenant.key] = tenant.turn
             if tenant.outer:
                 tenant.outer.inner.discard(tenant.key)
             tenant = tenant.outer
@@ -78,6 +87,7 @@ class FairModel:
 
     def put(self, key: Hashable, item: Any, cost: float) -> None:
         tenant = self.tenant(key)
+        self.is_uneven = self.is_uneven or cost != 1
         tenant.items.append((item, cost))
         self.unfinished += 1
         self.settle(tenant)
