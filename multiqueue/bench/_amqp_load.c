@@ -1,6 +1,6 @@
 /* Load from C clients (librabbitmq), so that the server and not the client is what a benchmark measures.
  *
- *   load HOST PORT USER PASSWORD VHOST QUEUE WORK CONNECTIONS MESSAGES SIZE PERSISTENT PREFETCH EXCHANGE
+ *   load HOST PORT USER PASSWORD VHOST QUEUE WORK CONNECTIONS MESSAGES SIZE PERSISTENT PREFETCH EXCHANGE RATE
  *
  * WORK is one of
  *   publish          publish, then one round trip, so that the server has taken everything
@@ -11,9 +11,10 @@
  *   latency          as publish-consume, RATE messages a second on each connection, persistent ones with confirms
  *
  * Each side has CONNECTIONS connections, a thread each, number N with the queue QUEUE-N. MESSAGES and SIZE (bytes) are
- * those of one connection. EXCHANGE is empty, or the one that a single producer publishes to for all queues. Prints the seconds from the moment when all are connected until the last has ended. Of the
- * work latency also the 50th and the 99th percentile of the seconds from the call that publishes to the one that returns
- * the message, and, with confirms, to the one that returns the confirm.
+ * those of one connection. EXCHANGE is empty, or the one that a single producer publishes to for all queues. Prints the
+ * seconds from the moment when all are connected until the last has ended. Of the work latency also the 50th and the 99th
+ * percentile of the seconds from the call that publishes to the one that returns the message, and, with confirms, to the
+ * one that returns the confirm.
  * Whatever a server refuses goes to standard error, with status 2.
  */
 
@@ -33,10 +34,10 @@
 #endif
 
 enum { WINDOW = 100, LONGEST_NAME = 200, MOST_THREADS = 512, PATIENCE = 60, FRAME_MAX = 131072 };
-enum { RATE = 1000, FIRST = 100 }; /* of the work latency: messages a second; those that are not counted */
+enum { FIRST = 100 }; /* messages of the work latency that are not counted */
 
 static const char *host, *user, *password, *vhost, *queue, *exchange;
-static int port, messages, size, persistent, prefetch;
+static int port, messages, size, persistent, prefetch, rate;
 static int publishes, consumes, confirms, acknowledges, paced;
 /* Of the work latency, `messages` of each connection: when each was sent, seconds to its delivery and to its confirm. */
 static double *sent_at, *delivered, *confirmed_after;
@@ -149,7 +150,7 @@ static void *producer(void *number) {
   double began = now();
   for (uint64_t sent = 1; sent <= (uint64_t)messages; sent++) {
     if (paced) {
-      double due = began + (double)sent / RATE;
+      double due = began + (double)sent / rate;
       if (confirms) confirmed = note_confirms(connection, due, first, confirmed);
       sleep_until(due);
       sent_at[first + (int)sent - 1] = now();
@@ -160,7 +161,7 @@ static void *producer(void *number) {
       confirmed = wait_for_confirms(connection, sent, confirmed, sent < (uint64_t)messages ? WINDOW - 1 : 0);
   }
   while (paced && confirms && confirmed < (uint64_t)messages)
-    confirmed = note_confirms(connection, now() + 1.0 / RATE, first, confirmed);
+    confirmed = note_confirms(connection, now() + 1.0 / rate, first, confirmed);
   if (!confirms) declare(connection, name); /* answered when the server has all that came before */
   disconnect(connection);
   free(body.bytes);
@@ -209,14 +210,14 @@ static void print_percentiles(double *seconds, int connections) {
 }
 
 int main(int count, char **given) {
-  if (count != 14) {
-    fprintf(stderr, "load HOST PORT USER PASSWORD VHOST QUEUE WORK CONNECTIONS MESSAGES SIZE PERSISTENT PREFETCH EXCHANGE\n");
+  if (count != 15) {
+    fprintf(stderr, "load HOST PORT USER PASSWORD VHOST QUEUE WORK CONNECTIONS MESSAGES SIZE PERSISTENT PREFETCH EXCHANGE RATE\n");
     return 2;
   }
   host = given[1], port = atoi(given[2]), user = given[3], password = given[4], vhost = given[5], queue = given[6];
   const char *work = given[7];
   int connections = atoi(given[8]);
-  messages = atoi(given[9]), size = atoi(given[10]), persistent = atoi(given[11]), prefetch = atoi(given[12]), exchange = given[13];
+  messages = atoi(given[9]), size = atoi(given[10]), persistent = atoi(given[11]), prefetch = atoi(given[12]), exchange = given[13], rate = atoi(given[14]);
   paced = strcmp(work, "latency") == 0;
   confirms = strcmp(work, "confirm") == 0 || (paced && persistent);
   acknowledges = strcmp(work, "publish-ack") == 0;

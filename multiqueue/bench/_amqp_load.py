@@ -40,7 +40,7 @@ _TITLES: Final = {
     CONSUME: "consume with automatic acknowledgement",
     PUBLISH_CONSUME: "publish, and consume with automatic acknowledgement",
     PUBLISH_ACK: f"publish, and consume with prefetch {PREFETCH} and an acknowledgement each",
-    LATENCY: f"from publish to delivery (to confirm, where persistent) at {LATENCY_RATE} messages/s",
+    LATENCY: "from publish to delivery (to confirm, where persistent)",
 }
 SERVER_CPU: Final = Metric("server_cpu", "us/message", "less")
 P50, P99 = Metric("p50", "ms", "less"), Metric("p99", "ms", "less")
@@ -53,7 +53,8 @@ _numbers = itertools.count(1)
 class Load:
     """One work of the C program: how many connections on each side, how many messages on each connection.
 
-    One that fans out has a single publisher, at an exchange to which the queues of all consumers are bound.
+    One that fans out has a single publisher, at an exchange to which the queues of all consumers are bound. One at half
+    rate is paced by half of what the same server does just before, the others that are paced by `LATENCY_RATE`.
     """
 
     work: str
@@ -62,6 +63,7 @@ class Load:
     persistent: bool = False
     size: int = KIB  # bytes of a body
     fans_out: bool = False
+    at_half_rate: bool = False
     label: str = ""
 
     @property
@@ -73,6 +75,10 @@ class Load:
         sides = "1 connection" if self.connections == 1 else f"{self.connections} connections"
         sides += " for as many queues of a fanout exchange" if self.fans_out else " on each side"
         size = "" if self.size == KIB else f", bodies of {self.size:,} bytes"
+        if self.work == LATENCY:
+            size += (
+                " at half of the server's own highest rate" if self.at_half_rate else f" at {LATENCY_RATE} messages/s"
+            )
         return f"{_TITLES[self.work]}, {'persistent' if self.persistent else 'transient'}, {sides}{size}"
 
 
@@ -94,9 +100,17 @@ LOADS: Final = (
     Load(CONSUME, 1, 30_000, persistent=True),
     Load(LATENCY, 1, 4 * LATENCY_RATE),
     Load(LATENCY, 1, 4 * LATENCY_RATE, persistent=True),
+    Load(LATENCY, 1, 20_000, at_half_rate=True, label="latency-half"),
+    Load(LATENCY, 1, 20_000, persistent=True, at_half_rate=True, label="latency-half-durable"),
     *(
-        Load(PUBLISH_ACK, 1, min(20_000, 256 * KIB * KIB // size), size=size, label=f"body-{name}")
+        Load(work, connections, count, persistent, size, label=f"{label}-{name}{'-durable' if persistent else ''}")
+        for work, label, connections, persistent in (
+            (PUBLISH_ACK, "body", 1, False),
+            (PUBLISH_ACK, "body", 1, True),
+            (CONFIRM, "body-confirm", 4, True),
+        )
         for name, size in _BODIES.items()
+        for count in (min(20_000, 256 * KIB * KIB // size) // connections,)
     ),
     *(
         Load(PUBLISH_CONSUME, queues, 40_000 // queues, fans_out=True, label=f"fan-out-{queues}")
@@ -143,8 +157,14 @@ class _Attempt:
             for queue in self._queues:
                 self._channel.queue_declare(queue, durable=load.persistent)
                 self._channel.queue_bind(queue, self._prefix)
+        self._rate = LATENCY_RATE
         if load.work == CONSUME:
             self._do(PUBLISH)
+        if load.at_half_rate:
+            seconds = self._do(CONFIRM if load.persistent else PUBLISH_CONSUME)[0]
+            self._rate = max(1, int(self._messages / seconds / 2))
+            for queue in self._queues:
+                self._channel.queue_purge(queue)
 
     def run(self) -> Figures:
         before = self._server.cpu_seconds()
@@ -173,6 +193,7 @@ class _Attempt:
             work,
             *map(str, (load.connections, self._messages, load.size, int(load.persistent), PREFETCH)),
             self._prefix if load.fans_out else "",
+            str(self._rate),
         ]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -210,6 +231,7 @@ def suite(servers: list[Server], program: Path = SOURCE) -> Suite:
             "a network: clients and server share this machine's CPUs and its loopback interface",
             "a cluster, mirrored or quorum queues: both servers have one classic queue to a connection",
             "what a sync of the disk costs: that depends on the disk under the temporary directory",
+            "equal safety: we confirm a persistent message after a sync, RabbitMQ 4 one of a classic queue without",
         ),
     )
 

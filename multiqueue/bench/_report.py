@@ -1,6 +1,7 @@
 """The findings of a run of a suite: every sample, what follows from the samples, and how they are shown and kept.
 
-`Report.as_json()` is the record; the text and the Markdown page are drawn from the same tables.
+`Report.as_json()` is the record. The text has a table for each workload, the Markdown page one of medians for all that
+are measured alike.
 """
 
 from __future__ import annotations
@@ -185,11 +186,39 @@ class Table(NamedTuple):
 
 def tables(report: Report) -> list[Table]:
     """A table for each workload, and one of the goals if any workload has some."""
-    found = [_workload_table(result) for result in report.workloads]
+    return [*(_workload_table(result) for result in report.workloads), *_goals_table(report)]
+
+
+def _goals_table(report: Report) -> list[Table]:
     goals = [_goal_row(result, goal) for result in report.workloads for goal in result.goals()]
-    if goals:
-        found.append(Table("Goals", ("workload", "rival", "metric", "ratio to", "goal", "reached"), goals))
+    return [Table("Goals", ("workload", "rival", "metric", "ratio to", "goal", "reached"), goals)] if goals else []
+
+
+def _medians(report: Report) -> list[Table]:
+    """A table for each list of metrics, with all workloads that are measured by it."""
+    alike: dict[tuple[str, ...], list[WorkloadResult]] = {}
+    for result in report.workloads:
+        alike.setdefault(tuple(f"{m.name}, {m.unit}" for m in result.workload.metrics), []).append(result)
+    found = []
+    for metrics, results in alike.items():
+        rows = [
+            ["" if number else result.workload.name, rival.rival.name, *_median_cells(result, rival)]
+            for result in results
+            for number, rival in enumerate(result.rivals)
+        ]
+        remarks = [
+            f"- `{result.workload.name}`: {'; '.join(filter(None, (result.workload.title, result.workload.note)))}"
+            for result in results
+        ]
+        found.append(Table("", ("workload", "rival", *metrics), rows, remarks))
     return found
+
+
+def _median_cells(result: WorkloadResult, rival: RivalResult) -> list[str]:
+    metrics = result.workload.metrics
+    if rival.status == "measured":
+        return [quantity(rival.summary(metric).median) for metric in metrics]
+    return [rival.status, *[""] * (len(metrics) - 1)]
 
 
 def facts(report: Report) -> list[tuple[str, str]]:
@@ -223,14 +252,15 @@ def as_text(report: Report) -> str:
 
 
 def as_markdown(report: Report) -> str:
-    """The whole report as a page for docs/measurements."""
+    """The report as a page for docs/measurements: facts, goals, medians. Spreads are in the JSON beside it."""
     lines = [f"# multiqueue bench {report.suite}, {report.date[:10]}, Python {report.machine['build']}", ""]
     lines += [f"- {name}: {value}" for name, value in facts(report)]
-    found = tables(report)
-    for table in sorted(found, key=lambda table: table.title != "Goals"):
-        lines += ["", f"## {table.title}", "", _pipes(table.header), _pipes(["---"] * len(table.header))]
-        lines += [_pipes(row) for row in table.rows]
-        lines += ["", *table.remarks] if table.remarks else []
+    for table in _goals_table(report):
+        lines += ["", f"## {table.title}", "", *_page_table(table, figures_from=len(table.header))]
+    data = f"{_stem(report)}.json"
+    lines += ["", "## Figures", "", f"Medians. The [JSON]({data}) beside this page has spreads and ratios."]
+    for table in _medians(report):
+        lines += ["", *table.remarks, "", *_page_table(table, figures_from=2)]
     lines += ["", "## What these figures do not show", "", *(f"- {line}" for line in report.does_not_show)]
     return "\n".join(lines) + "\n"
 
@@ -299,6 +329,11 @@ def _aligned(table: Table) -> list[str]:
     ]
 
 
+def _page_table(table: Table, *, figures_from: int) -> list[str]:
+    rule = ["---" if column < figures_from else "---:" for column in range(len(table.header))]
+    return [_pipes(table.header), _pipes(rule), *map(_pipes, table.rows)]
+
+
 def _pipes(cells: Row) -> str:
     return "| " + " | ".join(cells) + " |"
 
@@ -310,6 +345,10 @@ def default_directory() -> Path | None:
     return root / "docs" / "measurements" if is_checkout else None
 
 
+def _stem(report: Report) -> str:
+    return f"{report.date[:10]}-{report.suite}-{report.machine['build']}"
+
+
 def record(report: Report, directory: Path) -> tuple[Path, Path]:
     """Write `<date>-<suite>-<python>.md` and `.json` into the directory, over those of the same day; return both.
 
@@ -317,7 +356,7 @@ def record(report: Report, directory: Path) -> tuple[Path, Path]:
         OSError: a file cannot be written.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    stem = f"{report.date[:10]}-{report.suite}-{report.machine['build']}"
+    stem = _stem(report)
     page, data = directory / f"{stem}.md", directory / f"{stem}.json"
     page.write_text(as_markdown(report), encoding="utf-8")
     data.write_text(json.dumps(report.as_json()) + "\n", encoding="utf-8")

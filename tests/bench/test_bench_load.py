@@ -51,7 +51,12 @@ def test_beside_rabbitmq_every_load_has_its_goal() -> None:
         assert workload.baseline == THEIRS
         (goal,) = workload.goals
         assert (goal.at_least, goal.rival, goal.against) == (1.0, OURS, THEIRS)
-        metrics = {"latency-1": "p99", "latency-1-durable": "confirm_p99"}
+        metrics = {
+            "latency-1": "p99",
+            "latency-1-durable": "confirm_p99",
+            "latency-half": "p99",
+            "latency-half-durable": "confirm_p99",
+        }
         assert goal.metric == metrics.get(workload.name, "rate")
 
 
