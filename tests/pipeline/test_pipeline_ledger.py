@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import itertools
+import os
 import sqlite3
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +25,9 @@ from pipeline_parts_support import (
     Measured,
     Pace,
     PostgresState,
+    Scanner,
     State,
+    _scanner,
     _sqlite,
     after,
     before,
@@ -31,7 +37,16 @@ from pipeline_parts_support import (
     open_ledger,
 )
 
-from multiqueue.pipeline import FileSeen, Item, PipelineError, StateInUse, StateMismatch, Unprepared
+from multiqueue.pipeline import (
+    ConfigError,
+    FileSeen,
+    Item,
+    PipelineError,
+    StateInUse,
+    StateMismatch,
+    Unprepared,
+    parse_config,
+)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -323,3 +338,103 @@ def test_a_later_run_knows_the_pace(ledger: Ledger) -> None:
             ledger.succeed(ledger.submit(item), item.files, 1.0, 6.0)
     assert ledger.measured() == [Measured("a", 3, 3, 300, 15.0)]
     assert Pace.of(ledger.measured()).files(Lane("a", Path("/"), (), target_s=10.0), 100) < 100
+
+
+class Forgetting:
+    """A lane of files in a directory, scanned and done at moments of a clock."""
+
+    def __init__(self, base: Path, state: State) -> None:
+        self.now_s = 1e9
+        self.base = base
+        self.lane = Lane("a", base / "in", ("*",), batch=1, format="paths", forget_after_s=10_000.0)
+        self.ledger = Ledger(state, base, wall=lambda: self.now_s)
+        (base / "in").mkdir()
+
+    def write(self, name: str, text: str = "", at_s: float | None = None) -> None:
+        (self.base / "in" / name).write_text(text)
+        os.utime(self.base / "in" / name, (at_s or self.now_s, at_s or self.now_s))
+
+    def scan(self, steps: int = 9, after_s: float = 0.0) -> Counter[str]:
+        """What was refused; what is new is done then. One file a step."""
+        self.now_s += after_s
+        scanner = Scanner([self.lane], self.base, (), self.ledger, wall=lambda: self.now_s)
+        for _ in range(steps):
+            scanner.step(0.0, lambda lane, scanned: None)
+        while items := self.ledger.next_waiting("a", 0.0, 1):
+            with self.ledger.transaction():
+                self.ledger.succeed(self.ledger.submit(items[0]), items[0].files, 0.0, 1.0)
+        return Counter(scanner.passed_over.counts)
+
+    def known(self) -> list[str]:
+        rows = self.ledger._connection.execute("SELECT path FROM files ORDER BY path").fetchall()
+        return [Path(path).name for (path,) in rows]
+
+
+REFUSED = {"older than what the state remembers (forget_after)": 2}
+
+
+@pytest.fixture
+def forgetting(tmp_path: Path, state: State, monkeypatch: pytest.MonkeyPatch) -> Iterator[Forgetting]:
+    monkeypatch.setattr(_scanner, "_SLICE", 1)
+    made = Forgetting(tmp_path, state)
+    with contextlib.closing(made.ledger):
+        yield made
+
+
+def test_a_state_forgets_what_was_done_long_ago(forgetting: Forgetting) -> None:
+    """What was done before `forget_after` is forgotten with its files and stays counted; an older file that is unknown
+    is refused, and what is younger is known as ever. (pipeline 37)"""
+    for name in "abc":
+        forgetting.write(name)
+    assert not forgetting.scan()
+    forgetting.now_s += 9_000
+    forgetting.write("d")
+    assert not forgetting.scan()
+    assert forgetting.known() == ["a", "b", "c", "d"]
+    (forgetting.base / "in" / "b").unlink()
+    forgetting.write("b2", at_s=1e9 - 1)
+    assert forgetting.scan(after_s=2_000) == REFUSED
+    assert forgetting.known() == ["d"]
+    (count,) = forgetting.ledger.counts()
+    assert (count.state, count.items, count.files) == (ItemState.DONE, 4, 4)
+    forgetting.write("e")
+    forgetting.write("a", "written anew")
+    assert forgetting.scan().total() == 2
+    assert forgetting.known() == ["a", "d", "e"]
+
+
+def test_no_file_is_refused_that_no_listing_could_meet(forgetting: Forgetting) -> None:
+    """A lane that was never listed to its end refuses nothing, however old its files are, and forgets nothing."""
+    for name in "abcd":
+        forgetting.write(name, at_s=1e6)
+    assert not forgetting.scan(steps=2)
+    assert not forgetting.scan(steps=3, after_s=50_000)
+    assert forgetting.known() == ["a", "b", "c"]
+    assert not forgetting.scan(after_s=50_000)
+    assert forgetting.known() == ["a", "b", "c", "d"]
+    forgetting.write("e", at_s=forgetting.now_s - 800)  # by a clock that is behind
+    assert forgetting.scan(after_s=50_000) == REFUSED
+    assert forgetting.known() == ["d", "e"]
+
+
+def test_what_is_forgotten_may_be_done_again(forgetting: Forgetting) -> None:
+    """With `on_forgotten = "again"` an old file that is unknown is a new one."""
+    forgetting.lane = dataclasses.replace(forgetting.lane, forgets_for_good=True)
+    forgetting.write("a")
+    forgetting.write("b")
+    assert not forgetting.scan()
+    for _ in range(3):  # is there, is forgotten, is new
+        assert not forgetting.scan(after_s=20_000)
+    (count,) = forgetting.ledger.counts()
+    assert count.items == 3
+    assert forgetting.known() == ["a"]
+
+
+def test_a_step_knows_all_of_its_lanes(tmp_path: Path) -> None:
+    """A lane that a step reads forgets nothing: the configuration says so."""
+    lane = {"files": "*", "format": "text", "forget_after": 5}
+    values = {"lanes": {"a": lane}, "job": {"sql": "SELECT 1"}, "output": {"path": "out"}}
+    (one,) = parse_config(values, tmp_path).lanes()
+    assert (one.forget_after_s, one.forgets_for_good) == (5.0, False)
+    with pytest.raises(ConfigError, match=r"lanes.a.forget_after: the step 's' has to know all of the lane"):
+        parse_config({**values, "steps": {"s": {"after": "a", "sql": "SELECT 1"}}}, tmp_path)

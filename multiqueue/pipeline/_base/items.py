@@ -123,6 +123,10 @@ class Lane:
     """While following: how long files wait for others to fill a batch."""
     after: str = KEEP
     """The treatment of files that are done: `KEEP`, `MOVE` or `delete`."""
+    forget_after_s: float | None = None
+    """How long the state knows files after their item was done; None for ever."""
+    forgets_for_good: bool = False
+    """A file that may have been forgotten is taken for a new one, and not refused."""
     after_delay_s: float = 0.0
     after_place: Place | None = None
     """Where they are moved to."""

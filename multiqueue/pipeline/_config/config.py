@@ -351,6 +351,8 @@ def _lane(name: str, section_name: str, section: LaneSection, root: Path | Place
         max_files_per_s=section.max_files_per_second,
         max_bytes_per_s=section.max_bytes_per_second,
         after=section.after,
+        forget_after_s=section.forget_after,
+        forgets_for_good=section.on_forgotten == "again",
         after_delay_s=section.after_delay,
         after_place=None if section.after_place is None else place_of(section.after_place, base),
         priority=section.priority,

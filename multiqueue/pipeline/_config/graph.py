@@ -34,6 +34,11 @@ def _mistakes_of(name: str, settings: Settings) -> list[Mistake]:
     found: list[Mistake] = [(place, _unknown(source, known)) for source in step.sources if source not in known]
     if name in step.sources:
         found = [(place, f"step {name!r} cannot come after itself")]
+    found += [
+        (("lanes", source, "forget_after"), f"the step {name!r} has to know all of the lane; leave one of the two out")
+        for source in step.sources
+        if source in settings.lanes and settings.lanes[source].forget_after is not None
+    ]
     if name in settings.lanes:
         found.append((("steps", name), f"there is a lane {name!r} already; rename the step"))
     if step.each_lane and not found:

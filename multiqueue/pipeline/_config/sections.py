@@ -79,6 +79,8 @@ class LaneSection(Section):
     max_files_per_second: float | None = Field(default=None, gt=0, strict=False)
     max_bytes_per_second: float | None = Field(default=None, gt=0, strict=False)
     after: Literal["keep", "move", "delete"] = "keep"
+    forget_after: float | None = Field(default=None, gt=0, strict=False)
+    on_forgotten: Literal["refuse", "again"] | None = None
     after_delay: float = Field(default=0.0, ge=0, strict=False)
     after_place: str | None = None
     priority: int = 0
@@ -155,6 +157,10 @@ class LaneSection(Section):
             raise ValueError('after = "move" and after_place go together: give both, or neither')
         if self.after == KEEP and self.after_delay:
             raise ValueError('after_delay goes with after = "move" or "delete"')
+        if self.forget_after is not None and (self.source is not None or self.after != KEEP):
+            raise ValueError("forget_after goes with files that stay where they are: the state forgets those that go")
+        if self.on_forgotten is not None and self.forget_after is None:
+            raise ValueError("on_forgotten goes with forget_after: without it no file is forgotten")
         return self
 
     @model_validator(mode="after")

@@ -31,7 +31,7 @@ from .._base.items import INOTIFY, FileSeen, Lane
 from .._base.place import Place, place_of
 from .._base.storage import Status, Storage
 from .._config.scan import PassedOver, absolute, fits, fixed_root
-from .._state.ledger import Ledger, Scanned
+from .._state.ledger import REFUSED, Ledger, Scanned
 from .broker_queue import MOST, BrokerQueue, Settle
 from .inotify import Watches
 from .presence import Lost
@@ -312,6 +312,8 @@ class Events:
         elif self._is_to_go(lane):
             self._ledger.record_rest(lane.name, scanned.rest, known_s)
             scanned = scanned.with_rest()
+        for one in scanned.refused:
+            self.passed_over.add(REFUSED, one.path)
         kept, busy = {one.path for one in scanned.rest}, {one.path for one in scanned.busy}
         at_s = None
         for hint in hints:

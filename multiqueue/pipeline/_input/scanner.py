@@ -24,7 +24,7 @@ from .._base.items import INOTIFY, FileSeen, Lane
 from .._base.place import Place
 from .._base.storage import Storage
 from .._config import scan as _scan
-from .._state.ledger import Ledger, Scanned
+from .._state.ledger import REFUSED, Ledger, Scanned
 from .presence import Lost, lost_lane
 
 # 256 files are looked up and recorded in a few milliseconds: short enough for jobs that end in between.
@@ -54,6 +54,8 @@ class _LaneScan:
     lane: Lane
     files: Iterator[FileSeen]
     met: _scan.PassedOver
+    began_s: float
+    """Files that were written before are met."""
     rest: list[FileSeen] = field(default_factory=list)
 
 
@@ -164,8 +166,11 @@ class Scanner:
             if len(files) < _SLICE and self._is_to_go(lane, scanned.rest):
                 self._ledger.record_rest(lane.name, scanned.rest, known_s)
                 scanned = scanned.with_rest()
+            self._ledger.forget(lane)
             if lane.events is not None:
                 self._ledger.arrivals.note(lane, by_listing=scanned.files)
+        for one in scanned.refused:
+            scan.met.add(REFUSED, one.path)
         scan.rest = scanned.rest
         if len(files) == _SLICE:
             self._scans.append(scan)
@@ -181,6 +186,9 @@ class Scanner:
         if scan.lane.events is not None and scan.met.unread is None:
             with self._ledger.transaction():
                 self._ledger.arrivals.note(scan.lane, listed_at=self._wall())
+        if scan.met.unread is None and scan.met.missing is None and not scan.rest:
+            with self._ledger.transaction():
+                self._ledger.forgetting.note_listing(scan.lane, scan.began_s)
         lost = lost_lane(scan.lane, scan.met, self._ledger, following=self._follow is not None)
         if lost is None:
             self._lost_lanes.pop(scan.lane.name, None)
@@ -218,4 +226,4 @@ class Scanner:
         files = _scan.scan(lane, self._base, met, self._avoid, self._storage)
         if self._follow is not None:
             files = filter(self._follow.has_settled, files)
-        return _LaneScan(lane, files, met)
+        return _LaneScan(lane, files, met, self._wall() - (0.0 if self._follow is None else self._follow.settle_s))

@@ -27,15 +27,16 @@ from pathlib import Path
 
 from .._base.batching import cut, halves
 from .._base.errors import IllegalTransition, StateMismatch
-from .._base.items import MESSAGE, STEP, FileSeen, Item, item_id, place_seen
+from .._base.items import MESSAGE, STEP, FileSeen, Item, Lane, item_id, place_seen
 from .._base.lifecycle import ItemEvent, ItemState, after, before
 from .._base.pace import Fits, Measured
 from .._base.storage import Storage
 from .._columns.put_out import PUT_OUT
 from .arrivals import LedgerArrivals
+from .forgetting import LedgerForgetting, all_counts
 from .leaving import LedgerLeaving
 from .messages import LedgerMessages
-from .state import LaneCount, State, StateConnection, lane_counts, made_by_others, state_named
+from .state import LaneCount, State, StateConnection, made_by_others, state_named
 
 FILES = "files"
 """The kind of an output of directories; others have the names of tables."""
@@ -53,6 +54,8 @@ _FILE_COLUMNS = "lane, path, size, mtime_ns, item, place"
 
 _ITEM_COLUMNS = "seq, id, lane, attempt, tries, number, redone"
 
+REFUSED = "older than what the state remembers (forget_after)"
+"""Why a scan passes over what `Scanned.refused` has."""
 
 _AS_FOUND = "known_s = ?, tries = 0, retry_s = 0, error = NULL, started_s = NULL, ended_s = NULL"
 """What an item that was finished is when it waits again."""
@@ -83,6 +86,8 @@ class Scanned:
     """Files of items that run, which may have read another version."""
     files: int = 0
     """Files of the new items, and those that have changed."""
+    refused: tuple[FileSeen, ...] = ()
+    """Files that are unknown, and so old that they may have been done and forgotten."""
 
     def with_rest(self) -> Scanned:
         """The same, once the rest was made an item."""
@@ -130,6 +135,7 @@ class Ledger:
         self.messages = LedgerMessages(self._connection)
         self.leaving = LedgerLeaving(self._connection)
         self.arrivals = LedgerArrivals(self._connection)
+        self.forgetting = LedgerForgetting(self._connection)
 
     def close(self) -> None:
         self._connection.close()
@@ -219,7 +225,7 @@ class Ledger:
 
     def counts(self) -> list[LaneCount]:
         """A row per lane and state that has items."""
-        return lane_counts(self._connection)
+        return all_counts(self._connection)
 
     def next_waiting(self, lane: str, now_s: float, limit: int) -> list[Item]:
         """Up to `limit` items of the lane whose retry time has come, in the order they were found."""
@@ -367,9 +373,13 @@ class Ledger:
         changed: dict[int, FileSeen] = {}
         found: list[tuple[FileSeen, int]] = []
         same = 0
+        refused = []
+        below_ns = self.forgetting.of(lane).below_ns
         for one in seen:
             row = known.get(one.path)
-            if row is None and (one.size_bytes, one.mtime_ns) in leaving.get(one.path, ()):
+            if row is None and one.mtime_ns < below_ns and one.is_file:
+                refused.append(one)
+            elif row is None and (one.size_bytes, one.mtime_ns) in leaving.get(one.path, ()):
                 same += 1
             elif row is None:
                 new.append(one)
@@ -388,12 +398,17 @@ class Ledger:
         reopened = Counter(state for state in was.values() if state in before(ItemEvent.CHANGE))
         busy = tuple(one for one, seq in found if was.get(seq) is ItemState.SUBMITTED)
         count = sum(map(len, full)) + reopened.total()
-        return Scanned(len(full), reopened, same, rest, busy, count)
+        return Scanned(len(full), reopened, same, rest, busy, count, tuple(refused))
 
     def record_rest(self, lane: str, rest: Sequence[FileSeen], now_s: float) -> None:
         """Make one last, smaller item of the files that did not fill a batch."""
         if rest:
             self.add(lane, rest, now_s)
+
+    def forget(self, lane: Lane) -> None:
+        """Forget some of what was done long ago, as `forgetting` says; a copy forgets nothing. In a transaction."""
+        if self._original is None:
+            self.forgetting.forget(lane, self._wall())
 
     def _known(self, lane: str, paths: Sequence[str]) -> dict[str, tuple[int, int, int]]:
         marks = ",".join("?" * len(paths))

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from .arrivals import Arrivals, arrivals
-from .state import TAKEN_AWAY, LaneCount, State, StateConnection, lane_counts, made_by_others
+from .forgetting import all_counts
+from .state import TAKEN_AWAY, LaneCount, State, StateConnection, made_by_others
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class LedgerView:
         self._connection = connection
 
     def counts(self) -> list[LaneCount]:
-        return lane_counts(self._connection)
+        return all_counts(self._connection)
 
     def made_by_others(self, jobs: Mapping[str, str]) -> int:
         """How many items that are done were made by other jobs than these."""
