@@ -1965,7 +1965,7 @@ static PyMethodDef functions[] = {
     {"selection", selection, METH_O, NULL}, {"after_fork", after_fork, METH_NOARGS, NULL}, {"check", check, METH_O, NULL},
     {"set_fair", METHOD(set_fair), METH_FASTCALL, NULL}, {"keyed", METHOD(keyed), METH_FASTCALL, NULL},
     {"key_of", key_of_tail, METH_O, NULL}, {"put_keyed", METHOD(put_keyed), METH_FASTCALL, NULL},
-    {"done", METHOD(done), METH_FASTCALL, NULL}, {"tails", tails, METH_O, NULL},
+    {"done", METHOD(done), METH_FASTCALL, NULL}, {"set_keyed", METHOD(set_keyed), METH_FASTCALL, NULL}, {"tails", tails, METH_O, NULL},
     {0}};
 
 static int add_door(PyObject *module, const char *name, PyObject *(*take)(State *, PyObject *)) {

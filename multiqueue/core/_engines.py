@@ -22,8 +22,8 @@ __all__ = ["chosen", "engine"]
 NAMES = """
     Multi Ring Tail Turn after_fork assign attach bind check close close_all configure detach discard done drop due
     figures get give_back is_closed item key_of keyed many pair park peek poll put_keyed put_some ready reasons remove
-    replace replace_reasons selection set_fair set_gate set_hooked set_selection snapshot stir tails take unpark
-    waiting_takers
+    replace replace_reasons selection set_fair set_gate set_hooked set_keyed set_selection snapshot stir tails take
+    unpark waiting_takers
 """
 
 

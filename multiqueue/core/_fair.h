@@ -248,11 +248,11 @@ static PyObject *set_fair(PyObject *module, PyObject *const *args, Py_ssize_t n)
 }
 #define FAIR(o) MULTI(o) if (!((Multi *)o)->head->fair) { PyErr_Format(PyExc_TypeError, "%R was not initialized as a fair queue", o); return NULL; }
 
-/* keyed(multi, key, add): its tail, or None. */
+/* keyed(multi, key): its tail, or None. */
 static PyObject *keyed(PyObject *module, PyObject *const *args, Py_ssize_t n) {
-    if (n != 3) { PyErr_SetString(PyExc_TypeError, "keyed takes 3 arguments"); return NULL; }
+    if (n != 2) { PyErr_SetString(PyExc_TypeError, "keyed takes 2 arguments"); return NULL; }
     FAIR(args[0])
-    Tail *t = tail_of_key((Multi *)args[0], args[1], args[2] == Py_True);
+    Tail *t = tail_of_key((Multi *)args[0], args[1], 0);
     if (!t && PyErr_Occurred()) return NULL;
     return t ? (PyObject *)t : Py_NewRef(Py_None);
 }
@@ -332,6 +332,27 @@ static PyObject *assign_fair(Tail *t, PyObject *name, PyObject *value) {
     leave(h, gated);
     drop_gone(gone);
     return PyBool_FromLong(!is_gone);
+}
+/* set_keyed(multi, key, name, value, before): a setting of a key, or its "reasons" to pause. None: the queue is shut. False: the
+ * reasons are not `before` any more. */
+static PyObject *set_keyed(PyObject *module, PyObject *const *args, Py_ssize_t n) {
+    if (n != 5 || !PyUnicode_Check(args[2])) { PyErr_SetString(PyExc_TypeError, "set_keyed takes 5 arguments, of them a name"); return NULL; }
+    FAIR(args[0])
+    int is_reasons = PyUnicode_CompareWithASCIIString(args[2], "reasons") == 0, is_gone;
+    PyObject *answer = NULL;
+    do {
+        Py_XDECREF(answer);
+        Tail *t = tail_of_key((Multi *)args[0], args[1], 1);
+        if (!t) return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+        PyObject *all[] = {(PyObject *)t, is_reasons ? args[4] : args[2], args[3]};
+        answer = is_reasons ? replace_reasons(module, all, 3) : assign(module, all, 3);
+        LOCK(t->head);
+        is_gone = answer == Py_False && t->closed == GONE;
+        UNLOCK(t->head);
+        if (answer != Py_True) reap_surely(t);
+        Py_DECREF(t);
+    } while (is_gone);
+    return answer;
 }
 /* tails(multi): those that are there now. */
 static PyObject *tails(PyObject *module, PyObject *o) {

@@ -159,9 +159,7 @@ class FairQueue(Takes[T]):
             ValueError: `weight` is not above 0.
             ShutDown: the queue is shut down, and the key has nothing in it.
         """
-        share = check_number("weight", weight)
-        while not _engine.assign(self._tail(key), "weight", share):  # it has gone in between
-            pass
+        self._set(key, "weight", check_number("weight", weight))
 
     def set_max_in_flight(self, key: Hashable, max_in_flight: int | None) -> None:
         """Pass `key` over while it has so many elements in flight, counted from now on; None: any number.
@@ -172,8 +170,7 @@ class FairQueue(Takes[T]):
         """
         most = check_optional("max_in_flight", max_in_flight)
         self._is_limited = self._is_limited or most is not None
-        while not _engine.assign(self._tail(key), "max_in_flight", most):
-            pass
+        self._set(key, "max_in_flight", most)
 
     def pause(self, key: Hashable, reason: Hashable = None) -> None:
         """Take nothing of `key` while `reason` stands; puts are accepted up to the capacity.
@@ -188,17 +185,16 @@ class FairQueue(Takes[T]):
 
     def _replace_reasons(self, key: Hashable, change: Callable[[frozenset[Hashable]], frozenset[Hashable]]) -> None:
         while True:  # the sets are made without a lock held: hashing and comparing may run code of the user
-            tail = self._tail(key)
-            before = _engine.reasons(tail)
-            if _engine.replace_reasons(tail, before, change(before or frozenset())):
+            tail = _engine.keyed(self, key)
+            before = None if tail is None else _engine.reasons(tail)
+            if self._set(key, "reasons", change(before or frozenset()), before):
                 return
 
-    def _tail(self, key: Hashable) -> Any:
-        """The tail of `key`, added if there is none."""
-        tail = _engine.keyed(self, key, True)
-        if tail is None:
+    def _set(self, key: Hashable, name: str, value: Any, before: frozenset[Hashable] | None = None) -> bool:
+        is_done = _engine.set_keyed(self, key, name, value, before)
+        if is_done is None:
             raise refusal(self, 1, key, None)
-        return tail
+        return is_done
 
     # ---- the whole --------------------------------------------------------------------------------------------
 
@@ -206,7 +202,7 @@ class FairQueue(Takes[T]):
         """How many elements wait, those of paused keys too; or how many of one key, without those nested in it."""
         if key is _NOT_SAID:
             return super().qsize()
-        tail = _engine.keyed(self, key, False)
+        tail = _engine.keyed(self, key)
         return 0 if tail is None else tail.qsize()
 
     def empty(self) -> bool:

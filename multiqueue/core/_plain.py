@@ -603,9 +603,25 @@ def _fair_head(multi: Multi) -> FairHead:
     return head
 
 
-def keyed(multi: Multi, key: Any, add: bool) -> Any:
+def keyed(multi: Multi, key: Any) -> Any:
     """The tail of `key`, or None."""
-    return tail_of_key(_fair_head(multi), key, add)
+    return tail_of_key(_fair_head(multi), key, False)
+
+
+def set_keyed(multi: Multi, key: Any, name: str, value: Any, before: frozenset[Any] | None) -> bool | None:
+    """A setting of a key, or its "reasons" to pause. None: it is shut. False: the reasons are not `before` any more."""
+    head = _fair_head(multi)
+    try:
+        while True:
+            tail: Any = tail_of_key(head, key, True)
+            if tail is None:
+                return None
+            is_done = replace_reasons(tail, before, value) if name == "reasons" else assign(tail, name, value)
+            if is_done or tail.attached:
+                return is_done
+    except BaseException:
+        head.mend(None)
+        raise
 
 
 def key_of(tail: Any) -> Any:

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from hypothesis_support import examples
 
 from multiqueue import Empty, FairQueue, FairTaken, Full, ShutDown
-from multiqueue.testing import PATIENCE, wait_until_blocked
+from multiqueue.testing import PATIENCE, interruptions, wait_until_blocked
 from multiqueue.testing.contracts import QueueContract
 
 KEYS: list[Hashable] = ["a", "b", "c", ("n", "x"), ("n", "y"), ("n", "y", "deep"), ("m", "x")]
@@ -417,6 +417,85 @@ def test_keys_in_deep_nests_end_with_an_error() -> None:
         queue.put(1, key=tuple(range(100_000)))
     assert queue.empty()
     queue.check_invariants()
+
+
+# ---- strikes ---------------------------------------------------------------------------------------------------------
+
+
+class Struck(BaseException):
+    """What strikes."""
+
+
+def _house() -> FairQueue[Any]:
+    """Keys with many elements, with one, nested, limited; costs differ, and one key has faded."""
+    queue: FairQueue[Any] = FairQueue(capacity=4)
+    queue.set_max_in_flight("limited", 2)
+    queue.set_max_in_flight("n", 3)
+    for number, key in enumerate(
+        ["a", "a", "a", "a", ("n", "x"), ("n", "x"), ("n", "y"), "limited", "limited", "once"]
+    ):
+        queue.put(number, key=key, cost=1.0 + number % 3)
+    queue.put("faded", key="z", cost=50.0)
+    while queue.take().item != "faded":
+        pass
+    for number in range(20, 24):
+        queue.put(number, key=("b", number % 2, number % 3))
+    return queue
+
+
+STRUCK: dict[str, Any] = {
+    "put": lambda queue: queue.put("new", key="new"),
+    "put of a nested key": lambda queue: queue.put("new", key=("n", "deep", "er")),
+    "put to what has faded": lambda queue: queue.put("new", key="z"),
+    "put to one that is full": lambda queue: queue.offer("new", key="a"),
+    "get": lambda queue: queue.get(),
+    "take": lambda queue: queue.take(),
+    "get_many": lambda queue: queue.get_many(99),
+    "task_done": lambda queue: queue.task_done("limited"),
+    "task_done of a nested key": lambda queue: queue.task_done(("n", "x")),
+    "set_weight": lambda queue: queue.set_weight(("n", "y"), 2.0),
+    "set_max_in_flight": lambda queue: queue.set_max_in_flight("b", 1),
+    "pause": lambda queue: queue.pause("n"),
+    "resume": lambda queue: queue.resume("other"),
+    "shutdown": lambda queue: queue.shutdown(),
+    "shutdown at once": lambda queue: queue.shutdown(True),
+    "waiting": lambda queue: queue.waiting(),
+}
+
+
+@pytest.mark.parametrize("operation", STRUCK)
+def test_a_strike_loses_nothing_and_leaves_no_key(operation: str) -> None:
+    """At any point: the queue is as before, or as after; and it goes on to its end (core 6, 11)."""
+    call = STRUCK[operation]
+    after = _house()
+    call(after)
+    is_take = operation in ("get", "take", "get_many")
+    is_shutting = operation.startswith("shutdown")
+    for point in interruptions("multiqueue.core"):
+        queue = _house()
+        before = Counter(queue.waiting())
+        with point.raising(Struck):
+            call(queue)
+        queue.check_invariants()
+        if not point.reached:
+            break
+        found = Counter(queue.waiting())
+        assert found in ((before,) if is_take else (before, Counter(after.waiting()))), point.place
+        if is_shutting and not queue.is_shutdown:  # struck before it began
+            queue.put("new", key="once")
+            continue
+        for key in ("n", "b", "other"):
+            if not is_shutting:
+                queue.resume(key)
+                queue.set_max_in_flight(key, None)
+                queue.set_weight(key, 1)
+        if not is_shutting:
+            queue.set_max_in_flight("limited", None)
+            queue.set_weight(("n", "y"), 1)
+            left = queue.get_many(99, block=False)
+            assert len(set(left)) == len(left) == sum(found.values()), point.place
+            queue.check_invariants()
+            assert queue.waiting() == {}
 
 
 # ---- threads and coroutines ------------------------------------------------------------------------------------------
