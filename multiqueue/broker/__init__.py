@@ -64,6 +64,7 @@ from ._queue.entry_list import (
 )
 from ._queue.figures import QueueStatistics
 from ._queue.queue import BrokerQueue
+from ._queue.tenants import FairStatistics, TenantStatistics
 from ._queue.watch import QueueWatch
 from ._routing.arguments import CONSUMER_ARGUMENTS, ConsumerArguments, consumer_arguments
 from ._routing.compat import QUEUE_TYPES, VERSIONS, Compat
@@ -103,6 +104,7 @@ __all__ = [
     "EntryState",
     "Exchange",
     "ExchangeStatistics",
+    "FairStatistics",
     "Getter",
     "IllegalStep",
     "LastValueEntryList",
@@ -140,6 +142,7 @@ __all__ = [
     "Submission",
     "Subscription",
     "TargetStatistics",
+    "TenantStatistics",
     "Transaction",
     "Undeliverable",
     "UnknownQueueKind",

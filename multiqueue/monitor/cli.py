@@ -156,7 +156,7 @@ def _print(found: Any) -> None:
 
 @click.group()
 def queue() -> None:
-    """List, show, declare, purge, move and delete a broker's queues."""
+    """List, show, declare, purge, move and delete a broker's queues; tenants of fair ones."""
 
 
 @queue.command("list")
@@ -250,6 +250,86 @@ def delete(url: str, vhost: str, name: str, if_empty: bool, if_unused: bool) -> 
     """Delete a queue and its messages."""
     asked = [word for word, is_asked in (("if-empty", if_empty), ("if-unused", if_unused)) if is_asked]
     Api(url).ask("DELETE", "queues", vhost, name, query="&".join(f"{word}=true" for word in asked))
+
+
+@queue.command()
+@click.argument("name")
+@click.option("--count", type=click.IntRange(1, 10_000), default=100, show_default=True, help="How many.")
+@_in_host
+@_as_json
+def tenants(url: str, vhost: str, name: str, count: int, as_json: bool) -> None:
+    """The tenants of a fair queue, those with the most waiting first."""
+    found = Api(url).ask("GET", "queues", vhost, name, "tenants", query=f"count={count}")
+    if as_json:
+        _print(found)
+        return
+    for each in found["largest"]:
+        each["longest_wait"] = duration(each["longest_wait"])
+        each.update({part: f"{each[part]:.0%}" for part in ("share", "fair_share")})
+    columns = [field("name", "tenant")]
+    columns += [field(each, each.replace("_", " "), is_number=True) for each in ("waiting", "in_flight", "served")]
+    columns += [field(each, each.replace("_", " ")) for each in ("longest_wait", "share", "fair_share", "passed_over")]
+    _show(found["largest"], columns, "tenant", False)
+    fairness = "" if found["jain"] is None else f", Jain's index over the last minute {found['jain']:.3f}"
+    click.echo(f"{counted(found['tenants'], 'tenant')}{fairness}")
+
+
+def _limit(context: click.Context, option: click.Parameter, value: str | None) -> Any:
+    """A number, a word, or None for `none`; the context remembers which options were given."""
+    if value is None:
+        return None
+    changes = context.meta.setdefault("changes", {})
+    name = option.name or ""
+    if value == "none":
+        changes[name] = None
+        return None
+    try:
+        changes[name] = int(value)
+    except ValueError:
+        try:
+            changes[name] = float(value)
+        except ValueError:
+            changes[name] = value
+    return None
+
+
+def _limits(command: Command) -> Command:
+    """An option for each thing that one tenant may have."""
+    for name, metavar, text in reversed(
+        (
+            ("--weight", "NUMBER", "Its share beside others."),
+            ("--priority", "NUMBER", "0 to 255; the higher is served first."),
+            ("--max-in-flight", "NUMBER", "Deliveries that nobody has settled yet; `none` for no limit, as below."),
+            ("--rate", "NUMBER", "Deliveries a second."),
+            ("--burst", "NUMBER", "Deliveries at once."),
+            ("--max-length", "NUMBER", "Messages that it may have waiting."),
+            ("--max-length-bytes", "NUMBER", "Bytes of these."),
+            ("--overflow", "POLICY", "Above that: drop-head, reject-publish, reject-publish-dlx."),
+        )
+    ):
+        command = click.option(name, metavar=metavar, help=text, callback=_limit, expose_value=False)(command)
+    return command
+
+
+@queue.command()
+@click.argument("name")
+@click.argument("tenant")
+@_limits
+@click.option("--pause/--resume", "paused", default=None, help="Pass it over, or no longer.")
+@click.option("--reset", is_flag=True, help="Have all as it was declared.")
+@_in_host
+@click.pass_context
+def tenant(
+    context: click.Context, url: str, vhost: str, name: str, tenant: str, paused: bool | None, reset: bool
+) -> None:
+    """Give a tenant of a fair queue other options, at once; '' is the tenant without a name."""
+    changes = context.meta.get("changes", {})
+    if paused is not None:
+        changes["paused"] = paused
+    if reset is bool(changes):
+        raise click.UsageError("say what to change, or --reset alone")
+    place = ("queues", vhost, name, "tenants", *((tenant,) if tenant else ()))
+    Api(url).ask("DELETE" if reset else "PUT", *place, body=None if reset else changes)
 
 
 @queue.command()

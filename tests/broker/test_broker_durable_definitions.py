@@ -389,7 +389,7 @@ def test_a_definition_that_nobody_declared_is_named(kind: str, key: str, documen
 def test_a_setting_from_before_it_existed_has_its_usual_value() -> None:
     """A document names only what is unusual, so that older stores open under newer settings."""
     kept = queue_from(Definition("queue", "q", '{"number": 3, "settings": {"durable": true}, "arguments": {}}'))
-    assert kept == ("q", 3, QueueSettings(durable=True), {})
+    assert kept == ("q", 3, QueueSettings(durable=True), {}, {})
 
 
 def test_concurrent_changes_leave_the_store_as_the_topology_is(keeper: Keeper) -> None:

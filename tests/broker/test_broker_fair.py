@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -277,3 +279,109 @@ def test_under_a_limit_of_memory_publishers_are_held_back(tmp_path: Path) -> Non
         assert queue.is_throttled
         with broker.subscribe("q", auto_accept=True) as jobs:
             assert len([jobs.get() for _ in range(sent)]) == sent
+
+
+def test_options_of_a_tenant_change_while_it_runs() -> None:
+    """A pause, a weight, a cap, a limit: at once, and consumers are told of what may go on."""
+    bench = fair(tenants={"b": {"weight": 2}})
+    fill(bench, "aaaaaabb")
+    consumer = bench.consumer()
+    bench.queue.change_tenant("a", {"paused": True})
+    assert bench.pull_bodies(consumer) == ["b6", "b7"]
+    bench.taken_notices()
+    bench.queue.change_tenant("a", {"paused": False, "max_in_flight": 1})
+    assert bench.taken_notices() == [consumer]
+    assert bench.pull_bodies(consumer) == ["a0"]
+    bench.queue.change_tenant("a", {"max_in_flight": None})
+    assert bench.taken_notices() == [consumer]
+    bench.queue.change_tenant("a", {"max_length": 2})
+    assert bench.pull_bodies(consumer) == ["a4", "a5"]
+    assert [body for body, _ in bench.dead] == ["a1", "a2", "a3"]
+    bench.queue.change_tenant("b", {"weight": 5})
+    bench.queue.change_tenant("b", None)
+    fill(bench, "b")
+    assert next(each.options.weight for each in bench.queue.tenants().largest if each.name == "b") == 2
+    with pytest.raises(PreconditionFailed, match="tenant 'a': weight is 0; a number above 0 is needed"):
+        bench.queue.change_tenant("a", {"weight": 0})
+    bench.queue.check_invariants()
+    with pytest.raises(PreconditionFailed, match="queue 'q' in vhost '/' is a standard queue; it has no tenants"):
+        Bench().queue.change_tenant("a", {})
+
+
+def test_figures_of_tenants() -> None:
+    """What waits, is in flight, was served; the share beside the weight; the longest wait; why one is passed over."""
+    bench = fair(weights={"a": 3}, max_in_flight=2)
+    fill(bench, "aaaaab")
+    consumer = bench.consumer()
+    bench.clock.advance(10)
+    assert bench.pull_bodies(consumer) == ["a0", "b5", "a1"]
+    found = bench.queue.tenants()
+    assert (found.tenants, found.misread, found.jain) == (2, 0, None)
+    a, b = found.largest
+    assert (a.name, a.waiting, a.in_flight, a.served, a.longest_wait, a.passed_over) == (
+        "a",
+        3,
+        2,
+        2,
+        10,
+        "max_in_flight",
+    )
+    assert (a.share, a.fair_share) == (2 / 3, 3 / 4)
+    assert (b.waiting, b.in_flight, b.longest_wait, b.passed_over) == (0, 1, 0, None)
+    assert bench.queue.tenants(1).largest == [a]
+
+
+def test_jains_index_of_tenants_with_long_lines() -> None:
+    """It is above 0.99 for 50 rounds of tenants of any weight, and is that of a minute in which all of them waited."""
+    bench = fair(weights={"a": 3, "b": 0.5})
+    fill(bench, "abc" * 400)
+    consumer = bench.consumer(auto_accept=True)
+    for _ in range(120):
+        bench.clock.advance(0.5)
+        assert bench.pull(consumer) is not None
+    for _ in range(240):
+        assert bench.pull(consumer) is not None
+    jain = bench.queue.tenants().jain
+    assert jain is not None
+    assert jain > 0.99
+
+
+CHILD = """
+import os, signal, sys
+from multiqueue.broker import Broker, Message
+broker = Broker(data=sys.argv[1])
+queue = broker.declare_queue("q", durable=True, arguments={"x-queue-kind": "fair"})
+for number in range(60):
+    tenant = "abc"[number * 7 % 3]
+    broker.publish(Message(b"%d" % number, routing_key="q", headers={"tenant": tenant}, persistent=True))
+queue.change_tenant("a", {"weight": 4})
+queue.change_tenant("b", {"paused": True})
+broker.wait_for_commits()
+for _ in range(10):
+    broker.get("q", auto_accept=True)
+broker.wait_for_commits()
+print("ready", flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_after_a_kill_order_pauses_and_weights_are_as_they_were(tmp_path: Path) -> None:
+    """kill -9: nothing confirmed is lost, each tenant's messages come in order, what was changed of tenants is kept."""
+    child = subprocess.run([sys.executable, "-c", CHILD, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert child.stdout == "ready\n", child.stderr
+    with Broker(data=tmp_path) as broker:
+        queue = broker.declare_queue("q", durable=True, arguments={"x-queue-kind": "fair"})
+        options = {each.name: each.options for each in queue.tenants().largest}
+        assert (options["a"].weight, options["b"].paused, options["c"].table()) == (4, True, {})
+        assert len(queue) == 50
+        got: dict[object, list[int]] = {}
+        while (received := broker.get("q", auto_accept=True)) is not None:
+            got.setdefault(received.message.headers["tenant"], []).append(int(received.body))  # type: ignore[call-overload]
+        assert set(got) == {"a", "c"}
+        assert all(numbers == sorted(numbers) for numbers in got.values())
+        queue.change_tenant("b", None)
+        numbers = []
+        while (received := broker.get("q", auto_accept=True)) is not None:
+            numbers.append(int(received.body))  # type: ignore[call-overload]
+        assert len(numbers) == 20
+        assert numbers == sorted(numbers)

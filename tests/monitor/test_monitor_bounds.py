@@ -40,6 +40,7 @@ CONSUMERS = "one object, with its consumers, which are written one by one"
 LIST = "a list that is written object by object"
 NOTHING = "an empty list, or no content"
 MESSAGES = "bodies of `LARGEST_ANSWER` bytes, read from `_LARGEST_LOOK`"
+TENANTS = "at most `LARGEST_COUNT` tenants, of a fixed number of columns"
 EXPORT = "definitions, written object by object"
 STREAM = "looks of `_LARGEST_ANSWER` bytes each"
 
@@ -55,6 +56,7 @@ BOUNDS = {
         /api/queues/detailed
         """,
     MESSAGES: "/api/queues/{vhost}/{queue}/messages /api/queues/{vhost}/{queue}/get",
+    TENANTS: "/api/queues/{vhost}/{queue}/tenants",
     EXPORT: "/api/definitions /api/definitions/{vhost}",
     NOTHING: """
         /api/extensions /api/policies /api/policies/{vhost} /api/operator-policies /api/operator-policies/{vhost}
@@ -71,6 +73,7 @@ BOUNDS = {
         /api/exchanges/{vhost}/{exchange} /api/bindings/{vhost}/e/{exchange}/q/{queue}/{props}
         /api/bindings/{vhost}/e/{exchange}/e/{destination}/{props} /api/connections/{name}
         /api/aliveness-test/{vhost} /api/queues/{vhost}/{queue}/move
+        /api/queues/{vhost}/{queue}/tenants/{tenant}
         /api/exchanges/{vhost}/{exchange}/publish /api/version /api/openapi.json
         """,  # and all checks of health
 }

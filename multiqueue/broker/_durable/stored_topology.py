@@ -27,6 +27,7 @@ from multiqueue.store import Commit, Define, Definition, DropQueue, Level, Opera
 
 from ..._locks import Lock
 from .._base.errors import PreconditionFailed
+from .._base.fair_options import FairOptions
 from .._base.json_values import dump, load
 from .._base.settings import (
     AlertThresholds,
@@ -88,6 +89,8 @@ class StoredTopology(Topology):
         for definition in kept[QUEUE]:
             each = queue_from(definition)
             queue = queues[each.number] = make_queue(each)
+            for name, own in each.tenants.items():
+                queue.change_tenant(name, own)
             self.add_queue(DeclaredQueue(queue, each.arguments), default)
         for definition in kept[BINDING]:
             with _readable(definition):
@@ -116,6 +119,7 @@ class StoredTopology(Topology):
         return self._add(exchange, add, lambda: self.remove_exchange(exchange))
 
     def add_queue(self, declared: DeclaredQueue, default: Exchange) -> DeclaredQueue:
+        declared.queue.keep_tenants = partial(self._keep_again, declared)
         return self._add(declared, partial(super().add_queue, declared, default), declared.queue.delete)
 
     def bind(self, binding: Binding) -> Binding | None:
@@ -144,6 +148,13 @@ class StoredTopology(Topology):
             undo()
             raise
         return found
+
+    def _keep_again(self, declared: DeclaredQueue) -> None:
+        """Have the store keep what was changed of a queue's tenants, and wait for that."""
+        with self._order:
+            if is_kept(declared) and self.find_queue(declared.name) is declared:
+                self._latest = self._journal.submit([definition_of(declared)])
+        self.wait_for_commits()
 
     @contextmanager
     def _removing(self) -> Iterator[list[Declared]]:
@@ -180,6 +191,7 @@ class KeptQueue(NamedTuple):
     number: int
     settings: QueueSettings
     arguments: Mapping[str, object]
+    tenants: Mapping[str, Mapping[str, object]]
 
 
 def is_kept(declared: Declared | Destination) -> bool:
@@ -201,6 +213,8 @@ def definition_of(declared: Declared) -> Define:
     settings = {name: getattr(declared.queue.settings, name) for name in _USUAL}
     differing = {name: _plain(value) for name, value in settings.items() if value != _USUAL[name]}
     document = {"number": declared.queue.store_number, "settings": differing, "arguments": declared.arguments}
+    if declared.queue.life.changed_tenants:
+        document["tenants"] = dict(declared.queue.life.changed_tenants)
     return Define(kind, key, dump(document))
 
 
@@ -209,7 +223,10 @@ def queue_from(definition: Definition) -> KeptQueue:
         document = _document_of(definition)
         _check(definition.key, document["arguments"])
         settings = _settings_in(document["settings"])
-        return KeptQueue(definition.key, document["number"], settings, document["arguments"])
+        tenants = document.get("tenants", {})
+        for name, own in tenants.items():
+            FairOptions.of(settings.kind_options).options_of(name, own)
+        return KeptQueue(definition.key, document["number"], settings, document["arguments"], tenants)
 
 
 @contextmanager

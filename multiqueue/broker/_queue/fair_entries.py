@@ -12,7 +12,7 @@ Cost        A turn costs the same for any number of tenants. A new entry costs a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ from .entry_list import FairEntryList, levels_of
 from .entry_source import ResidentEntries
 from .life import Life
 from .ports import Doubt, EntrySource
-from .tenants import ASIDE, GONE, HELD, TAKEN, WAITING, Lane, Tenants
+from .tenants import ASIDE, GONE, HELD, TAKEN, WAITING, Lane, Tenant, Tenants
 
 _AVAILABLE: Final = EntryState.AVAILABLE
 
@@ -88,9 +88,14 @@ class View:
         """There may be something to look at."""
         look = self.look(lane)
         if not look.is_in:
-            if (look.weight, look.priority) != (lane.weight, lane.priority):
-                look.weight, look.priority = lane.weight, lane.priority
             look.join()
+
+    def reweigh(self, tenant: Tenant | None) -> None:
+        """A tenant may have another weight or priority."""
+        for lane in tenant.lanes if tenant is not None else ():
+            look = self._looks.get(lane)
+            if look is not None:
+                look.weight, look.priority = lane.weight, lane.priority
 
     def forget(self, lane: Lane) -> None:
         look = self._looks.pop(lane, None)
@@ -153,6 +158,7 @@ class FairEntries(EntrySource):
             life.visit_by,
             self._lane_opened,
             self._lane_forgotten,
+            life.changed_tenants,
             is_ring=life.settings.overflow is Overflow.RING,
         )
         self._woken = 0  # tenants that a reader found to be no longer above their rates; housekeeping tells the others
@@ -231,6 +237,16 @@ class FairEntries(EntrySource):
     def limits_changed(self) -> None:
         """Tenants have other limits now."""
         self._life.limit.ask_tenants(refuse=self.tenants.may_refuse, overflow=self.tenants.may_overflow)
+
+    def change_tenant(self, name: str, changes: Mapping[str, object] | None, after: After) -> None:
+        """Let a tenant have other options from now on; None: as declared. Raises ValueError."""
+        self.tenants.change(name, changes)
+        self.limits_changed()
+        for view in self._views.values():
+            view.reweigh(self.tenants.by_name.get(name))
+        if self.has_surplus:
+            self._life.evict_surplus(after)
+        self._life.notifier.pass_baton(after, len(self._life.consumers))
 
     def refusal(self, entry: Entry) -> Overflow | None:
         return self.tenants.refusal(entry)

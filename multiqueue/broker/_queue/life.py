@@ -96,6 +96,7 @@ class Life:
         timeout = consumer_timeout if self.settings.consumer_timeout is None else self.settings.consumer_timeout
         self._timeouts = None if timeout is None else ConsumerTimeouts(timeout)
         self.is_fair: bool = self.settings.kind is QueueKind.FAIR
+        self.changed_tenants: dict[str, dict[str, object]] = {}  # of a fair queue, since its declaration; kept with it
         # An entry of this queue is more than a message and its size.
         self._needs_more = (
             self._has_keys or self.settings.has_groups or self.settings.message_ttl is not None or alerts is not None
@@ -421,9 +422,7 @@ class Life:
     def _apply_overflow(self, after: After) -> PutOutcome:
         limit, overflow = self.limit, self.settings.overflow
         if (overflow is Overflow.RING and limit.is_exceeded()) or self.source.has_surplus:
-            self._is_to_evict = True
-            if self.evict_some(after):
-                after.append(partial(self._queue.in_visits, self.evict_some, 0))
+            self.evict_surplus(after)
         if overflow is Overflow.FLOW_CONTROL:
             limit.throttled = limit.throttled or limit.is_exceeded()
             return _THROTTLED if limit.throttled else _ENQUEUED
@@ -715,6 +714,12 @@ class Life:
         if victim is not None:
             self.drop(victim, DeadLetterReason.MAXLEN, after)
         return victim, source.end_get(found=victim is not None)
+
+    def evict_surplus(self, after: After) -> None:
+        """Drop what is above a limit: some now, and the rest soon."""
+        self._is_to_evict = True
+        if self.evict_some(after):
+            after.append(partial(self._queue.in_visits, self.evict_some, 0))
 
     def evict_some(self, after: After) -> bool:
         """Drop some of what a ring, or a tenant, has above its limit; True when there is more."""

@@ -21,7 +21,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from threading import Lock  # by name, so that tests can put another one in its place
 from typing import Any, Final, TypeVar
@@ -46,6 +46,7 @@ from .figures import QueueStatistics
 from .filtered import FilteredPull
 from .life import Life
 from .ports import Pager, Rows
+from .tenants import FairStatistics
 
 Item = TypeVar("Item")
 DeadLetterCallback = Callable[["BrokerQueue", Message, DeadLetterReason], object]
@@ -90,6 +91,7 @@ class BrokerQueue:
         self.label: str = f"queue {name!r} in vhost {vhost!r}"  # as error messages name it
         self.journal = journal
         self.is_stored: bool = journal is not None  # a store keeps the queue and its persistent messages
+        self.keep_tenants: Callable[[], object] = lambda: None  # has what is changed of them stored with the queue
         self.store_number: int = 0 if journal is None else journal.number
         settings = settings or QueueSettings()
         self.settings: QueueSettings = settings
@@ -509,6 +511,41 @@ class BrokerQueue:
         `limit` is a number of messages. With `limit_bytes` the one with which all together have more is the last.
         """
         return self._administration.browse(selector, limit, limit_bytes)
+
+    # -- tenants of a fair queue
+
+    def change_tenant(self, name: str, changes: Mapping[str, object] | None) -> None:
+        """Let a tenant of a fair queue have other options from now on, kept as the queue is; None: as declared.
+
+        Options are those of `tenants` at the declaration; None is no limit, `paused` passes it over. Waits for the
+        commit, as a declaration does.
+
+        Raises:
+            PreconditionFailed: this is no fair queue, or an option does not fit. Nothing was changed.
+        """
+        source = self.life.source
+        with self.callbacks.deciding() as after:
+            if not isinstance(source, FairEntries):
+                raise PreconditionFailed(f"{self.label} is a {self.settings.kind_name} queue; it has no tenants")
+            try:
+                source.change_tenant(name, changes, after)
+            except ValueError as error:
+                raise PreconditionFailed(f"{self.label}: {error}") from None
+        self.keep_tenants()
+
+    def tenants(self, most: int | None = None) -> FairStatistics:
+        """The tenants of a fair queue that have messages, in figures; `most` of them, those with the most waiting.
+
+        Walks all tenants under the lock: a microsecond each.
+
+        Raises:
+            PreconditionFailed: this is no fair queue.
+        """
+        with self._lock:
+            source = self.life.source
+            if not isinstance(source, FairEntries):
+                raise PreconditionFailed(f"{self.label} is a {self.settings.kind_name} queue; it has no tenants")
+            return source.tenants.figures(most)
 
     # -- what a store has
 

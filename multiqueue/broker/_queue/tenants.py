@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final
@@ -29,8 +30,38 @@ from .entry import Entry, Position
 WAITING, HELD, TAKEN, ASIDE, GONE = range(5)  # where an entry is; WAITING is 0, as it is asked most
 _IDLE: Final = 256  # tenants without messages that are kept: so one that comes and goes costs little
 _TRIM: Final = 32  # slots
+HALF_MINUTE: Final = 30.0  # seconds
 _MANY: Final = 1024  # records of lengths
 _INSTANT: Final = 1e-9  # seconds that sums of times may be off
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantStatistics:
+    """One tenant of a fair queue, in figures."""
+
+    name: str
+    waiting: int
+    waiting_bytes: int
+    in_flight: int
+    served: int  # since it came, as is the cost
+    served_cost: float
+    longest_wait: float  # seconds, of what waits now
+    share: float  # of the cost of all that was served in the last half minute to minute
+    fair_share: float  # its weight among those of all tenants that have messages
+    passed_over: str | None  # "paused", "max_in_flight" or "rate"
+    options: TenantOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FairStatistics:
+    """A fair queue's tenants, in figures."""
+
+    tenants: int
+    misread: int  # messages whose key, or cost, was not what it should be
+    # Jain's index over the last half minute to minute, of what tenants were served, by cost / weight, that had messages
+    # waiting all the while and are not passed over; None with fewer than two such.
+    jain: float | None
+    largest: Sequence[TenantStatistics]  # those with most waiting first
 
 
 class Ticket:
@@ -49,6 +80,7 @@ class Tenant:
     """One tenant that has messages, or had some lately; or all that are nested in it."""
 
     __slots__ = (
+        "busy_since",
         "children",
         "count",
         "free_at",
@@ -59,6 +91,7 @@ class Tenant:
         "name",
         "options",
         "outer",
+        "recent",
         "served",
         "served_cost",
         "waiting",
@@ -77,6 +110,8 @@ class Tenant:
         self.free_at = self.full_at = -math.inf  # when its rate lets it be served, and has forgotten what it was served
         self.served = 0
         self.served_cost = 0.0
+        self.busy_since = math.inf  # since when something of it waits
+        self.recent = (0, 0.0, 0.0)  # a half minute, the cost of what was served in it, and in the one before
 
     def chain(self) -> Iterator[Tenant]:
         """It, and what it is nested in."""
@@ -97,6 +132,11 @@ class Tenant:
     @property
     def drops_head(self) -> bool:
         return self.options.is_limited and self.options.overflow in (None, DROP_HEAD)
+
+    def served_lately(self, half_minute: int) -> float:
+        """The cost of what it was served in this half minute and the one before."""
+        slot, cost, before = self.recent
+        return cost + before if slot == half_minute else cost if slot == half_minute - 1 else 0.0
 
     def is_over(self, more: int = 0, more_bytes: int = 0) -> bool:
         """True when it has more waiting than it may, or would have with so much more."""
@@ -252,6 +292,7 @@ class Tenants:
         visit_by: Callable[[float], None],
         opened: Callable[[Lane], object],
         forgotten: Callable[[Lane], object],
+        changed: dict[str, dict[str, object]],
         *,
         is_ring: bool = False,
     ) -> None:
@@ -267,13 +308,13 @@ class Tenants:
         self._lanes: list[dict[str, Lane]] = [{} for _ in range(levels)]
         self.wakes: list[tuple[float, int, Tenant]] = []  # a heap of the times at which a rate lets one go on
         self._numbers = count()
-        self.overrides: dict[str, dict[str, object]] = {name: dict(own) for name, own in options.tenants.items()}
+        self._changed = changed  # options of a tenant's own that were changed since the declaration
         self.misread = 0  # messages whose key, or cost, was not what it should be
         self._over: dict[Tenant, None] = {}  # those that may have more waiting than they may, and drop their heads
         # Of a ring: a heap with the longest lane of the lowest level, as they were once. Invariant: has each as it is.
         self._longest: list[tuple[int, int, int, Lane]] | None = [] if is_ring else None
         self._coming: dict[str, tuple[int, int]] = {}  # admitted, on their way to a store: messages and bytes
-        self.overrides_changed()
+        self._find_limits()
 
     # -- entries
 
@@ -304,6 +345,8 @@ class Tenants:
     def _waits(self, lane: Lane, *, is_new: bool) -> None:
         """One entry of a lane more waits."""
         lane.live += 1
+        if lane.tenant.waiting == 1:
+            lane.tenant.busy_since = self._clock()
         if lane.live == 1 and not lane.tenant.is_blocked:
             if is_new:
                 lane.join()
@@ -317,13 +360,14 @@ class Tenants:
                 self._longest = [(-each.level, -each.live, next(self._numbers), each) for each in self.lanes()]
                 heapify(self._longest)
 
-    def take(self, entry: Entry, *, counts: bool = True) -> None:
-        """It is delivered: charge its turn, if that is the first time. Unless it `counts`, it is settled by this."""
+    def take(self, entry: Entry) -> None:
+        """It is delivered: charge its turn, if that is the first time."""
         ticket: Ticket = entry.key
         lane, cost = ticket.lane, ticket.cost
         if cost:
             ticket.cost = 0.0
             lane.charge(cost)
+        half_minute = int(self._clock() / HALF_MINUTE)
         ticket.where = TAKEN
         lane.pop(entry)
         lane.live -= 1
@@ -337,6 +381,10 @@ class Tenants:
             if cost:
                 tenant.served += 1
                 tenant.served_cost += cost
+                slot, lately, before = tenant.recent
+                if slot != half_minute:
+                    lately, before = 0.0, lately if slot == half_minute - 1 else 0.0
+                tenant.recent = half_minute, lately + cost, before
             options = tenant.options
             if options.max_in_flight is not None or options.rate is not None:
                 self._limit(tenant)
@@ -385,9 +433,10 @@ class Tenants:
 
     # -- what one tenant may have waiting
 
-    def overrides_changed(self) -> None:
+    def _find_limits(self) -> None:
         """Look again whether any tenant has limits of its own."""
-        tables: list[Mapping[str, object]] = [self._options.each.table(), *self.overrides.values()]
+        tables: list[Mapping[str, object]] = [self._options.each.table(), *self._options.tenants.values()]
+        tables += self._changed.values()
         self._has_limits = any(name in table for table in tables for name in ("max_length", "max_length_bytes"))
         is_rejecting = any(str(table.get("overflow")).startswith("reject") for table in tables)
         self.may_overflow, self.may_refuse = self._has_limits, self._has_limits and is_rejecting
@@ -479,18 +528,22 @@ class Tenants:
     # -- tenants come, change and go
 
     def options_of(self, name: str) -> TenantOptions:
-        return self._options.options_of(name, self.overrides.get(name, {}))
+        return self._options.options_of(name, self._own(name))
+
+    def _own(self, name: str) -> Mapping[str, object]:
+        own = self._changed.get(name)
+        return self._options.tenants.get(name, {}) if own is None else own
 
     def change(self, name: str, changes: Mapping[str, object] | None) -> None:
         """Let a tenant have other options from now on; None: those that it was declared with. Raises ValueError."""
-        before = self._options.tenants.get(name, {})
-        own = dict(before) if changes is None else {**self.overrides.get(name, {}), **changes}
+        declared = self._options.tenants.get(name, {})
+        own = dict(declared) if changes is None else {**self._own(name), **changes}
         options = self._options.options_of(name, own)
-        if own:
-            self.overrides[name] = own
+        if own == declared:
+            self._changed.pop(name, None)
         else:
-            self.overrides.pop(name, None)
-        self.overrides_changed()
+            self._changed[name] = own
+        self._find_limits()
         tenant = self.by_name.get(name)
         if tenant is None:
             return
@@ -547,6 +600,42 @@ class Tenants:
     def lanes(self) -> Iterator[Lane]:
         for lanes in self._lanes:
             yield from lanes.values()
+
+    def figures(self, most: int | None = None) -> FairStatistics:
+        """What each tenant has, the longest lines first."""
+        now = self._clock()
+        half_minute = int(now / HALF_MINUTE)
+        leaves = [each for each in self.by_name.values() if each.count and not each.children]
+        total = sum(each.served_lately(half_minute) for each in leaves)
+        weights = sum(each.options.weight for each in leaves)
+        longest = sorted(leaves, key=lambda each: -each.waiting)
+        shown = [
+            TenantStatistics(
+                name=each.name,
+                waiting=each.waiting,
+                waiting_bytes=each.waiting_bytes,
+                in_flight=each.in_flight,
+                served=each.served,
+                served_cost=each.served_cost,
+                longest_wait=max(
+                    (now - entry.arrived_at for lane in each.lanes if (entry := lane.first) is not None), default=0.0
+                ),
+                share=each.served_lately(half_minute) / total if total else 0.0,
+                fair_share=each.options.weight / weights,
+                passed_over=next((why for one in each.chain() if (why := one.reason(now)) is not None), None),
+                options=each.options,
+            )
+            for each in longest[:most]
+        ]
+        busy = [each for each in leaves if each.waiting and each.busy_since <= now - 2 * HALF_MINUTE]
+        shares = [
+            each.served_lately(half_minute) / each.options.weight
+            for each in busy
+            if not any(one.is_blocked for one in each.chain())
+        ]
+        squares = len(shares) * sum(share * share for share in shares)
+        jain = sum(shares) ** 2 / squares if len(shares) > 1 and squares else None
+        return FairStatistics(tenants=len(leaves), misread=self.misread, jain=jain, largest=shown)
 
     def check_invariants(self) -> None:
         self.ring.check_invariants()

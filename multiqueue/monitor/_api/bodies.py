@@ -213,6 +213,15 @@ PEEK: Final[Body] = {
     "truncate": Field(BYTES),
     "encoding": Field(GET["encoding"].kind, "auto"),
 }
+# The broker says what each may be; here null is a value, and takes a limit away.
+TENANT: Final[Body] = {
+    each: Field(ANYTHING)
+    for each in (
+        *("weight", "priority", "paused", "max_in_flight", "rate", "burst"),
+        *("max_length", "max_length_bytes", "overflow"),
+    )
+}
+TENANTS: Final[Body] = {"count": Field(COUNT, 100)}
 MOVE: Final[Body] = {"to": _needed(NAME), "count": Field(COUNT)}
 USER: Final[Body] = {"password": Field(TEXT), **_HASH, "tags": _needed(TAGS)}
 USERS: Final[Body] = {"users": _needed(list_of(NAME))}

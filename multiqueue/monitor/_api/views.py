@@ -13,13 +13,14 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
 from ...amqp import RABBITMQ_HASH, ChannelFigures, ConnectionFigures, ConsumerFigures, Permissions, User
-from ...broker import Binding, Exchange, QueueConsumer, QueueStatistics
+from ...broker import Binding, Exchange, FairStatistics, QueueConsumer, QueueStatistics
 from .._figures.history import LENGTHS, OCTETS
 from .._figures.node import CHURN, COUNTERS, GAUGES
 from .._figures.samples import (
@@ -619,3 +620,13 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if value == value and abs(value) != float("inf") else str(value)
     return str(value)
+
+
+def tenants_view(found: FairStatistics) -> View:
+    """A fair queue's tenants."""
+    return {
+        "tenants": found.tenants,
+        "misread": found.misread,
+        "jain": found.jain,
+        "largest": [{**asdict(each), "options": each.options.table()} for each in found.largest],
+    }

@@ -38,6 +38,8 @@ from .bodies import (
     PERMISSIONS,
     PUBLISH,
     QUEUE,
+    TENANT,
+    TENANTS,
     USER,
     USERS,
     definitions,
@@ -46,7 +48,7 @@ from .bodies import (
 from .definitions import Import, export_definitions, export_host, password_hash_of, user_named
 from .messages import get_messages, peek_messages, publish
 from .reading import between, default_name
-from .views import binding_view, properties_key
+from .views import binding_view, properties_key, tenants_view
 
 _log = logging.getLogger("multiqueue.monitor")
 _DONE = Answer(204)
@@ -75,6 +77,12 @@ class Writing:
             ("POST", "/api/queues/{vhost}/{queue}/get", self.get, GET),
             ("GET", "/api/queues/{vhost}/{queue}/messages", self.peek, PEEK),
             ("POST", "/api/queues/{vhost}/{queue}/move", self.move, MOVE),
+            # Without a name it is the tenant whose name is empty.
+            ("GET", "/api/queues/{vhost}/{queue}/tenants", self.tenants, TENANTS),
+            ("PUT", "/api/queues/{vhost}/{queue}/tenants", self.put_tenant, TENANT),
+            ("DELETE", "/api/queues/{vhost}/{queue}/tenants", self.reset_tenant),
+            ("PUT", "/api/queues/{vhost}/{queue}/tenants/{tenant}", self.put_tenant, TENANT),
+            ("DELETE", "/api/queues/{vhost}/{queue}/tenants/{tenant}", self.reset_tenant),
             ("PUT", "/api/exchanges/{vhost}/{exchange}", self.put_exchange, EXCHANGE),
             ("DELETE", "/api/exchanges/{vhost}/{exchange}", self.delete_exchange),
             ("POST", "/api/exchanges/{vhost}/{exchange}/publish", self.publish, PUBLISH),
@@ -142,6 +150,30 @@ class Writing:
         self._existing(host, ask["queue"])
         asked = read_body(ask.shape, ask.query)
         return self._do(lambda: peek_messages(host, ask["queue"], ask.hold, **asked))
+
+    def tenants(self, ask: Ask) -> Any:
+        """The tenants of a fair queue, those with the most waiting first."""
+        host, rights = self._acting(ask)
+        check_right(rights, "read", "queue", ask["queue"])
+        self._existing(host, ask["queue"])
+        count = read_body(ask.shape, ask.query)["count"]
+        return tenants_view(self._do(lambda: host.queue(ask["queue"]).tenants(count)))
+
+    def put_tenant(self, ask: Ask) -> Answer:
+        """Give a tenant of a fair queue other options; what is not there stays as it is."""
+        return self._change_tenant(ask, ask.json())
+
+    def reset_tenant(self, ask: Ask) -> Answer:
+        """Give a tenant of a fair queue the options of the declaration again."""
+        return self._change_tenant(ask, None)
+
+    def _change_tenant(self, ask: Ask, changes: dict[str, Any] | None) -> Answer:
+        host, rights = self._acting(ask)
+        check_right(rights, "configure", "queue", ask["queue"])
+        self._existing(host, ask["queue"])
+        name = ask.parts.get("tenant", "")
+        self._do(lambda: host.queue(ask["queue"]).change_tenant(name, changes))
+        return self._changed()
 
     def move(self, ask: Ask) -> Any:
         """Move the ready messages to the end of another queue. RabbitMQ needs a shovel for that."""
