@@ -124,10 +124,11 @@ def producers_to_consumers(
 def batches(contender: Contender, n: int, *, size: int, threads: int) -> Transfer:
     """Batches of `size` are put and got: by one thread in turns, or by a producer and a consumer.
 
-    A contender without batches is called for each item.
+    A contender without batches is called for each item. The items exist beforehand, as in `put_and_get`: making one
+    takes longer than putting and getting it in a batch.
     """
     ends = contender.make(1, UNBOUNDED)
-    stream = range(n)
+    stream = list(range(n))
     parts = [stream[start : start + size] for start in range(0, n, size)]
     received: list[Any] = []
     put_many, get_many = ends.put_many or _one_by_one(ends.puts[0]), ends.get_many or _repeated(ends.get)

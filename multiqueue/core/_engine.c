@@ -366,7 +366,7 @@ static void leave_slowly(Head *h, int gated, Waiter *calls, PyObject **struck) {
 /* End a section. Keeps an exception that is set, and raises none. */
 static inline void leave(Head *h, int gated) {
     Waiter *calls = h->calls;
-    h->calls = h->last_call = NULL;
+    if (calls) h->calls = h->last_call = NULL;
     UNLOCK(h);
     if (calls || gated) leave_slowly(h, gated, calls, NULL);
 }
@@ -587,8 +587,9 @@ static void unroll(Tail *t, void *to, void *from, Py_ssize_t width) {   /* `coun
     memcpy(to, (char *)from + t->first * width, some * width);
     memcpy((char *)to + some * width, from, (t->count - some) * width);
 }
-static int grow(Tail *t) {                     /* 0, or -1: no memory, and nothing has changed */
+static int grow(Tail *t, Py_ssize_t n) {       /* room for n more. 0, or -1: no memory, and nothing has changed */
     Py_ssize_t size = t->size ? t->size * 2 : LEAST_RING, width = sizeof *t->ring + (t->key ? sizeof(double) : 0);
+    while (size - t->count < n) size *= 2;
     PyObject **ring = size > PY_SSIZE_T_MAX / width ? NULL : PyMem_Malloc(size * width);
     if (!ring) return -1;
     if (t->count) {                             /* there may be no ring yet */
@@ -611,24 +612,25 @@ static void owe(Tail *t, Py_ssize_t unfinished) {          /* set it, and end th
     if (!h->busy && h->joiners.first) wake_all(h, &h->joiners);
 }
 /* After elements have come: count, link, wake. */
-static inline void arrived(Tail *t, Py_ssize_t n) {
+static Py_ALWAYS_INLINE inline void arrived(Tail *t, Py_ssize_t n) {
     Head *h = t->head;
     if (t->attached) h->left += n;
     if (t->place.next) h->ready += n; else settle(t);
-    if (t->takers.first) wake_one(h, &t->takers);
-    if (h->takers.first && t->place.next) wake_one(h, &h->takers);
+    for (Py_ssize_t i = 0; i < n && t->takers.first; i++) wake_one(h, &t->takers);
+    if (t->place.next) for (Py_ssize_t i = 0; i < n && h->takers.first; i++) wake_one(h, &h->takers);
 }
-static inline int push(Tail *t, PyObject *item, const double *cost) {    /* NULL: it is no fair queue's */
-    if (t->count == t->size && grow(t) < 0) return -1;
+/* n elements more, for which the ring has room; `cost` is a fair queue's, of the only one. */
+static Py_ALWAYS_INLINE inline void append(Tail *t, PyObject *const *items, Py_ssize_t n, const double *cost) {
     if (cost) { costs_of(t)[(t->first + t->count) & (t->size - 1)] = *cost; if (*cost != 1.0) t->head->uneven = 1; }
-    *slot(t, t->count++) = Py_NewRef(item);
-    if ((t->unfinished++ == 0 && t->attached) || cost) t->head->busy++;
-    arrived(t, 1);
-    return 0;
+    for (Py_ssize_t i = 0; i < n; i++) *slot(t, t->count + i) = Py_NewRef(items[i]);
+    if (cost || (t->attached && t->unfinished <= 0 && t->unfinished + n > 0)) t->head->busy++;
+    t->count += n;
+    t->unfinished += n;
+    arrived(t, n);
 }
 /* At the head; `again` for an element that was taken and counts as if it had not been. */
 static int push_first(Tail *t, PyObject *item, int again) {
-    if (t->count == t->size && grow(t) < 0) return -1;
+    if (t->count == t->size && grow(t, 1) < 0) return -1;
     t->first = (t->first - 1) & (t->size - 1);
     t->ring[t->first] = Py_NewRef(item);
     t->count++;
@@ -638,24 +640,37 @@ static int push_first(Tail *t, PyObject *item, int again) {
     settle(t);
     return 0;
 }
-static inline PyObject *pop(Tail *t, int in_turn) {
+/* The first elements, n at most; in turn, as many as its turn goes on for. How many: one at least, as there is one. */
+static Py_ALWAYS_INLINE inline Py_ssize_t pop(Tail *t, int in_turn, PyObject **items, Py_ssize_t n) {
     Head *h = t->head;
-    if (t->key) return pop_fair(t);
-    PyObject *item = t->ring[t->first];
-    t->first = (t->first + 1) & (t->size - 1);
-    t->count--;
-    if (t->attached) h->left--;
-    if (t->place.next) {
-        h->ready--;
-        if (!t->count || !eligible(t)) unlink_tail(t);
-        else if (in_turn && ++t->turn >= t->weight) { t->turn = 0; ring_charge(&h->ring, t->level, &t->place, 1.0); }
+    if (t->key) { *items = pop_fair(t); return 1; }
+    Py_ssize_t was = t->count;
+    int alone = t->place.next == &t->place;     /* its next turn follows at once */
+    if (n > 1) {
+        n = Py_MIN(n, was);
+        if (in_turn && t->max_in_flight != NO_LIMIT) n = Py_MIN(n, t->max_in_flight - (t->unfinished - was));
+        if (in_turn && !alone) n = Py_MIN(n, Py_MAX(t->weight - t->turn, 1));
     }
-    if (t->putters.first && t->count == t->limit - 1) wake_one(h, &t->putters);
+    for (Py_ssize_t i = 0; i < n; i++) items[i] = *slot(t, i);
+    t->first = (t->first + n) & (t->size - 1);
+    t->count -= n;
+    if (t->attached) h->left -= n;
+    if (t->place.next) {
+        int leaves = !t->count || !eligible(t);
+        h->ready -= n;
+        if (in_turn && (t->turn += n - leaves) >= t->weight) {
+            Py_ssize_t turns = n > 1 && alone ? t->turn / t->weight : 1;
+            t->turn = n > 1 && alone ? t->turn % t->weight : 0;
+            ring_charge(&h->ring, t->level, &t->place, (double)turns);
+        }
+        if (leaves) unlink_tail(t);
+    }
+    if (t->putters.first && was >= t->limit && t->count < t->limit) wake_one(h, &t->putters);
     if (!t->count) {
         if (t->closed && t->takers.first) wake_all(h, &t->takers);
         if (h->closed && !h->left && h->takers.first) wake_all(h, &h->takers);
     }
-    return item;
+    return n;
 }
 static inline void trim(Tail *t) {             /* once nothing of it can come back */
     if (!t->count && t->size > KEPT_RING) { PyMem_Free(t->ring); t->ring = NULL; t->size = t->first = 0; }
@@ -686,6 +701,22 @@ static void drop(Swept *s) {
 /* ---- arguments -------------------------------------------------------------------------------------------------- */
 
 static State *state_of(PyObject *module) { return (State *)PyModule_GetState(module); }
+
+static PyObject *Tail_new(PyTypeObject *, PyObject *, PyObject *), *Multi_new(PyTypeObject *, PyObject *, PyObject *);
+
+/* A class made of ours has our tp_new, unless it has a __new__ of its own: that is quicker to see than its bases. */
+static inline int is_tail(State *st, PyObject *o) {
+    newfunc make = Py_TYPE(o)->tp_new;
+    return make == Tail_new || (make != Multi_new && PyObject_TypeCheck(o, st->tail_type));
+}
+/* The head of a queue, and in *own the tail that it is, if it is one. NULL: TypeError. */
+static inline Head *head_of(State *st, PyObject *queue, Tail **own) {
+    if (Py_TYPE(queue)->tp_new == Multi_new) return ((Multi *)queue)->head;
+    if (is_tail(st, queue)) return (*own = (Tail *)queue)->head;
+    if (PyObject_TypeCheck(queue, st->multi_type)) return ((Multi *)queue)->head;
+    PyErr_Format(PyExc_TypeError, "%R is no queue of this engine", queue);
+    return NULL;
+}
 
 static int wait_arguments(State *st, PyObject *block_, PyObject *timeout, int *block, double *deadline) {
     *deadline = NEVER;
@@ -754,7 +785,8 @@ static inline Outcome put_one(Tail *t, PyObject *item, const double *cost, int b
         if (r < 0) return RAISED;
         if (t->closed || t->count >= t->limit) { Outcome o = t->closed ? CLOSED : FULL; leave(h, gated); return o; }
     }
-    if (push(t, item, cost) < 0) { stir(h, t); leave(h, gated); PyErr_NoMemory(); return RAISED; }
+    if (t->count == t->size && grow(t, 1) < 0) { stir(h, t); leave(h, gated); PyErr_NoMemory(); return RAISED; }
+    append(t, &item, 1, cost);
     if (was_full && t->putters.first && t->count < t->limit) wake_one(h, &t->putters);
     leave(h, gated);
     return PUT;
@@ -796,6 +828,13 @@ static PyObject *Tail_offer(Tail *t, PyObject *const *args, Py_ssize_t n, PyObje
     if (o == CLOSED) refuse(st, t, 1, a[0], Py_None);
     return NULL;
 }
+static PyObject *accepted_closed(Py_ssize_t accepted, int closed) {
+    PyObject *pair = PyTuple_New(2), *n = PyLong_FromSsize_t(accepted);
+    if (!pair || !n) { Py_XDECREF(pair); Py_XDECREF(n); return NULL; }
+    PyTuple_SET_ITEM(pair, 0, n);
+    PyTuple_SET_ITEM(pair, 1, PyBool_FromLong(closed));
+    return pair;
+}
 /* put_some(tail, list, start, timeout_at): put what there is room for, waiting for the first; (accepted, 0 Full or put,
  * 1 closed). `deadline` is a float or None. */
 static PyObject *put_some(PyObject *module, PyObject *const *args, Py_ssize_t n) {
@@ -810,20 +849,18 @@ static PyObject *put_some(PyObject *module, PyObject *const *args, Py_ssize_t n)
     double deadline = args[3] == Py_None ? NEVER : PyFloat_AsDouble(args[3]);
     if (PyErr_Occurred()) return NULL;
     int gated = enter(h, deadline), closed = 0;
-    if (gated == 2) return Py_BuildValue("ni", accepted, 0);
+    if (gated == 2) return accepted_closed(0, 0);
     if (gated < 0) return NULL;
     int was_full = t->count >= t->limit;
     if (was_full && wait_until(h, t, args[0], &t->putters, over_put, 1, deadline, &gated) < 0) return NULL;
     closed = t->closed != OPEN;
-    int failed = 0;
-    while (!closed && start + accepted < total && t->count < t->limit && accepted < LONGEST_RUN) {
-        if ((failed = push(t, PyList_GET_ITEM(args[1], start + accepted), NULL) < 0)) break;
-        accepted++;
-    }
+    Py_ssize_t fits = closed ? 0 : Py_MAX(Py_MIN(Py_MIN(total - start, LONGEST_RUN), t->limit - t->count), 0);
+    accepted = t->size - t->count < fits && grow(t, fits) < 0 ? t->size - t->count : fits;
+    if (accepted) append(t, ((PyListObject *)args[1])->ob_item + start, accepted, NULL);
     if (was_full && !closed && t->putters.first && t->count < t->limit) wake_one(h, &t->putters);
     leave(h, gated);
-    if (failed && !accepted) return PyErr_NoMemory();
-    return Py_BuildValue("ni", accepted, closed);
+    if (fits && !accepted) return PyErr_NoMemory();
+    return accepted_closed(accepted, closed);
 }
 static PyObject *Tail_put_first(Tail *t, PyObject *item) {
     Head *h = t->head;
@@ -860,15 +897,27 @@ static PyObject *ready_tuple(Head *h) {
     }
 }
 
-/* Give back what was taken, the last first, with an exception set, which stays. Steals both references of each. */
-typedef struct { PyObject *item; Tail *tail; } Got;
+/* Elements in a row that came from one tail, to which it is a reference. */
+typedef struct { Tail *tail; Py_ssize_t n; } Run;
 
-static void undo(Head *h, Got *got, Py_ssize_t n) {
+static void drop_runs(Run *runs, Py_ssize_t n) {
+    for (Py_ssize_t i = 0; i < n; i++) Py_DECREF(runs[i].tail);
+}
+/* Give back what was taken, the last first, with an exception set, which stays. The references stay the caller's. */
+static void undo(Head *h, PyObject **items, Run *runs, Py_ssize_t n_runs) {
     int struck = 1, gated = enter_surely(h, &struck);
-    for (Py_ssize_t i = n; i-- > 0;) push_first(got[i].tail, got[i].item, 1);     /* there is room: it came from there */
+    Py_ssize_t i = 0;
+    for (Py_ssize_t k = 0; k < n_runs; k++) i += runs[k].n;
+    while (n_runs-- > 0)                        /* there is room: they came from there */
+        for (Py_ssize_t k = runs[n_runs].n; k > 0; k--) push_first(runs[n_runs].tail, items[--i], 1);
     stir(h, NULL);
     leave(h, gated);
-    for (Py_ssize_t i = 0; i < n; i++) { Py_DECREF(got[i].item); Py_DECREF(got[i].tail); }
+}
+static void undo_one(Head *h, PyObject *item, Tail *t) {   /* steals both references */
+    Run run = {t, 1};
+    undo(h, &item, &run, 1);
+    Py_DECREF(item);
+    Py_DECREF(t);
 }
 
 /* Take from the tail that the user's selection names; it is asked outside of sections. Answers as `take_one`. */
@@ -902,7 +951,7 @@ static PyObject *take_selected(Multi *m, int block, double deadline, Tail **from
         int struck = 0;
         gated = enter_surely(h, &struck);
         if (!struck && t->head == h && t->place.next) {
-            item = pop(t, 0);
+            pop(t, 0, &item, 1);
             if (t->place.next) { unlink_tail(t); link_tail(t); }     /* to the end of the round */
         }
         stir(h, NULL);
@@ -910,7 +959,7 @@ static PyObject *take_selected(Multi *m, int block, double deadline, Tail **from
         if (struck) { Py_DECREF(chosen); return NULL; }
         if (!item) { Py_DECREF(chosen); continue; }            /* somebody was faster */
         PyObject *told = PyObject_CallFunctionObjArgs(st->selected, m->selection, chosen, NULL);
-        if (!told) { Got got = {item, t}; undo(h, &got, 1); return NULL; }
+        if (!told) { undo_one(h, item, t); return NULL; }
         Py_DECREF(told);
         if (from) *from = t; else Py_DECREF(chosen);
         return item;
@@ -919,14 +968,10 @@ static PyObject *take_selected(Multi *m, int block, double deadline, Tail **from
 
 /* Take the element that is due. NULL without an exception: there was none in time. *from is a new reference. */
 static PyObject *take_one(State *st, PyObject *queue, int block, double deadline, Tail **from) {
-    Head *h;
     Tail *own = NULL, *t;
-    if (PyObject_TypeCheck(queue, st->multi_type)) {
-        h = ((Multi *)queue)->head;
-        if (((Multi *)queue)->selection) return take_selected((Multi *)queue, block, deadline, from);
-    }
-    else if (PyObject_TypeCheck(queue, st->tail_type)) { own = (Tail *)queue; h = own->head; }
-    else { PyErr_Format(PyExc_TypeError, "%R is no queue of this engine", queue); return NULL; }
+    Head *h = head_of(st, queue, &own);
+    if (!h) return NULL;
+    if (!own && ((Multi *)queue)->selection) return take_selected((Multi *)queue, block, deadline, from);
     int gated = enter(h, deadline);
     if (gated) { if (gated == 2) return NULL; if (gated < 0) return NULL; }
     if (!(t = own ? (own->count ? own : NULL) : best(h))) {
@@ -938,7 +983,8 @@ static PyObject *take_one(State *st, PyObject *queue, int block, double deadline
             return r ? end(st, queue) : NULL;
         }
     }
-    PyObject *item = pop(t, !own);
+    PyObject *item;
+    pop(t, !own, &item, 1);
     if (own && own->takers.first && own->count) wake_one(h, &own->takers);
     if (h->takers.first && best(h)) wake_one(h, &h->takers);
     if (!gated && !h->calls) {
@@ -951,7 +997,7 @@ static PyObject *take_one(State *st, PyObject *queue, int block, double deadline
         return item;
     }
     Py_INCREF(t);
-    if (leave_taken(h, gated) < 0) { Got got = {item, t}; undo(h, &got, 1); return NULL; }
+    if (leave_taken(h, gated) < 0) { undo_one(h, item, t); return NULL; }
     if (t->key) reap_surely(t);
     if (from) *from = t; else Py_DECREF(t);
     return item;
@@ -964,7 +1010,7 @@ static PyObject *standard_get(State *st, PyObject *queue, PyObject *block, PyObj
     return PyObject_CallFunctionObjArgs(st->get, queue, block, timeout, NULL);
 }
 static inline int is_hooked(State *st, PyObject *queue) {
-    return PyObject_TypeCheck(queue, st->tail_type) && ((Tail *)queue)->hooked;
+    return is_tail(st, queue) && ((Tail *)queue)->hooked;
 }
 static int key_of(PyObject *key, Py_ssize_t n) {
     if (PyTuple_CheckExact(key) && PyTuple_GET_SIZE(key) == n) return 0;
@@ -1033,76 +1079,107 @@ static PyObject *door_pair(State *st, PyObject *queue) {
     if (r < 0) return NULL;
     Py_RETURN_NONE;
 }
+/* What a user's selection chooses, as one list. */
+static PyObject *many_selected(State *st, PyObject *queue, Py_ssize_t most, int block, double deadline) {
+    PyObject *list = PyList_New(0), *item;
+    Run *runs = NULL;
+    Py_ssize_t got = 0;
+    int failed = !list;
+    while (!failed && got < most) {
+        if (!(got & (got - 1))) {                                      /* 0, and each power of two: double the room */
+            Run *more = PyMem_Realloc(runs, (got ? 2 * got : 1) * sizeof *runs);
+            if (!more) { PyErr_NoMemory(); failed = 1; break; }
+            runs = more;
+        }
+        if (!(item = take_one(st, queue, block && !got, deadline, &runs[got].tail))) break;
+        runs[got].n = 1;
+        if (PyList_Append(list, item) < 0) { failed = 1; undo_one(((Multi *)queue)->head, item, runs[got].tail); break; }
+        Py_DECREF(item);
+        got++;
+    }
+    if (PyErr_Occurred()) {
+        if (!failed && got && PyErr_ExceptionMatches(st->shut_down)) PyErr_Clear();      /* what was taken counts */
+        else failed = 1;
+    }
+    if (failed && got) undo(((Multi *)queue)->head, ((PyListObject *)list)->ob_item, runs, got);
+    drop_runs(runs, got);
+    PyMem_Free(runs);
+    if (!failed && got) return list;
+    Py_XDECREF(list);
+    return or_empty(st, NULL);
+}
 /* many[queue, max_items, block, timeout]: a list of 1 to max_items, in service order; waits only for the first. */
 static PyObject *door_many(State *st, PyObject *key) {
     int block; double deadline;
     if (key_of(key, 4) < 0 || wait_arguments(st, ARG(2), ARG(3), &block, &deadline) < 0) return NULL;
-    PyObject *queue = ARG(0), *list = NULL;
-    Py_ssize_t most = PyNumber_AsSsize_t(ARG(1), NULL), got = 0;      /* cut at the ends of the range */
+    PyObject *queue = ARG(0), *list = NULL, **items;
+    Py_ssize_t most = PyNumber_AsSsize_t(ARG(1), NULL), room = 0, got = 0, n_runs = 0;      /* cut at the ends of the range */
     if (most == -1 && PyErr_Occurred()) return NULL;
-    Tail *own = PyObject_TypeCheck(queue, st->tail_type) ? (Tail *)queue : NULL;
-    if (!own && !PyObject_TypeCheck(queue, st->multi_type)) { PyErr_SetString(PyExc_TypeError, "no queue"); return NULL; }
-    Head *h = own ? own->head : ((Multi *)queue)->head;
-    Got *taken = NULL;
+    Tail *own = NULL, *t;
+    Head *h = head_of(st, queue, &own);
+    if (!h) return NULL;
+    if (!own && ((Multi *)queue)->selection) return many_selected(st, queue, most, block, deadline);
+    Run *runs = NULL;
     Tail *gone = NULL;
-    int ended = 0, large = 0, gated;
-    if (!own && ((Multi *)queue)->selection) {
-        for (; got < most; got++) {
-            if (!(got & (got - 1))) {                                  /* 0, and each power of two: double the room */
-                Got *more = PyMem_Realloc(taken, (got ? 2 * got : 1) * sizeof *taken);
-                if (!more) { PyErr_NoMemory(); break; }
-                taken = more;
-            }
-            if (!(taken[got].item = take_one(st, queue, block && !got, deadline, &taken[got].tail))) break;
-        }
-        if (PyErr_Occurred()) {
-            if (got && PyErr_ExceptionMatches(st->shut_down)) PyErr_Clear();         /* what was taken counts */
-            else { undo(h, taken, got); PyMem_Free(taken); return NULL; }
-        }
-        if (!got) { PyMem_Free(taken); return or_empty(st, NULL); }
-        goto made;
+    int large = 0, gated;
+    for (;;) {
+        if ((gated = enter(h, deadline)) == 2) break;
+        if (gated < 0) break;
+        int r = wait_until(h, own, queue, own ? &own->takers : &h->takers, own ? over_own_take : over_take, block, deadline, &gated);
+        if (r < 0) break;
+        Py_ssize_t ready = own ? own->count : best(h) ? h->ready : 0;     /* no fewer than can be taken */
+        if (ready && Py_MIN(most, ready) <= room) goto found;
+        leave(h, gated);
+        if (!ready) { if (r) end(st, queue); break; }
+        room = Py_MIN(most, ready + ready / 8 + 8);                    /* outside of a section: it may collect garbage */
+        Py_XSETREF(list, PyList_New(room));
+        PyMem_Free(runs);
+        runs = PyMem_Malloc(room * sizeof *runs);
+        if (list) PyObject_GC_UnTrack(list);                           /* gc.get_objects() shows nobody one that is not filled */
+        if (list && runs) continue;
+        PyErr_NoMemory();
+        int struck = 1;
+        gated = enter_surely(h, &struck);
+        stir(h, own);                                                  /* another may take what we were woken for */
+        leave(h, gated);
+        break;
     }
-    gated = enter(h, deadline);
-    if (gated == 2) return or_empty(st, NULL);
-    if (gated < 0) return NULL;
-    int r = wait_until(h, own, queue, own ? &own->takers : &h->takers, own ? over_own_take : over_take, block, deadline, &gated);
-    if (r < 0) return NULL;
-    while (!ended) {                                                   /* in a section */
-        Py_ssize_t run = own ? own->count : h->ready, before = got;        /* no fewer than can be taken */
-        if (run > most - got) run = most - got;
-        if (run > LONGEST_RUN) run = LONGEST_RUN;
-        Got *more = run ? PyMem_Realloc(taken, (got + run) * sizeof *taken) : NULL;
-        if (more) taken = more;
-        else run = 0;
-        for (Tail *t; run && (t = own ? own : best(h)); run--) {
+    PyMem_Free(runs);
+    Py_XDECREF(list);
+    return or_empty(st, NULL);
+found:
+    items = ((PyListObject *)list)->ob_item;
+    for (int ended = 0, struck = 0; !ended && !struck;) {              /* in a section */
+        Py_ssize_t limit = Py_MIN(room, got + LONGEST_RUN);
+        while (got < limit && (t = own ? (own->count ? own : NULL) : best(h))) {
             if (t->size > KEPT_RING || t->key) large = 1;
-            taken[got].item = pop(t, !own);
-            taken[got++].tail = (Tail *)Py_NewRef(t);
+            Py_ssize_t n = pop(t, !own, items + got, limit - got);
+            if (n_runs && runs[n_runs - 1].tail == t) runs[n_runs - 1].n += n;
+            else runs[n_runs++] = (Run){(Tail *)Py_NewRef(t), n};
+            got += n;
         }
         stir(h, own);
-        ended = got == before || got == most;
-        if (leave_taken(h, gated) < 0) { undo(h, taken, got); PyMem_Free(taken); return NULL; }
-        if (!ended) {
-            int struck = 0;
+        ended = got == room || got < limit;
+        struck = leave_taken(h, gated) < 0;
+        if (!ended && !struck) {
             gated = enter_surely(h, &struck);
-            if (struck) { leave(h, gated); undo(h, taken, got); PyMem_Free(taken); return NULL; }
+            if (struck) leave(h, gated);
         }
+        if (struck) { undo(h, items, runs, n_runs); Py_CLEAR(list); large = 0; }
     }
-    if (!got) return r && !(own ? own->count : h->ready) ? end(st, queue) : r ? PyErr_NoMemory() : or_empty(st, NULL);
-made:
-    list = PyList_New(got);                                            /* outside of a section: it may collect garbage */
-    if (!list) { undo(h, taken, got); PyMem_Free(taken); return NULL; }
-    for (Py_ssize_t i = 0; i < got; i++) PyList_SET_ITEM(list, i, taken[i].item);
     if (large) {
         int struck = 0;
         gated = enter_surely(h, &struck);
-        for (Py_ssize_t i = 0; i < got; i++) { trim(taken[i].tail); reap(taken[i].tail, &gone); }
+        for (Py_ssize_t i = 0; i < n_runs; i++) { trim(runs[i].tail); reap(runs[i].tail, &gone); }
         leave(h, gated);
         if (struck) strike_later();
         drop_gone(gone);
     }
-    for (Py_ssize_t i = 0; i < got; i++) Py_DECREF(taken[i].tail);
-    PyMem_Free(taken);
+    drop_runs(runs, n_runs);
+    PyMem_Free(runs);
+    if (!list) return NULL;
+    Py_SET_SIZE(list, got);                                            /* others may have been faster */
+    PyObject_GC_Track(list);
     return list;
 }
 

@@ -87,7 +87,7 @@ class Takes(_engine.Multi, Generic[T]):
             ShutDown: the multi-queue is shut down, and nothing is left in any sub-queue.
             ValueError: `timeout` is negative.
         """
-        if timeout is None and block is True:
+        if block and timeout is None:
             return due[self]  # type: ignore[no-any-return]
         return get_door[self, block, timeout]  # type: ignore[no-any-return]
 

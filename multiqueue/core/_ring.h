@@ -78,14 +78,13 @@ static Py_ssize_t place_of(Level **levels, Py_ssize_t n, long long priority) {  
 }
 static void insert(Level **levels, Py_ssize_t *n, Level *l) {
     Py_ssize_t at = place_of(levels, *n, l->priority);
-    memmove(levels + at + 1, levels + at, (*n - at) * sizeof *levels);
+    if (at < *n) memmove(levels + at + 1, levels + at, (*n - at) * sizeof *levels);
     levels[at] = l;
     ++*n;
 }
 static void withdraw(Level **levels, Py_ssize_t *n, Level *l) {
     Py_ssize_t at = place_of(levels, *n, l->priority);
-    memmove(levels + at, levels + at + 1, (*n - at - 1) * sizeof *levels);
-    --*n;
+    if (at < --*n) memmove(levels + at, levels + at + 1, (*n - at) * sizeof *levels);
 }
 static Level *level_enter(Ring *r, long long priority) {   /* for one tail more; NULL: no memory */
     Py_ssize_t at = place_of(r->levels, r->n_levels, priority);

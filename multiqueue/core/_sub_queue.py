@@ -127,7 +127,7 @@ def _is_part(tail: Any, multi_queue: Any) -> bool:
 def put_batch(tail: _engine.Tail[Any], items: Iterable[Any], timeout: float | None) -> int:
     """`put_many`."""
     batch = list(items)
-    deadline = deadline_after(timeout)
+    deadline = None if timeout is None else deadline_after(timeout)
     accepted = 0
     while accepted < len(batch):
         count, closed = _engine.put_some(tail, batch, accepted, deadline)
@@ -269,7 +269,7 @@ class Puts(Tail[T], Generic[T]):
             ShutDown: nothing is left and nothing can come any more (`Detached` for a removed sub-queue).
             ValueError: `timeout` is negative.
         """
-        if timeout is None and block is True:
+        if block and timeout is None:
             return due[self]  # type: ignore[no-any-return]
         return get_door[self, block, timeout]  # type: ignore[no-any-return]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from core_parts_support import engine
@@ -365,6 +365,37 @@ class TestTaking:
         sub.put_many(range(10_000))
         assert mq.get_many(20_000) == list(range(10_000))
         assert sub.in_flight == 10_000
+
+    @pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
+    def test_get_many_serves_as_get_does(self, mq: MQ[object], size: int) -> None:
+        """Turns, limits, weights that change, a tail that was alone: whatever the batch, the order is that of get."""
+
+        def served(take: Callable[[MQ[object]], list[object]]) -> list[list[object]]:
+            multi_queue: MQ[object] = MQ()
+            a, b, c, limited = (
+                multi_queue.add_subqueue(key, weight=weight, max_in_flight=limit)
+                for key, weight, limit in (("a", 3, None), ("b", 2, None), ("c", 1, None), ("limited", 4, 6))
+            )
+            rows: list[list[object]] = []
+            for change in (
+                lambda: a.put_many([f"a{number}" for number in range(20)]),
+                lambda: b.put_many([f"b{number}" for number in range(9)]),
+                lambda: limited.put_many([f"l{number}" for number in range(9)]),
+                lambda: setattr(a, "weight", 2),
+                lambda: c.put_many(["c0", "c1", "c2"]),
+                lambda: limited.task_done(),
+                lambda: b.put_many([f"b{number}" for number in range(9, 12)]),
+                lambda: None,
+            ):
+                change()
+                rows.append(take(multi_queue))
+                multi_queue.check_invariants()
+            return rows
+
+        def one_by_one(multi_queue: MQ[object]) -> list[object]:
+            return [item for _ in range(size) if (item := multi_queue.poll()) is not None]
+
+        assert served(lambda mq: mq.get_many(size) if mq.qsize() else []) == served(one_by_one)
 
     def test_get_many_respects_weight_and_limit(self, mq: MQ[object]) -> None:
         """Taking many is taking one many times: weights and in-flight limits hold."""
