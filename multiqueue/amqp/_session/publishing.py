@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 from ...broker import BrokerQueue, Message, MessageRefused, Published, Sent, Submission, Unroutable, VirtualHost
 from .._wire.errors import AmqpError, ChannelFault, ConnectionFault
@@ -50,7 +50,8 @@ def _looked_at(
     ChannelFault: it says that it is another user's, or `reply_address` is needed. As `routed`."""
     if message.user_id is not None and message.user_id != user:
         raise ChannelFault(406, f"user_id property set to '{message.user_id}' but authenticated user was '{user}'")
-    return routed(host, with_reply_address(message, reply_address, digests), digests)
+    queues, message = routed(host, with_reply_address(message, reply_address, digests), digests)
+    return queues, cast(WireMessage, host.delayed(message))
 
 
 class Publishing:

@@ -35,6 +35,7 @@ from .properties import (
 
 _LONGEST_LIFE: Final = 10 * 365 * 24 * 3600 * 1000  # milliseconds: ten years, as RabbitMQ
 _DEATHS: Final = "x-death"
+_LOOKED_AT: Final = frozenset({"CC", "BCC", "x-delay"})
 _NO_HEADERS: Final[Mapping[str, object]] = {}
 _TEXTS: Final = (
     "content_type",
@@ -139,7 +140,7 @@ class Digest(NamedTuple):
 
     persistent: bool
     expiration: float | None
-    special: bool  # user-id, reply-to, CC or BCC: somebody has to look
+    special: bool  # user-id, reply-to, CC, BCC, x-delay: somebody has to look
     headers: Mapping[str, object]
     rest: tuple[object, ...]
     wire: WireForm
@@ -153,7 +154,7 @@ def digest(properties: bytes) -> Digest:
     if mode not in (1, 2):
         raise ChannelFault(406, f"invalid delivery mode {mode}: 1 is transient, 2 persistent")
     headers = found.get("headers", _NO_HEADERS)
-    special = "user_id" in found or "reply_to" in found or "CC" in headers or "BCC" in headers
+    special = "user_id" in found or "reply_to" in found or not headers.keys().isdisjoint(_LOOKED_AT)
     return Digest(mode == 2, _expiration(found), special, headers, _rest_of(found), _Came(properties))
 
 

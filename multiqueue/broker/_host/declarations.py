@@ -35,8 +35,10 @@ from .._routing.exchange import (
     Binding,
     Destination,
     Exchange,
+    HashRing,
     binding_condition,
     identity_of,
+    ring_weight,
 )
 from .._routing.topology import DeclaredQueue, Topology
 from .host_state import HostState
@@ -102,7 +104,7 @@ class Declarations:
             return self._exchange(name)
         what = self._label("exchange", name)
         arguments = checked_arguments(what, arguments)
-        self.compat.check_exchange_type(type)
+        self.compat.check_exchange(what, type, arguments)
         flags = {"durable": durable, "auto_delete": auto_delete, "internal": internal}
         found = self._topology.find_exchange(name)
         if found is None:
@@ -112,7 +114,7 @@ class Declarations:
             found = self._topology.add_exchange(new)
         for setting, received in {"type": type, **flags}.items():
             assert_same(what, setting, received, getattr(found, setting))
-        assert_same_arguments(what, arguments, found.arguments, [ALTERNATE_EXCHANGE])
+        assert_same_arguments(what, arguments, found.arguments, [ALTERNATE_EXCHANGE, "x-delayed-type"])
         self._topology.wait_for_commits()
         return found
 
@@ -287,6 +289,8 @@ class Declarations:
         arguments = checked_arguments(f"a binding from exchange '{exchange}'", arguments)
         while True:  # until both ends are still there at the moment of binding, or one is missed by name
             destination, source = end(), self._exchange(exchange)
+            if isinstance(source.matcher, HashRing):
+                ring_weight(key)
             condition = binding_condition(source, arguments)
             if self._topology.bind(Binding(source, destination, key, arguments, condition)):
                 self._topology.wait_for_commits()

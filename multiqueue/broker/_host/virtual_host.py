@@ -242,6 +242,10 @@ class VirtualHost(Verbs):
         """The queues that `publish` would put the message on, were these its keys too. Raises as `publish`."""
         return self._publishing.route(message, further_keys)
 
+    def delayed(self, message: Message) -> Message:
+        """The message as its queues get it: held for its `x-delay`, where its exchange is one that delays."""
+        return self._publishing.delayed(message)
+
     def put_on(self, queues: list[BrokerQueue], message: Message, *, mandatory: bool = False) -> Published:
         """As `publish_nowait`, on the queues to which `route` led."""
         return self._publishing.put_on(queues, message, mandatory=mandatory)

@@ -145,8 +145,16 @@ CONSUMER_ARGUMENTS: Final[Mapping[str, Row]] = {
     "x-cancel-on-ha-failover": Row(None, _CLASSIC, None),
 }
 _EVERY: Final = frozenset(VERSIONS)
+# Types of exchange that RabbitMQ has with a plugin.
+PLUGINS: Final = {
+    "x-delayed-message": "rabbitmq_delayed_message_exchange",
+    "x-consistent-hash": "rabbitmq_consistent_hash_exchange",
+    "x-random": "rabbitmq_random_exchange",
+}
 EXCHANGES: Final[Mapping[str, frozenset[str]]] = {
     **dict.fromkeys(("direct", "fanout", "topic", "headers"), _EVERY),
+    "x-local-random": frozenset({"4.3", "lenient"}),
+    **dict.fromkeys(PLUGINS, _EVERY),
 }
 """The types of exchange that can be declared, each with the columns that have it."""
 
@@ -294,9 +302,14 @@ class Compat:
 
     # -- exchanges
 
-    def check_exchange_type(self, type: str) -> None:
+    def check_exchange(self, exchange: str, type: str, arguments: Table) -> None:
         """Return when there is such a type. Raises PreconditionFailed, CommandInvalid: there is none."""
         if self.version in EXCHANGES.get(type, ()):
+            if type in PLUGINS:
+                self._tell(type, f"{exchange} is of type '{type}': RabbitMQ needs its plugin {PLUGINS[type]} for it")
+            inner = arguments.get("x-delayed-type")
+            if type == "x-delayed-message" and inner not in ("direct", "fanout", "topic", "headers"):
+                raise PreconditionFailed("Invalid argument, 'x-delayed-type' must be an existing exchange type")
             return
         if self.says("an unknown exchange type closes the connection"):
             raise CommandInvalid(f"unknown exchange type '{type}'")

@@ -2,7 +2,7 @@
 
 An exchange only *finds* candidates, by routing key, under the topology's lock; what a binding asks of the
 message itself (`Binding.condition`) is asked afterwards and without a lock. A further type of exchange is one
-more entry in `EXCHANGE_TYPES`.
+more entry in `MATCHERS`.
 
 Topic       A pattern is words between dots; `*` stands for one word, `#` for any number of them, none included.
             "Topics" in docs/design/broker-front.md has what a match costs, and when a word is empty.
@@ -17,8 +17,12 @@ Source      A topic's alive set is Thompson's simulation of a nondeterministic a
 
 from __future__ import annotations
 
+import random
+from bisect import bisect
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
+from hashlib import blake2b
+from operator import itemgetter
 from typing import TypeAlias
 
 from .._base.errors import PreconditionFailed
@@ -30,6 +34,8 @@ from .arguments import frozen, selector_argument
 DEFAULT_EXCHANGE = ""
 ONE_WORD = "*"
 ANY_WORDS = "#"
+_MOST_PLACES = 1000
+_LONGEST_DELAY = 2**32 - 1  # milliseconds, as the plugin has it
 _MODES = ("all", "any", "all-with-x", "any-with-x")  # of x-match
 
 Condition: TypeAlias = Callable[[Message], bool]
@@ -188,22 +194,101 @@ def _meets(wanted: object, value: object) -> bool:
     return wanted is None or (type(wanted) is type(value) and wanted == value)
 
 
-Matcher: TypeAlias = _ByRoutingKey | BindingSet | TopicTree
-EXCHANGE_TYPES: dict[str, type[Matcher]] = {
+class AtRandom(BindingSet):
+    """One of the bindings, another one for each message, whatever the routing key."""
+
+    __slots__ = ()
+
+    def matching(self, routing_key: str = "") -> tuple[Binding, ...]:
+        bindings = super().matching()
+        return (random.choice(bindings),) if bindings else ()
+
+
+class HashRing:
+    """One of the bindings for each key, the same one until bindings change, and then for most keys. A binding's own
+    routing key says how many places it has on the ring.
+
+    Source: Karger and others, Consistent Hashing and Random Trees (STOC 1997); RabbitMQ's plug-in for the arguments.
+    """
+
+    def __init__(self) -> None:
+        self._places: list[tuple[int, Binding]] = []  # sorted by place
+
+    def add(self, binding: Binding) -> None:
+        name = binding.destination.name
+        places = [(_place_of(f"{name}/{place}"), binding) for place in range(ring_weight(binding.routing_key))]
+        self._places = sorted([*self._places, *places], key=_place_first)
+
+    def remove(self, binding: Binding) -> None:
+        self._places = [place for place in self._places if place[1] is not binding]
+
+    def matching(self, routing_key: str) -> tuple[Binding, ...]:
+        places = self._places
+        if not places:
+            return ()
+        return (places[bisect(places, _place_of(routing_key), key=_place_first) % len(places)][1],)
+
+
+_place_first = itemgetter(0)
+
+
+def _place_of(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest())
+
+
+def ring_weight(routing_key: str) -> int:
+    """How many places a binding has on a ring. Raises PreconditionFailed: its routing key is no such number."""
+    is_number = routing_key.isascii() and routing_key.isdigit() and len(routing_key) < 5
+    if not is_number or not 0 < int(routing_key) <= _MOST_PLACES:
+        raise PreconditionFailed(f"The binding key must be an integer from 1 to {_MOST_PLACES}, not '{routing_key}'")
+    return int(routing_key)
+
+
+def hashed_part(exchange: Exchange) -> Callable[[Message], str] | None:
+    """What an exchange with a ring hashes instead of the routing key. Raises PreconditionFailed: nothing known."""
+    header, prop = exchange.arguments.get("hash-header"), exchange.arguments.get("hash-property")
+    if header is None and prop is None:
+        return None
+    if header is not None and prop is not None:
+        raise PreconditionFailed("hash-header and hash-property are mutually exclusive")
+    if prop is not None and prop not in ("correlation_id", "message_id", "timestamp"):
+        raise PreconditionFailed(f"Unsupported property: {prop}; one of correlation_id, message_id, timestamp")
+    if header is not None:
+        return lambda message: str(message.headers.get(str(header), ""))
+    return lambda message: str(getattr(message, str(prop)) or "")
+
+
+Matcher: TypeAlias = _ByRoutingKey | BindingSet | TopicTree | HashRing
+MATCHERS: dict[str, type[Matcher]] = {
     "direct": _ByRoutingKey,
     "fanout": BindingSet,
     "topic": TopicTree,
     "headers": BindingSet,
+    "x-consistent-hash": HashRing,
+    "x-random": AtRandom,
+    "x-local-random": AtRandom,
 }
+ChoosesOne = (HashRing, AtRandom)  # one of the bindings, by more than the routing key
+DELAYED = "x-delayed-message"
+"""The type of exchange that has messages wait for their header `x-delay`; it routes as its `x-delayed-type` does."""
+EXCHANGE_TYPES = (*MATCHERS, DELAYED)
 
 
 def binding_condition(exchange: Exchange, arguments: Mapping[str, object]) -> Condition | None:
     """What a binding asks of a message: its exchange type's condition, and its selector. Raises as `bind_queue`."""
-    by_type = headers_condition(arguments) if exchange.type == "headers" else None
+    by_type = headers_condition(arguments) if exchange.routes_as == "headers" else None
     selector = selector_argument(f"binding from exchange '{exchange.name}'", arguments)
     if by_type is None or selector is None:
         return by_type or selector
     return lambda message: by_type(message) and selector(message)
+
+
+def delayed(message: Message) -> Message:
+    """The message as it leaves an exchange that delays: held for the milliseconds of `x-delay`, which is negated."""
+    delay = message.headers.get("x-delay")
+    if not isinstance(delay, int) or not 0 < delay <= _LONGEST_DELAY:
+        return message
+    return replace(message, delay=delay / 1000, headers={**message.headers, "x-delay": -delay})
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +318,9 @@ class Exchange:
     def __post_init__(self) -> None:
         self.name = plain_name("name", self.name)
         # Invariant: the matcher holds exactly the values of `bindings`.
-        self.matcher: Matcher = EXCHANGE_TYPES[self.type]()
+        self.routes_as: str = str(self.arguments.get("x-delayed-type")) if self.type == DELAYED else self.type
+        self.matcher: Matcher = MATCHERS[self.routes_as]()
+        self.key_of = hashed_part(self) if isinstance(self.matcher, HashRing) else None
         self.bindings: dict[Hashable, Binding] = {}
         self.received = 0
         self.unroutable = 0

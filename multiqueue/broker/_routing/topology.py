@@ -24,7 +24,7 @@ from ..._locks import Lock
 from .._base.errors import AccessRefused, NotFound
 from .._base.message import Message
 from .._queue.queue import BrokerQueue
-from .exchange import Binding, Destination, Exchange, ExchangeStatistics
+from .exchange import Binding, ChoosesOne, Destination, Exchange, ExchangeStatistics
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -194,7 +194,8 @@ class Topology:
         Where no binding of an exchange matches, its alternate exchange is asked. `internal` lets the message
         enter at an internal exchange, as dead letters may. Raises as `Verbs.publish`.
         """
-        key = message.routing_key
+        keys = [message.routing_key, *further_keys]
+        key = self._key_of(message)
         with self._lock:
             exchange = self._exchanges.get(message.exchange)
             if exchange is None:
@@ -205,23 +206,30 @@ class Topology:
                 )
             exchange.received += 1
             bindings = exchange.matcher.matching(key)
-            if further_keys:
-                bindings = _matching_any(exchange, [key, *further_keys])
+            if further_keys and exchange.key_of is None:
+                bindings = _matching_any(exchange, keys)
         if len(bindings) == 1 and bindings[0].condition is None:  # as the default exchange always has it
             destination = bindings[0].destination
             if not isinstance(destination, Exchange):
                 return [destination]
-        found = self._follow(exchange, bindings, message, [key, *further_keys])
+        found = self._follow(exchange, bindings, message, keys)
         if not found:
             with self._lock:
                 exchange.unroutable += 1
         return found
 
+    def _key_of(self, message: Message) -> str:
+        """What the exchange looks at first: the routing key, or what a ring hashes, which may be the user's object."""
+        exchange = self._exchanges.get(message.exchange)
+        key_of = None if exchange is None else exchange.key_of  # set with the exchange, so no lock is needed
+        return message.routing_key if key_of is None else key_of(message)
+
     def sole_queue(self, message: Message) -> BrokerQueue | None:
         """The queue that messages with this one's address go to, where their address alone leads to one; else None."""
         with self._lock:
             exchange = self._exchanges.get(message.exchange)
-            bindings = () if exchange is None or exchange.internal else exchange.matcher.matching(message.routing_key)
+            is_open = exchange is not None and not exchange.internal and not isinstance(exchange.matcher, ChoosesOne)
+            bindings = () if exchange is None or not is_open else exchange.matcher.matching(message.routing_key)
         if len(bindings) != 1 or bindings[0].condition is not None or isinstance(bindings[0].destination, Exchange):
             return None
         return bindings[0].destination
@@ -251,14 +259,16 @@ class Topology:
                     found[destination] = None
                 elif destination not in seen:
                     seen.add(destination)
-                    pending.append((destination, self._candidates(destination, keys)))
+                    pending.append((destination, self._candidates(destination, keys, message)))
             alternate = None if matched or at.alternate is None else self.find_exchange(at.alternate)
             if alternate is not None and alternate not in seen:
                 seen.add(alternate)
-                pending.append((alternate, self._candidates(alternate, keys)))
+                pending.append((alternate, self._candidates(alternate, keys, message)))
         return list(found)
 
-    def _candidates(self, exchange: Exchange, keys: Sequence[str]) -> tuple[Binding, ...]:
+    def _candidates(self, exchange: Exchange, keys: Sequence[str], message: Message) -> tuple[Binding, ...]:
+        if exchange.key_of is not None:
+            keys = [exchange.key_of(message)]
         with self._lock:
             exchange.received += 1
             return _matching_any(exchange, keys)
@@ -274,7 +284,8 @@ class Topology:
                     assert binding.identity == identity
                     assert binding.source is exchange
                     assert self._is_registered_locked(binding.destination), binding
-                    assert binding in exchange.matcher.matching(binding.routing_key), binding
+                    one_of_all = isinstance(exchange.matcher, ChoosesOne)
+                    assert one_of_all or binding in exchange.matcher.matching(binding.routing_key), binding
                     leading.setdefault(binding.destination, {})[binding] = None
             assert leading == self._leading_to, "bindings by source and by destination differ"
 
