@@ -58,6 +58,8 @@ from multiqueue.pipeline._columns.schema import Schemas as Schemas
 from multiqueue.pipeline._columns.schema import differences as differences
 from multiqueue.pipeline._config import scan as _scan  # noqa: F401
 from multiqueue.pipeline._config.fingerprint import fingerprints as fingerprints
+from multiqueue.pipeline._config.path_columns import path_columns as path_columns
+from multiqueue.pipeline._config.path_columns import values_in as values_in
 from multiqueue.pipeline._config.refusal import uncut as uncut
 from multiqueue.pipeline._config.sections import FollowSection as FollowSection
 from multiqueue.pipeline._config.sections import JobSection as JobSection
@@ -91,6 +93,9 @@ from multiqueue.pipeline._run.clock import WorkClock as WorkClock
 from multiqueue.pipeline._run.committer import Committer as Committer
 from multiqueue.pipeline._run.dead_letters import DeadLetters as DeadLetters
 from multiqueue.pipeline._run.disposal import Disposal as Disposal
+from multiqueue.pipeline._run.job import asks_for_metadata as asks_for_metadata
+from multiqueue.pipeline._run.job import by_metadata as by_metadata
+from multiqueue.pipeline._run.job import lane_job as lane_job
 from multiqueue.pipeline._run.job import sql_job as sql_job
 from multiqueue.pipeline._run.mailbox import Committing as Committing
 from multiqueue.pipeline._run.mailbox import Ended as Ended

@@ -37,7 +37,6 @@ from multiqueue.pipeline import (
     FileSeen,
     Item,
     JobError,
-    Payload,
     PipelineError,
     Silent,
     load_config,
@@ -572,27 +571,6 @@ def test_a_step_over_items_of_other_columns(spark: Any, tmp_path: Path) -> None:
     parts = (tmp_path / "out" / "steps" / "all").rglob("part-*.csv")
     rows = sorted(row for part in parts for row in part.read_text().splitlines()[1:])
     assert rows == ["x,1", "y,2"]
-
-
-def test_messages_that_name_files(read: Reader) -> None:
-    """The files that messages name are read and checked as those of globs are."""
-    write(read.base, {"a.csv": A, "b.csv": B})
-    read.work.add(
-        Lane(
-            "lane",
-            read.base,
-            (),
-            source="amqp://h/q",
-            section="lane",
-            format="csv",
-            corrupt="error",
-            options={"header": "true"},
-        )
-    )
-    messages = tuple(Payload(name, "", {}, name.encode()) for name in ("a.csv", "b.csv"))
-    files = tuple(FileSeen(f"message://{name}", 1, 0) for name in ("a.csv", "b.csv"))
-    read.work(read.spark, Item("i", "lane", files, read.base, messages=messages), read.staged)
-    assert rows_in(read.staged) == [X, Y]
 
 
 @pytest.mark.slow(selected=True)

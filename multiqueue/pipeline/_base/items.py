@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from .place import Place, scheme_of
 
@@ -71,6 +72,17 @@ class Payload:
 
 
 @dataclass(frozen=True, slots=True)
+class PathColumn:
+    """A column whose values are in the names of directories, as `dt=2026-01-01`."""
+
+    name: str
+    type: str
+    """As Spark's DDL has it."""
+    test: Callable[[Any], bool] | None = None
+    """Whether the lane reads what has this value; None for all."""
+
+
+@dataclass(frozen=True, slots=True)
 class Lane:
     """One lane of a run: what it reads and how it is scheduled."""
 
@@ -102,6 +114,8 @@ class Lane:
     known, or have to be those of `schema`."""
     rescued_column: str | None = None
     """The column with what did not fit into the others."""
+    path_columns: tuple[PathColumn, ...] = ()
+    """The columns that the paths of its files have."""
     expect: str | None = None
     """The columns that the files must have, as DDL."""
     corrupt: str = ALLOW

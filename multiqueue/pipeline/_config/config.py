@@ -23,6 +23,7 @@ from .._state.sqlite import SqliteState
 from .._state.state import State
 from . import scan as _scan
 from .graph import in_order, mistakes
+from .path_columns import path_columns
 from .scan import PassedOver
 from .sections import DIRECTORY, RECORDS, LaneSection, Scalar, Settings, StepSection, strings
 
@@ -343,6 +344,7 @@ def _lane(name: str, section_name: str, section: LaneSection, root: Path | Place
         schema_hints=section.schema_hints,
         on_new_columns=section.new_columns,
         rescued_column=section.rescues,
+        path_columns=path_columns(section.path_columns, section.path_filter),
         expect=section.expect,
         corrupt=_corrupt(section),
         allow_empty=section.allow_empty,

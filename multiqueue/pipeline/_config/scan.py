@@ -29,6 +29,7 @@ from pathlib import Path
 from .._base.items import FileSeen, Lane
 from .._base.place import Place, joined, parts_of, scheme_of
 from .._base.storage import Status, Storage
+from .path_columns import is_pruned
 
 # 1,000 names of a directory are a few hundred kB: enough to sort nearly every real directory as a whole.
 _SLICE = 1000
@@ -172,7 +173,7 @@ def _leads_to(lane: Lane, start: Place, place: Place, patterns: frozenset[Parts]
             return any(len(rest) == 1 and rest[0] != "**" for rest in matching)
         left = [rest if rest[0] == "**" else rest[1:] for rest in matching]
         patterns = _closure([rest for rest in left if rest])
-        if Place(joined(place.parts[:depth])) in avoid:
+        if Place(joined(place.parts[:depth])) in avoid or is_pruned(lane.path_columns, name):
             return False
     return False
 
@@ -238,7 +239,7 @@ class _Walk:
             if any(len(rest) == 1 and not _MAGIC.search(rest[0]) for rest in matching):
                 self.name_directory(entry.path)
             below = self._below(entry, matching)
-            if below and entry.path not in self._avoid:
+            if below and entry.path not in self._avoid and not is_pruned(self._lane.path_columns, entry.name):
                 yield from self.directory(entry.path, below)
         elif any(len(rest) == 1 and rest[0] != "**" for rest in matching):
             seen = self._file(entry)

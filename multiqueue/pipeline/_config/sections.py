@@ -15,6 +15,7 @@ from pydantic import Field, field_validator, model_validator
 from .._base.items import ADD, INFER, INOTIFY, KEEP, MOVE, RESCUE
 from .._base.place import Place, local, place_of
 from .._base.stores import Section, StorageSection, from_the_environment
+from .path_columns import path_columns
 from .refusal import refusal
 from .source import split_source
 
@@ -70,6 +71,8 @@ class LaneSection(Section):
     schema_hints: str | None = Field(default=None, min_length=1)
     on_new_columns: Literal["add", "rescue", "set aside", "ignore"] | None = None
     rescued_column: str | None = Field(default=None, min_length=1)
+    path_columns: str | None = Field(default=None, min_length=1)
+    path_filter: dict[str, Scalar | list[Scalar]] = Field(default_factory=dict)
     expect: str | None = Field(default=None, min_length=1)
     corrupt: Literal["error", "set aside", "allow"] | None = None
     batch: Literal["auto"] | int = "auto"
@@ -136,6 +139,13 @@ class LaneSection(Section):
         if value is not None and value != INOTIFY and not value.startswith(("http://", "https://")):
             split_source(value)
         return value
+
+    @model_validator(mode="after")
+    def _paths_have_columns(self) -> LaneSection:
+        path_columns(self.path_columns, self.path_filter)
+        if self.path_columns is not None and self.files is None:
+            raise ValueError("path_columns goes with files; messages have no path")
+        return self
 
     @model_validator(mode="after")
     def _records_are_read(self) -> LaneSection:
@@ -251,11 +261,14 @@ class JobSection(Section):
 
     sql: str | None = Field(default=None, min_length=1)
     python: str | None = Field(default=None, pattern=FUNCTION)
+    metadata: bool = False
 
     @model_validator(mode="after")
     def _one_job(self) -> JobSection:
         if (self.sql is None) == (self.python is None):
             raise ValueError('give either sql = "SELECT ... FROM input" or python = "module:function"')
+        if self.metadata and self.sql is not None:
+            raise ValueError("metadata goes with python; a query has _metadata where it names it")
         return self
 
 

@@ -22,7 +22,7 @@ from .._base.errors import JobError
 from .._base.items import ALLOW
 from .._base.place import Place
 from .._columns.schema import columns_of, other_names
-from .reading import CORRUPT, FILE, Reading, first_line, quoted
+from .reading import Reading, first_line, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -90,7 +90,7 @@ class Headers:
         fields = {field.name.lower(): field for field in reading.schema.fields}
         ordered = [fields.pop(name.lower()) for name in header.names]
         frame = reading.load(paths, type(reading.schema)([*ordered, *fields.values()]), options)
-        names = [*reading.schema.names, *([CORRUPT, FILE] if reading.sets_aside else [])]
+        names = [*reading.schema.names, *reading.own_columns]
         return frame.select(*map(quoted, names))
 
     def groups(self, reading: Reading) -> list[tuple[StructType, list[Place]]]:

@@ -229,7 +229,9 @@ def _shown(reading: Reading, part: _Part) -> str:
 
 def _plain(reading: Reading) -> Reading:
     """The same without columns of ours."""
-    return replace(reading, lane=replace(reading.lane, corrupt=ALLOW, rescued_column=None), schema=None)
+    return replace(
+        reading, lane=replace(reading.lane, corrupt=ALLOW, rescued_column=None), schema=None, wants_files=False
+    )
 
 
 def _inferred(reading: Reading) -> Columns:
@@ -302,7 +304,7 @@ def _csv_frame(reading: Reading, part: _Part, known: Columns) -> DataFrame:
     chosen = [columns[name] for name in known]
     rescued = reading.lane.rescued_column
     if rescued is None:
-        return frame.select(*chosen, *([CORRUPT, FILE] if reading.sets_aside else []))
+        return frame.select(*chosen, *reading.own_columns)
     raw = f.col("_multiqueue_raw")
     texts = ", ".join(f"{quoted(name)} STRING" for name in (*struct(part.header.fields).names, CORRUPT))
     frame = frame.withColumn("_multiqueue_raw", f.from_csv(CORRUPT, texts, reading.parser_options()))
@@ -333,7 +335,7 @@ def _parquet_frame(reading: Reading, part: _Part, known: Columns) -> DataFrame:
 
     plain, rescued = _plain(reading), reading.lane.rescued_column
     wanted = _struct(part.columns)
-    frame = plain.load(part.places, wanted) if rescued is None else plain.rows_with_files(part.places, wanted)
+    frame = plain.rows_with_files(part.places, wanted) if reading.own_columns else plain.load(part.places, wanted)
     spelled = _spelled(known, list(part.columns))
     values = [
         (there, _text(f.col(quoted(there)), kind))
@@ -361,7 +363,7 @@ def _parquet_frame(reading: Reading, part: _Part, known: Columns) -> DataFrame:
             values.append((spelled[name], f.when(fitted.isNull(), text)))
         chosen.append(fitted.alias(name))
     if rescued is None:
-        return frame.select(*chosen)
+        return frame.select(*chosen, *reading.own_columns)
     return frame.select(*chosen, _rescued(_map(values)).alias(rescued), f.lit(None).cast("string").alias(CORRUPT), FILE)
 
 

@@ -77,7 +77,7 @@ def footer(reading: Reading, path: Place) -> dict[str, str]:
 
 def _asked(reading: Reading, path: Place, why: Exception) -> dict[str, str]:
     try:
-        return dict(columns_of(dataclasses.replace(reading, schema=None).load([path]).schema))
+        return dict(columns_of(dataclasses.replace(reading, schema=None, wants_files=False).load([path]).schema))
     except Exception as error:
         if type(why).__name__ in ("ImportError", "ModuleNotFoundError") or isinstance(error, JobError):
             raise

@@ -62,11 +62,18 @@ class Reading:
     """`BY_SPARK`, its own readers, or `BY_PYTHON`, the executors' Python."""
     contents: Mapping[Place, bytes] = field(default_factory=dict, repr=False)
     """Of files that the driver has read whole, for Spark to open none."""
+    wants_files: bool = False
+    """The rows have `FILE`, also where nothing is set aside."""
 
     @property
     def sets_aside(self) -> bool:
         """Whether the rows have `CORRUPT` and `FILE`."""
         return self.lane.corrupt == SET_ASIDE or self.lane.rescued_column is not None
+
+    @property
+    def own_columns(self) -> list[str]:
+        """Those that rows have besides the file's, until the job sees them."""
+        return [CORRUPT, FILE] if self.sets_aside else [FILE] if self.wants_files else []
 
     @property
     def corrupt_column(self) -> str:
@@ -100,7 +107,8 @@ class Reading:
                 wanted = columns if schema is not None else self.lane.schema
                 assert wanted is not None, "a lane with a schema has its text"
                 reader = reader.schema(wanted)
-            return self._load(reader, places)
+            rows = self._load(reader, places)
+            return rows.selectExpr("*", f"_metadata.file_path AS {FILE}") if self.wants_files else rows
         columns = columns if columns is not None else self._load(reader, places).schema
         columns = _with_corrupt(columns)
         frame = self._load(self._reader(options or {}).schema(columns), places)
@@ -110,8 +118,9 @@ class Reading:
         cut = _executor_read.Reading(
             "lines", skips_blank=True, has_header=self.is_true("header"), comment=self.option("comment")
         )
-        contents = [self.contents[place] for place in files]
-        return _small_files.frame_of(self.spark, contents, cut, _ddl(columns), self.parser_options())
+        contents = {_shown(place): self.contents[place] for place in files}
+        file_column = FILE if self.wants_files else ""
+        return _small_files.frame_of(self.spark, contents, cut, _ddl(columns), self.parser_options(), file_column)
 
     def starts(self, files: Sequence[Place]) -> list[bytes | OSError | None]:
         """At least `LOOK_BYTES` of each file, as `Storage.starts_of` gives them."""
@@ -130,7 +139,7 @@ class Reading:
 
     def with_files(self, frame: DataFrame) -> DataFrame:
         """The rows of a frame of all files, which has these columns, with `FILE`; rows may come in another order."""
-        if self.sets_aside:
+        if self.own_columns:
             return frame
         if self.way == BY_SPARK:
             return frame.selectExpr("*", f"_metadata.file_path AS {FILE}")
@@ -161,9 +170,7 @@ class Reading:
 
     def rows_with_files(self, files: Sequence[Place], schema: StructType) -> DataFrame:
         """Of Parquet, the rows of these files with these columns and `FILE`."""
-        if self.way == BY_PYTHON:
-            return self._load_by_python(files, schema, {}, with_file=True)
-        return self.load(files, schema).selectExpr("*", f"_metadata.file_path AS {FILE}")
+        return replace(self, wants_files=True).load(files, schema)
 
     def header(self, file: Place, line: bytes | None = None) -> StructType:
         """The columns that the header of a CSV file names, as Spark reads it; each a string.
@@ -188,19 +195,18 @@ class Reading:
         files: Sequence[Place],
         columns: StructType | None,
         options: Mapping[str, str],
-        *,
-        with_file: bool = False,
     ) -> DataFrame:
         sizes = {self.item.place(seen): seen.size_bytes for seen in self.item.files}
         sized = [(file, sizes.get(file, 0)) for file in files]
         if self.lane.format == "binary":
-            return _python_io.binary_frame(self.spark, self.storage, sized)
+            contents = _python_io.binary_frame(self.spark, self.storage, sized)
+            return contents.selectExpr("*", f"replace(path, '%', '%25') AS {FILE}") if self.wants_files else contents
         if self.lane.format == "parquet":
-            return _python_io.parquet_frame(self.spark, self.storage, sized, columns, FILE if with_file else "")
+            return _python_io.parquet_frame(self.spark, self.storage, sized, columns, FILE if self.wants_files else "")
         preset = Options({**_READERS[self.lane.format][1], **self.lane.options})
         texts = _python_io.text_frame(self.spark, self.storage, sized, self.lane.format, preset)
         if self.lane.format == "text":
-            return texts.select("value")
+            return texts.selectExpr("value", f"file AS {FILE}") if self.wants_files else texts.select("value")
         is_csv = self.lane.format == "csv"
 
         def parsed_by(reader: DataFrameReader) -> Callable[..., DataFrame]:
@@ -211,9 +217,10 @@ class Reading:
             columns = parsed_by(reader)(texts.select("value")).schema
             if self.is_true("header"):
                 columns = _renamed(columns, self._header_of(files[0]).names)
-        if not self.sets_aside:
+        if not self.own_columns:
             return parsed_by(reader.schema(columns))(texts.select("value"))
-        columns = _with_corrupt(columns)
+        if self.sets_aside:
+            columns = _with_corrupt(columns)
         if not self.is_true("multiLine"):
             return self._parsed(texts, columns)
         frames = []
@@ -232,6 +239,9 @@ class Reading:
             row = functions.from_csv("value", _ddl(columns), options)
         else:
             row = functions.from_json("value", columns, options)
+        if not self.sets_aside:  # a generator has each record parsed whole, as `small_files` says
+            rows = texts.select(functions.col("file").alias(FILE), functions.inline(functions.array(row)))
+            return rows.select(*(quoted(name) for name in columns.names), FILE)
         return texts.select(row.alias("row"), functions.col("file").alias(FILE)).select("row.*", FILE)
 
     def parser_options(self, options: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -292,8 +302,11 @@ def _renamed(columns: StructType, names: Sequence[str]) -> StructType:
 
 def _file_literal(place: Place) -> str:
     """The place as an expression that `place_in` understands once it is computed."""
-    shown = quote(f"file:{place}" if place.is_local else place.spark_url, safe="/:@")
-    return "'" + shown.replace("'", "%27") + "'"
+    return "'" + _shown(place).replace("'", "%27") + "'"
+
+
+def _shown(place: Place) -> str:
+    return quote(f"file:{place}" if place.is_local else place.spark_url, safe="/:@")
 
 
 def first_line(reading: Reading, path: Place, start: bytes | OSError | None) -> bytes | None:

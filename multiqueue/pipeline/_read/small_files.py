@@ -59,12 +59,26 @@ def contents_of(reading: Any) -> dict[Place, bytes]:
 
 
 def frame_of(
-    spark: SparkSession, texts: Sequence[bytes], cut: Cut, columns: str, options: Mapping[str, str]
+    spark: SparkSession,
+    texts: Mapping[str, bytes],
+    cut: Cut,
+    columns: str,
+    options: Mapping[str, str],
+    file_column: str = "",
 ) -> DataFrame:
-    """The rows of these texts, with the columns of this DDL."""
+    """The rows of these texts, which have names, with the columns of this DDL; in a last one, if asked, the name."""
     from pyspark.sql import functions as f
 
-    lines = _table(spark, list(_joined(texts, cut))).select(f.explode(f.split("value", "\n")).alias("line"))
+    if file_column:  # a text begins with its name, which has no line break
+        rows = ["\n".join([name, *lines_of(io.BytesIO(text), cut)]) for name, text in texts.items()]
+        split = _table(spark, rows).select(f.split("value", "\n").alias("lines"))
+        below = f.explode(f.slice("lines", 2, f.greatest(f.size("lines") - 1, f.lit(0))))
+        lines = split.select(f.get("lines", f.lit(0)).alias(file_column), below.alias("line"))
+        made = lines.select(file_column, f.inline(f.array(f.from_csv("line", columns, options))))
+        return made.select(*(one for one in made.columns if one != file_column), file_column)
+    lines = _table(spark, list(_joined(list(texts.values()), cut))).select(
+        f.explode(f.split("value", "\n")).alias("line")
+    )
     return lines.select(f.inline(f.array(f.from_csv("line", columns, options))))
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from .._base.errors import ConfigError, JobError
 from .._base.items import Item
 from .._config.config import PipelineConfig
+from .._read.of_path import METADATA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +27,12 @@ Job = Callable[["SparkSession", Mapping[str, "DataFrame"], Item], "DataFrame | N
 """Called with the frames that it reads, by name; a lane's job reads one, `input`."""
 
 INPUT = "input"
+
+# Texts, names in quotes and comments, which stay, or the function.
+_FILE_NAME = re.compile(
+    r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|--[^\n]*|/\*.*?\*/)|\binput_file_name\s*\(\s*\)""",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 def job_of(place: str, sql: str | None, python: str | None, base: Path) -> Job:
@@ -37,6 +44,15 @@ def job_of(place: str, sql: str | None, python: str | None, base: Path) -> Job:
     if sql is not None:
         return sql_job(sql)
     return python_job(place, python or "", base)
+
+
+def lane_job(query: str) -> Job:
+    """A query over the rows of lanes, in which each row knows its file; `*` stands for the columns of the files."""
+    told = by_metadata(query)
+    run = sql_job(told)
+    if not asks_for_metadata(told) or asks_for_metadata(told, whole=True):
+        return run
+    return lambda spark, frames, item: (result := run(spark, frames, item)) and result.drop(METADATA)
 
 
 def sql_job(query: str) -> Job:
@@ -52,9 +68,20 @@ def sql_job(query: str) -> Job:
     return run
 
 
-def asks_for_files(query: str) -> bool:
-    """Whether the query may ask which file a row is of: only Spark's own readers tell it."""
-    return re.search("input_file|_metadata", query, re.IGNORECASE) is not None
+def asks_for_blocks(query: str) -> bool:
+    """Whether the query may ask which part of a file a row is of: only Spark's own readers tell it."""
+    return re.search("input_file_block", query, re.IGNORECASE) is not None
+
+
+def by_metadata(query: str) -> str:
+    """The query with `_metadata.file_path` for each `input_file_name()`: that is the same for all ways of reading."""
+    return _FILE_NAME.sub(lambda found: found[1] or f"{METADATA}.file_path", query)
+
+
+def asks_for_metadata(query: str, *, whole: bool = False) -> bool:
+    """Whether the query names `_metadata`; with `whole` as a column of its own, and not only a part of it."""
+    end = r"(?!\s*\.)" if whole else ""
+    return re.search(rf"\b{METADATA}\b{end}", _FILE_NAME.sub("", query), re.IGNORECASE) is not None
 
 
 def file_functions(frame: DataFrame) -> bool:

@@ -22,12 +22,24 @@ from .._config.config import PipelineConfig, spark_options
 from .._config.sections import OutputSection, StepSection
 from .._read.corrupt import corrupt_record, explained, split, write_records
 from .._read.json_input import check_expected
+from .._read.of_path import wants_files, with_path
 from .._read.read import Inputs, read_messages, read_paths, unchanged
-from .._read.reading import BY_SPARK, CORRUPT, FILE, Reading
+from .._read.reading import BY_SPARK, FILE, Reading
 from .._read.small_files import contents_of
 from .._write.output import Output, Sink, Writing
 from .._write.places import beside
-from .job import INPUT, Job, asks_for_files, check_queries, file_functions, job_of, ship_modules
+from .job import (
+    INPUT,
+    Job,
+    asks_for_blocks,
+    asks_for_metadata,
+    by_metadata,
+    check_queries,
+    file_functions,
+    job_of,
+    lane_job,
+    ship_modules,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,8 +51,9 @@ _FILES_OF_TASK = 32
 _LITTLE_BYTES = 32 << 20
 
 # Why Spark does not know which file a row is of.
-_BY_PYTHON = 'Python reads the files; Spark\'s own readers tell it, with io = "spark", where Spark reaches them'
-_KEPT = 'Spark keeps the rows to look for corrupt records; corrupt = "error" without a rescued column needs no look'
+_ASK = "the column _metadata tells it, in a query, and in Python with metadata = true in [job]"
+_BY_PYTHON = f"Python reads the files; {_ASK}"
+_KEPT = f"Spark keeps the rows to look for corrupt records; {_ASK}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +65,8 @@ class Task:
     step: Step | None = None
     sees_files: bool = True
     """Whether the job may ask Spark which file a row is of."""
+    metadata: bool = False
+    """Whether the job gets `_metadata` with each row."""
 
 
 @dataclass
@@ -81,12 +96,19 @@ class SparkWork:
             return self._put_out(spark, item, task, frames, staged, no_files=why)
         lane = self.lanes[item.lane]
         if lane.format in ("message", "paths"):
-            frame = read_messages(spark, item) if lane.format == "message" else read_paths(spark, item)
+            if lane.format == "message":
+                frame = read_messages(spark, item)
+            else:
+                reading = Reading(spark, lane, item, None, self.inputs.storage)
+                reading = replace(reading, wants_files=wants_files(reading, metadata=task.metadata))
+                frame = read_paths(spark, item).selectExpr("*", f"replace(path, '%', '%25') AS {FILE}")
+                frame = with_path(reading, frame, metadata=task.metadata).drop(FILE)
             self.schemas.require(spark, frame, lane.expect, f"lanes.{lane.section}.expect", exactly=False)
             why = f"the format {lane.format!r} reads no file"
             has_output = self._put_out(spark, item, task, {INPUT: frame}, staged, no_files=why)
         else:
             reading = self.inputs.reading(spark, lane, item)
+            reading = replace(reading, wants_files=wants_files(reading, metadata=task.metadata))
             if not task.sees_files:
                 reading = replace(reading, contents=contents_of(reading))
             has_output = self._of_files(reading, task, staged)
@@ -100,12 +122,12 @@ class SparkWork:
     def _of_files(self, reading: Reading, task: Task, staged: Path) -> bool:
         """Read the item's files and put out what the job makes of them; records that are not as configured are told."""
         try:
-            frame = self._checked(reading)
+            frame = self._checked(reading, metadata=task.metadata)
             if frame is None:
                 return False
             frame = self._in_few_tasks(reading, frame)
-            if reading.sets_aside and reading.lane.corrupt == ALLOW:
-                frame = frame.drop(CORRUPT, FILE)
+            if not reading.sets_aside or reading.lane.corrupt == ALLOW:
+                frame = frame.drop(*reading.own_columns)
             if not reading.sets_aside or reading.lane.corrupt == ALLOW:
                 why = "" if reading.way == BY_SPARK else _BY_PYTHON
                 return self._put_out(reading.spark, reading.item, task, {INPUT: frame}, staged, no_files=why)
@@ -124,9 +146,11 @@ class SparkWork:
                 raise
             raise better from error
 
-    def _checked(self, reading: Reading) -> DataFrame | None:
+    def _checked(self, reading: Reading, *, metadata: bool) -> DataFrame | None:
         """The rows of the item's files, which have the columns that the lane expects; None as `Inputs.read`."""
         lane, frame = reading.lane, self.inputs.read(reading)
+        if frame is not None:
+            frame = with_path(reading, frame, metadata=metadata)
         if lane.expect is not None and frame is not None:
             self.schemas.require(reading.spark, frame, lane.expect, f"lanes.{lane.section}.expect", exactly=False)
             if lane.format in ("json", "jsonl"):
@@ -189,9 +213,14 @@ def work_of(config: PipelineConfig, lanes: Sequence[Lane], output: Output) -> Sp
     settings, base = config.settings, config.base
     section = settings.output
     how = _writing(config, section, section.expect, "output.expect")
-    sees_files = settings.job.sql is None or asks_for_files(settings.job.sql)
-    job = job_of("job", settings.job.sql, settings.job.python, base)
-    tasks = {"": Task(job, output.sink("", how), sees_files=sees_files)}
+    query = settings.job.sql
+    if query is None:
+        job = job_of("job", None, settings.job.python, base)
+        tasks = {"": Task(job, output.sink("", how), metadata=settings.job.metadata)}
+    else:
+        metadata = asks_for_metadata(by_metadata(query))
+        sink = output.sink("", how)
+        tasks = {"": Task(lane_job(query), sink, sees_files=asks_for_blocks(query), metadata=metadata)}
     for step in config.steps():
         own, place = settings.steps[step.name], f"steps.{step.name}"
         how = _writing(config, own, step.expect, f"{place}.expect")
