@@ -37,6 +37,7 @@ _COMMANDS = {
     "queue": ("multiqueue.monitor.cli:queue", "List, show, declare, purge, move and delete queues."),
     "exchange": ("multiqueue.monitor.cli:exchange", "List, declare and delete exchanges."),
     "binding": ("multiqueue.monitor.cli:binding", "List, add and delete bindings."),
+    "policy": ("multiqueue.monitor.cli:policy", "List, set and clear policies."),
     "connection": ("multiqueue.monitor.cli:connection", "List and close connections."),
     "lane": ("multiqueue.monitor.cli:lane", "List the lanes of a program's executors."),
     "user": ("multiqueue.monitor.cli:user", "List, add, change and delete users; their permissions."),

@@ -7,7 +7,6 @@ from multiqueue.amqp._server import accepting as accepting
 from multiqueue.amqp._server import access as access
 from multiqueue.amqp._server import config as config
 from multiqueue.amqp._server import connection as connection
-from multiqueue.amqp._server import patterns as patterns
 from multiqueue.amqp._server.access import UsersFile as UsersFile
 from multiqueue.amqp._server.config import LimitsSection as LimitsSection
 from multiqueue.amqp._server.config import load_config as load_config

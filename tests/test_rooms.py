@@ -29,11 +29,12 @@ MAY_KNOW: dict[str, set[str]] = {
     "_locks": set(),
     "_toml": {"_toml_lines"},
     "_toml_lines": set(),
+    "_patterns": set(),
     "_words": set(),
     "core": {"errors"},
     "store": {"errors", "_directory_lock", "_logs", "_words", "_locks"},
-    "broker": {"core", "store", "errors", "_carried", "_logs", "_locks"},
-    "amqp": {"broker", "core", "errors", "_carried", "_extras", "_toml", "_logs", "_words", "_locks"},
+    "broker": {"core", "store", "errors", "_carried", "_logs", "_locks", "_patterns"},
+    "amqp": {"broker", "core", "errors", "_carried", "_extras", "_toml", "_logs", "_words", "_locks", "_patterns"},
     "client": {"core", "amqp", "errors", "_logs", "_words", "_locks"},
     "spark": {"core", "client", "errors", "_directory_lock", "_logs", "_locks"},
     "pipeline": {"spark", "broker", "client", "store", "core", "errors"}
@@ -100,6 +101,7 @@ PRIVATE_IMPORTS = {
     "test_logs.py: multiqueue._logs",  # a module without a room, whose own test this is
     "test_logs.py: multiqueue.cli._Sentence",  # how the command writes a warning, which no option shows
     "test_testing_clock.py: multiqueue.core._sync",  # where the fake clock takes the place of the real one
+    "test_patterns.py: multiqueue._patterns",  # a module without a room, whose own test this is
     "test_toml_lines.py: multiqueue._toml_lines",  # a module without a room, whose own test this is
     "test_transfer.py: multiqueue.transfer._move",  # transfer has no door but its command
 }

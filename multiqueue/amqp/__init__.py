@@ -50,7 +50,6 @@ __all__ = [
     "ServerSettings",
     "User",
     "accept",
-    "bounded_pattern",
     "check_hash",
     "connect",
     "guest",

@@ -76,6 +76,8 @@ def broker(
         with _signal_socket() as signals, _open(found, directory, compat) as started:
             for name in found.file.virtual_hosts:
                 _add_virtual_host(started, name)
+            for name, each in found.file.policies.items():
+                started.virtual_host(each.virtual_host).policies.set(each.policy(name))
             server = serve(
                 started,
                 listen.host if host is None else host,

@@ -31,6 +31,7 @@ from ._base.settings import (
     AlertThresholds,
     DelayedRetry,
     DeliveryCounting,
+    Governing,
     MessageGroups,
     Overflow,
     QueueKind,
@@ -44,6 +45,7 @@ from ._durable.submission import Submission
 from ._host.broker import Broker
 from ._host.dead_letters import deaths_of, keys_in
 from ._host.host_state import VirtualHostPast
+from ._host.policies import APPLY_TO, OPERATOR_POLICY, Policies, Policy, UnknownPolicySetting
 from ._host.publishing import Published, Publisher, Sent
 from ._host.transaction import Transaction
 from ._host.verbs import ConsumerOptions
@@ -75,8 +77,10 @@ from ._selector.selector import Selector, compile_selector
 _one_line_each("multiqueue.broker")
 
 __all__ = [
+    "APPLY_TO",
     "CONSUMER_ARGUMENTS",
     "EXCHANGE_TYPES",
+    "OPERATOR_POLICY",
     "QUEUE_TYPES",
     "VERSIONS",
     "AccessRefused",
@@ -106,6 +110,7 @@ __all__ = [
     "ExchangeStatistics",
     "FairStatistics",
     "Getter",
+    "Governing",
     "IllegalStep",
     "LastValueEntryList",
     "MemoryStatistics",
@@ -118,6 +123,8 @@ __all__ = [
     "NotFound",
     "NotImplementedByBroker",
     "Overflow",
+    "Policies",
+    "Policy",
     "PreconditionFailed",
     "PriorityEntryList",
     "Published",
@@ -145,6 +152,7 @@ __all__ = [
     "TenantStatistics",
     "Transaction",
     "Undeliverable",
+    "UnknownPolicySetting",
     "UnknownQueueKind",
     "Unroutable",
     "VirtualHost",

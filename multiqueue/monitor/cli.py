@@ -429,6 +429,60 @@ def delete_binding(url: str, vhost: str, source: str, queue: str, key: str) -> N
         api.ask("DELETE", "bindings", vhost, "e", source, "q", queue, each["properties_key"])
 
 
+# -- policies
+
+
+_operators = click.option("--operator", is_flag=True, help="An operator policy.")
+
+
+def _policies(operator: bool) -> str:
+    return "operator-policies" if operator else "policies"
+
+
+@click.group()
+def policy() -> None:
+    """List, set and clear a broker's policies."""
+
+
+@policy.command("list")
+@click.option("--vhost", help="One virtual host alone.")
+@_operators
+@_asking
+@_as_json
+def list_policies(url: str, vhost: str | None, operator: bool, as_json: bool) -> None:
+    """All policies, or all operator policies."""
+    names = ("vhost", "name", "pattern", "apply-to", "priority", "definition")
+    found = Api(url).ask("GET", *in_host(_policies(operator), vhost))
+    _show(found, tuple(map(field, names)), "policy", as_json)
+
+
+@policy.command("set")
+@click.argument("name")
+@click.argument("pattern")
+@click.argument("definition")
+@click.option("--priority", type=int, default=0, show_default=True, help="The highest of those that match counts.")
+@click.option(
+    "--apply-to", default="all", show_default=True, help="queues, classic_queues, quorum_queues or exchanges."
+)
+@_operators
+@_in_host
+def set_policy(
+    url: str, vhost: str, name: str, pattern: str, definition: str, priority: int, apply_to: str, operator: bool
+) -> None:
+    """Set a policy for the names in which PATTERN is found. DEFINITION is a JSON object: '{"max-length": 100}'."""
+    said = {"pattern": pattern, "definition": _object(definition, "DEFINITION"), "priority": priority}
+    Api(url).ask("PUT", _policies(operator), vhost, name, body={**said, "apply-to": apply_to})
+
+
+@policy.command("clear")
+@click.argument("name")
+@_operators
+@_in_host
+def clear_policy(url: str, vhost: str, name: str, operator: bool) -> None:
+    """Have a policy no more."""
+    Api(url).ask("DELETE", _policies(operator), vhost, name)
+
+
 # -- connections
 
 

@@ -88,6 +88,11 @@ def test_a_whole_file(tmp_path: Path) -> None:
         write = "^orders"
         read = ".*"
         [users.anna.everywhere]
+        [policies.jobs]
+        pattern = "^jobs"
+        definition = {{ max-length = 5 }}
+        operator = true
+        virtual_host = "staging"
         """
     )
     config = load_config(path)
@@ -99,6 +104,8 @@ def test_a_whole_file(tmp_path: Path) -> None:
     assert permissions is not None
     assert (permissions.configure, permissions.write, permissions.read) == ("", "^orders", ".*")
     assert anna.permissions_in("staging") == Permissions()
+    jobs = config.file.policies["jobs"].policy("jobs")
+    assert (jobs.pattern, jobs.definition, jobs.is_operators) == ("^jobs", {"max-length": 5}, True)
 
 
 @pytest.mark.parametrize(
@@ -113,6 +120,13 @@ def test_a_whole_file(tmp_path: Path) -> None:
         ("[limits]\nframe_max = 100", "limits.frame_max: must be at least 4096, not 100"),
         ("[limits]\nhandshake_timeout = 0", "limits.handshake_timeout: must be at least 0.01, not 0"),
         ("[tls]", ":1: tls.certificate: missing"),
+        ('[policies.a]\npattern = "("\ndefinition = {max-length = 1}', "is not a regular expression"),
+        ('[policies.a]\npattern = "a"\ndefinition = {max-length = -1}', "max-length: -1 is out of range"),
+        ('[policies.a]\npattern = "a"\ndefinition = {ha-mode = "all"}', "ha-mode are not recognised policy settings"),
+        (
+            '[policies.a]\npattern = "a"\ndefinition = {max-length = 1}\nvirtual_host = "no"',
+            ":4: policies.a.virtual_host: there is no such virtual host; name it in virtual_hosts",
+        ),
         ("[listen]\n[tls]\nkye = 1", ":3: tls.kye: unknown key; did you mean 'key'?"),
         ('[users.a]\npassword_hash = "secret"', "users.a.password_hash: not a scrypt hash; make one with"),
         ('[users.a.permissions."/"]\nread = "("', "users.a.permissions.\"/\": read = '(' is not a regular expression"),

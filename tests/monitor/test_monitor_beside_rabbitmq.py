@@ -89,6 +89,33 @@ REQUESTS += [
     ("DELETE", "/api/queues/%2F/nope/contents", None),
     ("DELETE", "/api/bindings/%2F/e/newx/q/new/~", None),
     ("DELETE", "/api/bindings/%2F/e/newx/q/new/nope", None),
+    *(
+        ("PUT", f"/api/{sort}/%2F/p", body)
+        for sort in ("policies", "operator-policies")
+        for body in (
+            {"pattern": "^new", "definition": {"max-length": 5}, "priority": 1, "apply-to": "queues"},
+            {"pattern": "^new", "definition": {"max-length": 5}},
+            {"pattern": "^new", "definition": {"max-length": -5}},
+            {"pattern": "^new", "definition": {"max-length": "5"}},
+            {"pattern": "^new", "definition": {"nonsense": 5}},
+            {"pattern": "^new", "definition": {"dead-letter-exchange": "x"}},
+            {"pattern": "^new", "definition": {}},
+            {"pattern": "(", "definition": {"max-length": 5}},
+            {"pattern": "^new", "definition": {"max-length": 5}, "apply-to": "things"},
+            {"pattern": "^new", "definition": {"max-length": 5}, "priority": "x"},
+            {"pattern": "^new"},
+            {"definition": {"max-length": 5}},
+        )
+    ),
+    ("GET", "/api/policies/%2F/p", None),
+    ("GET", "/api/policies/%2F/nope", None),
+    ("GET", "/api/policies/nope", None),
+    ("PUT", "/api/policies/nope/p", {"pattern": "^new", "definition": {"max-length": 5}}),
+    ("GET", "/api/queues/%2F/new?columns=policy,operator_policy,effective_policy_definition", None),
+    ("GET", "/api/definitions/%2F?columns=policies,parameters", None),
+    ("DELETE", "/api/policies/%2F/p", None),
+    ("DELETE", "/api/policies/%2F/p", None),
+    ("DELETE", "/api/operator-policies/%2F/p", None),
     ("DELETE", "/api/exchanges/%2F/newx?if-unused=true", None),
     ("DELETE", "/api/exchanges/%2F/newx", None),
     ("DELETE", "/api/exchanges/%2F/amq.direct", None),
@@ -241,7 +268,10 @@ def test_the_page_shows_each_difference(clients: tuple[Client, Client]) -> None:
 
 @pytest.mark.slow(selected=True)
 def test_the_same_request_is_answered_alike(clients: tuple[Client, Client]) -> None:
-    """Each request has RabbitMQ's status, refusals its words, answers its fields but those in `WITHOUT`. (monitor 2)"""
+    """Each request has RabbitMQ's status, refusals its words, answers its fields but those in `WITHOUT`. (monitor 2)
+
+    Where RabbitMQ shows terms of Erlang, a policy is refused in our words.
+    """
     theirs, ours = clients
     theirs("DELETE", "/api/queues/%2F/aliveness-test")  # which its GET of that name has made; ours makes none
     _wait_for_pages(theirs, ours)
@@ -252,7 +282,8 @@ def test_the_same_request_is_answered_alike(clients: tuple[Client, Client]) -> N
         if expected.status != found.status:
             table.append(f"{line}: status\n  {expected.text[:200]}\n  {found.text[:200]}")
         elif expected.status >= 400 and "port-listener" not in path:
-            if _without_breaks(expected.text) != _without_breaks(found.text):
+            in_our_words = "Validation failed" in expected.text and found.json["error"] == expected.json["error"]
+            if not in_our_words and _without_breaks(expected.text) != _without_breaks(found.text):
                 table.append(f"{line}: words\n  {expected.text[:300]}\n  {found.text[:300]}")
         else:
             missing = kinds(content(expected)).keys() - kinds(content(found)).keys()

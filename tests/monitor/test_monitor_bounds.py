@@ -53,14 +53,14 @@ BOUNDS = {
         /api/exchanges/{vhost}/{exchange}/bindings/source /api/exchanges/{vhost}/{exchange}/bindings/destination
         /api/bindings/{vhost}/e/{exchange}/q/{queue} /api/bindings/{vhost}/e/{exchange}/e/{destination}
         /api/connections/{name}/channels /api/connections/username/{user} /api/users/without-permissions
-        /api/queues/detailed
+        /api/queues/detailed /api/policies /api/policies/{vhost} /api/operator-policies /api/operator-policies/{vhost}
         """,
     MESSAGES: "/api/queues/{vhost}/{queue}/messages /api/queues/{vhost}/{queue}/get",
     TENANTS: "/api/queues/{vhost}/{queue}/tenants",
     EXPORT: "/api/definitions /api/definitions/{vhost}",
     NOTHING: """
-        /api/extensions /api/policies /api/policies/{vhost} /api/operator-policies /api/operator-policies/{vhost}
-        /api/parameters /api/parameters/{component} /api/parameters/{component}/{vhost} /api/vhost-limits/{vhost}
+        /api/extensions /api/parameters /api/parameters/{component} /api/parameters/{component}/{vhost}
+        /api/vhost-limits/{vhost}
         /api/user-limits/{user} /api/deprecated-features /api/deprecated-features/used /api/global-parameters
         /api/vhost-limits /api/user-limits /api/feature-flags
         /api/topic-permissions /api/users/{user}/topic-permissions /api/vhosts/{vhost}/topic-permissions
@@ -69,7 +69,8 @@ BOUNDS = {
     CONSUMERS: "/api/queues/{vhost}/{queue} /api/channels/{name}",
     OBJECT: """
         /api/overview /api/auth /api/whoami /api/windows /api/cluster-name /api/nodes/{node} /api/vhosts/{vhost}
-        /api/users/{user} /api/permissions/{vhost}/{user}
+        /api/users/{user} /api/permissions/{vhost}/{user} /api/policies/{vhost}/{name}
+        /api/operator-policies/{vhost}/{name}
         /api/exchanges/{vhost}/{exchange} /api/bindings/{vhost}/e/{exchange}/q/{queue}/{props}
         /api/bindings/{vhost}/e/{exchange}/e/{destination}/{props} /api/connections/{name}
         /api/aliveness-test/{vhost} /api/queues/{vhost}/{queue}/move

@@ -80,7 +80,7 @@ def test_what_we_have_not_does_not_end_an_import(client: Client) -> None:
         "4.3.6",
         users=[{"name": "ada", "password_hash": "", "tags": [], "limits": {"max-connections": 3}}],
         vhosts=[{"name": "shop", "limits": {"max-queues": 3}, "metadata": {"default_queue_type": "quorum"}}],
-        policies=[{"name": "ha", "vhost": "/", "pattern": ".*", "definition": {}}],
+        policies=[{"name": "ha", "vhost": "/", "pattern": ".*", "definition": {"ha-mode": "all"}}],
         parameters=[{"name": "up", "vhost": "/", "component": "federation-upstream", "value": {}}],
         topic_permissions=[{"user": "ada", "vhost": "/", "exchange": "amq.topic", "write": "", "read": ""}],
         queues=[
@@ -102,12 +102,12 @@ def test_what_we_have_not_does_not_end_an_import(client: Client) -> None:
     assert reply.status == 200
     assert reply.json["left_out"] == [
         "key 'tomorrow'",
-        "policy 'ha' in vhost '/'",
-        "parameter 'up' in vhost '/'",
         "topic permission 'ada' in vhost '/'",
+        "parameter 'up' of 'federation-upstream' in vhost '/'",
         "limits of user 'ada'",
         "default_queue_type 'quorum' of vhost 'shop'",
         "limits of vhost 'shop'",
+        "policy 'ha' in vhost '/': ha-mode are not recognised policy settings",
         "exchange 'spread' in vhost '/': there are no exchanges of the type 'x-consistent-hash'",
         "queue 'log' in vhost '/': there are no queues of the type 'stream'",
         "binding of queue 'q' to exchange 'spread' in vhost '/': exchange 'spread' was left out",
@@ -235,7 +235,8 @@ def test_the_command_says_by_its_status_that_something_is_missing(client: Client
     path.write_text(json.dumps(from_rabbitmq("4.3.6")))
     load = ["definitions", "import", str(path), "--url", client.url.replace("//", "//guest:guest@")]
     assert CliRunner().invoke(main, load).exit_code == 0
-    path.write_text(json.dumps(from_rabbitmq("4.3.6", policies=[{"name": "ha", "vhost": "/"}])))
+    policy = {"name": "ha", "vhost": "/", "pattern": "", "definition": {"ha-mode": "all"}}
+    path.write_text(json.dumps(from_rabbitmq("4.3.6", policies=[policy])))
     result = CliRunner().invoke(main, load)
     assert result.exit_code == 1
     assert "left out: policy 'ha' in vhost '/'" in result.stderr

@@ -58,6 +58,20 @@ def test_a_queue_from_declaration_to_deletion(shell: Any, broker: Broker) -> Non
     assert [each["name"] for each in json.loads(shell("queue", "list", "--json").output)] == ["dead"]
 
 
+def test_policies(shell: Any) -> None:
+    """They are set, listed and cleared; what cannot be is refused in a sentence."""
+    shell("queue", "declare", "jobs.mail")
+    shell("policy", "set", "jobs", "^jobs", '{"max-length": 5}', "--apply-to", "queues")
+    shell("policy", "set", "most", "^jobs", '{"max-length": 3}', "--operator")
+    assert shell("policy", "list").output.splitlines()[1].split()[:5] == ["/", "jobs", "^jobs", "queues", "0"]
+    assert "most" in shell("policy", "list", "--operator").output
+    assert '"max-length": 3' in shell("queue", "show", "jobs.mail", "--json").output
+    assert "nonsense are not recognised" in shell("policy", "set", "x", "", '{"nonsense": 1}', expect=1).stderr
+    assert "JSON object" in shell("policy", "set", "x", "", "[]", expect=2).stderr
+    shell("policy", "clear", "jobs")
+    assert "no policy 'jobs' in virtual host '/'" in shell("policy", "clear", "jobs", expect=1).stderr
+
+
 def test_exchanges_and_bindings(shell: Any) -> None:
     """A binding is added and removed by its key; a key that is not there is named."""
     shell("exchange", "declare", "logs", "--type", "topic")
@@ -94,7 +108,7 @@ def test_definitions_go_out_and_in(shell: Any, tmp_path: Path) -> None:
     assert "kept" in shell("queue", "list").output
     shell("definitions", "import", "-", input=shell("definitions", "export").output)
     assert "not JSON" in shell("definitions", "import", "-", input="{", expect=2).stderr
-    policy = {"policies": [{"name": "ha", "vhost": "/"}]}
+    policy = {"policies": [{"name": "ha", "vhost": "/", "pattern": "", "definition": {"ha-mode": "all"}}]}
     assert "left out: policy 'ha'" in shell("definitions", "import", "-", input=json.dumps(policy), expect=1).stderr
 
 

@@ -27,7 +27,6 @@ from .access import guest as guest
 from .access import hash_password as hash_password
 from .access import is_loopback as is_loopback
 from .access import new_user as new_user
-from .patterns import bounded_pattern as bounded_pattern
 from .server import Server as Server
 from .server import serve as serve
 from .settings import ServerSettings as ServerSettings

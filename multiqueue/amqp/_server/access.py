@@ -26,9 +26,9 @@ from typing import Any, Final, Literal, TypeVar
 
 from ..._carried import short_string
 from ..._locks import Lock
+from ..._patterns import Search, bounded_pattern
 from .._session.effects import Operation
 from .._wire.errors import ChannelFault, ConnectionFault, FixedUser, ServerError
-from .patterns import Search, bounded_pattern
 
 _N, _R, _P = 2**14, 8, 1  # 16 MiB and some 50 ms
 RABBITMQ_HASH: Final = "rabbit_password_hashing_sha256"  # of its definitions: salted SHA-256, with a salt of 4 bytes

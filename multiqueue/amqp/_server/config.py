@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 
 from ..._carried import short_string
 from ..._toml import Mistaken, placed_sentences, read_toml, validated
-from ...broker import Compat
+from ...broker import Compat, Policy
 from .._wire.errors import ConfigError
 from .access import Permissions, User, check_hash, guest
 from .settings import MEBIBYTE, RANGES, ServerSettings, disk_bytes, memory_of_machine, server_tls
@@ -155,6 +155,29 @@ class UserSection(_Section):
         return User(name, self.password_hash, permissions, self.loopback_only, frozenset(self.tags), everywhere)
 
 
+class PolicySection(_Section):
+    """`[policies.NAME]`: what applies to queues and exchanges by their names. Set anew at each start."""
+
+    pattern: Text
+    definition: dict[Name, int | str]
+    priority: int = 0
+    apply_to: Literal["queues", "classic_queues", "quorum_queues", "streams", "exchanges", "all"] = "all"
+    operator: bool = False
+    virtual_host: Name = "/"
+
+    @model_validator(mode="after")
+    def _can_be(self) -> PolicySection:
+        self.policy("of the file")
+        return self
+
+    def policy(self, name: str) -> Policy:
+        said = self.model_dump(exclude={"operator", "virtual_host"})
+        try:
+            return Policy(name=name, is_operators=self.operator, **said)
+        except TypeError as error:
+            raise ValueError(str(error)) from None
+
+
 class ConfigFile(_Section):
     listen: ListenSection = Field(default_factory=ListenSection)
     http: HttpSection | None = None
@@ -166,6 +189,7 @@ class ConfigFile(_Section):
     consumer_timeout: float = Field(default=1800.0, gt=0, le=315_360_000, strict=False)
     deprecated_features: DeprecatedSection = Field(default_factory=DeprecatedSection)
     users: dict[UserName, UserSection] | None = None
+    policies: dict[Name, PolicySection] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +262,9 @@ def _missing_hosts(file: ConfigFile) -> Iterator[tuple[tuple[str, ...], str]]:
                 if host == "*":
                     what += f", or write [users.{name}.everywhere] for all of them"
                 yield ("users", name, "permissions", host), what
+    for name, policy in file.policies.items():
+        if policy.virtual_host not in known:
+            yield ("policies", name, "virtual_host"), "there is no such virtual host; name it in virtual_hosts"
 
 
 def _unknown_features(file: ConfigFile) -> Iterator[tuple[tuple[str, ...], str]]:

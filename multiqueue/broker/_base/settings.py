@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
@@ -48,6 +48,15 @@ RANGES: Final[Mapping[str, Range]] = {
     "consumer_timeout": Range(False, 0, LONGEST),
 }
 _NAMES: Final = ("dead_letter_exchange", "dead_letter_routing_key", "sort_key", "lvq_key", "group_key")
+
+
+@dataclass(frozen=True, slots=True)
+class Governing:
+    """What applies to a queue or an exchange: the names of its policies, None for none, and what they say together."""
+
+    policy: str | None = None
+    operator_policy: str | None = None
+    definition: Mapping[str, Any] = field(default_factory=dict)
 
 
 class QueueKind(Enum):

@@ -121,7 +121,7 @@ class DeadLetterRouting:
         self, queue: EntryQueue, message: Message, reason: DeadLetterReason, submission: Submission | None
     ) -> None:
         """Send a dead letter where its queue says: with a submission, when that is committed."""
-        settings = queue.settings
+        settings = queue.effective_settings
         if settings.dead_letter_exchange is None or (self._host_state.is_closed and submission is None):
             return
         letter = dead_letter(

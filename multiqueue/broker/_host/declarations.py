@@ -42,6 +42,7 @@ from .._routing.exchange import (
 )
 from .._routing.topology import DeclaredQueue, Topology
 from .host_state import HostState
+from .policies import Policies
 
 RESERVED_PREFIX = "amq."
 GENERATED_PREFIX = "amq.gen-"
@@ -71,12 +72,15 @@ class Declarations:
     is this process's own.
     """
 
-    def __init__(self, topology: Topology, make_queue: MakeQueue, host_state: HostState, compat: Compat) -> None:
+    def __init__(
+        self, topology: Topology, make_queue: MakeQueue, host_state: HostState, compat: Compat, policies: Policies
+    ) -> None:
         self._name = topology.virtual_host
         self.compat = compat
         self._topology = topology
         self._make_queue = make_queue
         self._host_state = host_state
+        self.policies: Policies = policies
 
     # Exchanges
 
@@ -112,6 +116,7 @@ class Declarations:
             alternate = alternate_exchange(what, arguments)
             new = Exchange(name, type, **flags, arguments=arguments, alternate=alternate)
             found = self._topology.add_exchange(new)
+            self.policies.apply_if_any(found)
         for setting, received in {"type": type, **flags}.items():
             assert_same(what, setting, received, getattr(found, setting))
         assert_same_arguments(what, arguments, found.arguments, [ALTERNATE_EXCHANGE, "x-delayed-type"])
@@ -198,6 +203,7 @@ class Declarations:
                 declared = DeclaredQueue(self._make_queue(name, settings), shown, belongs_to)
                 found = self._topology.add_queue(declared, self._exchange(DEFAULT_EXCHANGE))
                 if found is declared:
+                    self.policies.apply_if_any(found)
                     self._host_state.past.declared(is_new=True)
                     if self._host_state.is_closed:  # since `check`, and `close` has not seen this queue in its list
                         found.queue.delete()

@@ -34,6 +34,7 @@ from .._selector.selector import compile_selector
 from .dead_letters import DeadLetterRouting
 from .declarations import Declarations, MakeQueue
 from .host_state import HostState
+from .policies import Policies
 from .publishing import Published, Publishing, remaining
 from .transaction import Transaction
 
@@ -88,6 +89,7 @@ class HostParts(NamedTuple):
     """The parts of one virtual host, made by it. Without a `scheduler` it has no threads for callbacks."""
 
     topology: Topology
+    policies: Policies
     make_queue: MakeQueue
     host_state: HostState
     publishing: Publishing
@@ -101,7 +103,7 @@ class Verbs(Declarations):
     """The verbs of one virtual host. Any thread may call any of them."""
 
     def __init__(self, parts: HostParts) -> None:
-        super().__init__(parts.topology, parts.make_queue, parts.host_state, parts.compat)
+        super().__init__(parts.topology, parts.make_queue, parts.host_state, parts.compat, parts.policies)
         self.parts = parts
         self._publishing = parts.publishing
 

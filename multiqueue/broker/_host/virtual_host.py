@@ -41,6 +41,7 @@ from .._routing.topology import DeclaredQueue, Topology
 from .dead_letters import DeadLetterRouting
 from .declarations import PREDECLARED, TRACE_EXCHANGE
 from .host_state import HostState, VirtualHostPast
+from .policies import Policies
 from .publishing import Published, Publisher, Publishing
 from .verbs import HostParts, Receiving, Verbs
 
@@ -115,6 +116,7 @@ class VirtualHost(Verbs):
         super().__init__(
             HostParts(
                 topology,
+                Policies(topology, self._journal),
                 self._new_queue,
                 host_state,
                 publishing,
@@ -131,6 +133,7 @@ class VirtualHost(Verbs):
         self._housekeeping = housekeeping
         if self._journal is not None and isinstance(topology, StoredTopology):
             topology.recover(lambda kept: self._make(kept.name, kept.settings, kept.number))
+            self.policies.recover(self._journal.store.definitions())
             self._journal.on_failed = self._store_failed
             if housekeeping is not None:
                 housekeeping.add(self._journal)

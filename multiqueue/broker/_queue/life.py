@@ -91,18 +91,32 @@ class Life:
         # Invariant: the number, and the bodies' bytes, of the entries that `admit` gave out and that did not come back.
         self._admitted = self._admitted_bytes = 0
         self._has_keys = self.settings.kind is not QueueKind.STANDARD
-        self._counts_failures = self.settings.counts_failures
-        self._retries = self.settings.delayed_retry
         timeout = consumer_timeout if self.settings.consumer_timeout is None else self.settings.consumer_timeout
         self._timeouts = None if timeout is None else ConsumerTimeouts(timeout)
         self.is_fair: bool = self.settings.kind is QueueKind.FAIR
         self.changed_tenants: dict[str, dict[str, object]] = {}  # of a fair queue, since its declaration; kept with it
+        self._look_at_settings()
+
+    def _look_at_settings(self) -> None:
+        settings = self.settings
+        self._counts_failures = settings.counts_failures
+        self._retries = settings.delayed_retry
         # An entry of this queue is more than a message and its size.
         self._needs_more = (
-            self._has_keys or self.settings.has_groups or self.settings.message_ttl is not None or alerts is not None
+            self._has_keys or settings.has_groups or settings.message_ttl is not None or self._alerts is not None
         )
         # Messages without times of their own may come in runs, unless `limit.may_refuse` one of them.
         self._takes_runs = not self._needs_more and not self.limit.may_overflow
+
+    def govern(self, settings: QueueSettings, after: After) -> None:
+        """Behave by other settings."""
+        self.settings = settings
+        self.limit.govern(settings, after)
+        self._look_at_settings()
+        self._apply_overflow(after)
+        if settings.expires is not None:
+            self.last_used = self.clock()  # as RabbitMQ: what is idle has all of its time from now on
+            self.visit_by(self.last_used + settings.expires)
 
     def read_from(self, source: EntrySource, walk: Walk) -> None:
         """Have the entries in this source from now on; what is on the queue is in it."""

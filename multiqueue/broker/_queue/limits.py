@@ -42,14 +42,11 @@ class DepthLimit:
     """The limits of one broker queue."""
 
     def __init__(self, settings: QueueSettings, figures: Figures) -> None:
-        self._settings = settings
         self._figures = figures
-        # Asked for every message, so asked of the settings once.
-        self._refuses_at_limit = settings.overflow in (Overflow.REJECT, Overflow.REJECT_DEAD_LETTER)
-        self._tenants_may_refuse = False
+        self._tenants_may_refuse = self._tenants_overflow = False
+        self._look_at(settings)
         # Invariant: True while short_of_memory, and while the queue pages.
         self.may_refuse: bool = self._refuses_at_limit
-        self._overflows = self._may_overflow = settings.overflow in (Overflow.RING, Overflow.FLOW_CONTROL)
         self.may_overflow: bool = self._may_overflow  # Invariant: True while is_behind
         self.throttled: bool = False
         # Publishers wait for what is on its way to a store, which ends by itself. Invariant: implies throttled.
@@ -70,6 +67,21 @@ class DepthLimit:
         self.short_of_memory: bool = False  # there is no more memory. Invariant: implies throttled
         # Of a queue that pages: whether what no store can keep has filled the memory.
         self._is_overfull: Callable[[], bool] | None = None
+
+    def _look_at(self, settings: QueueSettings) -> None:
+        self._settings = settings
+        # Asked for every message, so asked of the settings once.
+        self._refuses_at_limit = settings.overflow in (Overflow.REJECT, Overflow.REJECT_DEAD_LETTER)
+        overflows = settings.overflow in (Overflow.RING, Overflow.FLOW_CONTROL)
+        self._may_overflow = overflows or self._tenants_overflow
+
+    def govern(self, settings: QueueSettings, after: After) -> None:
+        """Limit by other settings; publishers that those do not hold back go on."""
+        self._look_at(settings)
+        self.may_overflow = self._may_overflow or self.is_behind
+        self._forget_refusals()
+        if self.throttled and self.has_room():
+            self.end_throttling(after)
 
     # -- depth
 
@@ -146,7 +158,8 @@ class DepthLimit:
 
     def ask_tenants(self, *, refuse: bool, overflow: bool) -> None:
         """Whether a fair queue's tenants have limits of their own, of which their `EntrySource` knows."""
-        self._tenants_may_refuse, self._may_overflow = refuse, self._overflows or overflow
+        self._tenants_may_refuse, self._tenants_overflow = refuse, overflow
+        self._look_at(self._settings)
         self.may_overflow = self._may_overflow or self.is_behind
         self._forget_refusals()
 

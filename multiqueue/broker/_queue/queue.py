@@ -33,7 +33,7 @@ from .._base.credit import Credit
 from .._base.errors import AccessRefused, NotFound, PreconditionFailed
 from .._base.message import DeadLetterReason, Message, PutOutcome, plain_name
 from .._base.ports import AT_ONCE, After
-from .._base.settings import QueueSettings
+from .._base.settings import Governing, QueueSettings
 from .._base.waits import nap, polled
 from .administration import Administration, ResidentWalk
 from .callbacks import Callbacks
@@ -95,6 +95,7 @@ class BrokerQueue:
         self.store_number: int = 0 if journal is None else journal.number
         settings = settings or QueueSettings()
         self.settings: QueueSettings = settings
+        self.governing: Governing = Governing()
         self._clock = clock
         self._on_deleted = on_deleted
         self._lock = polled(Lock())
@@ -624,11 +625,27 @@ class BrokerQueue:
         """Some of what is due; True when there may be more."""
         life = self.life
         there_is_more = life.keep_time(now, after)
-        expires = self.settings.expires
+        expires = life.settings.expires
         is_idle = not life.deleted and not len(life.consumers)
         if expires is not None and is_idle and life.last_used + expires <= now:  # as `next_time` has it
             self._delete_locked(after)
         return there_is_more
+
+    @property
+    def effective_settings(self) -> QueueSettings:
+        """Its settings, with what policies add to them: how it behaves now."""
+        return self.life.settings
+
+    def govern(self, settings: QueueSettings, governing: Governing) -> None:
+        """Behave by these settings from now on, as policies say; only limits, times and dead letters may differ.
+
+        Messages that are on the queue keep their time; a ring that has become smaller lets go of what is too much, in
+        slices.
+        """
+        self.governing = governing
+        with self.callbacks.deciding() as after:
+            if not self.life.deleted and settings != self.life.settings:
+                self.life.govern(settings, after)
 
     def touch(self) -> None:
         """The queue is in use: its `expires` counts from now."""

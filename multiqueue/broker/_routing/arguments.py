@@ -221,6 +221,35 @@ def queue_settings(
         raise PreconditionFailed(f"invalid args for {queue}: {error}") from error
 
 
+# What a policy may say, by RabbitMQ's keys: these arguments without `x-`. Some change nothing here, as there.
+_OF_POLICIES = (
+    *("message-ttl", "expires", "max-length", "max-length-bytes", "overflow", "delivery-limit"),
+    *("dead-letter-exchange", "dead-letter-routing-key", "dead-letter-strategy"),
+    *("queue-mode", "queue-version", "queue-leader-locator", "max-age"),
+    *("stream-max-segment-size-bytes", "stream-filter-size-bytes"),
+)
+
+
+def policy_settings(definition: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The settings of queues that a policy's definition gives, and the keys that are not of queues.
+
+    Raises:
+        ValueError, TypeError: a value does not fit its key.
+    """
+    found: dict[str, Any] = {}
+    others = [key for key in definition if key not in _OF_POLICIES]
+    for key in definition.keys() - set(others):
+        if (argument := _ARGUMENTS.get(f"x-{key}")) is None:
+            continue
+        try:
+            value = argument.convert(definition[key])
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"{key}: {error}") from None
+        if argument.setting:
+            found[argument.setting] = value
+    return found, others
+
+
 def arguments_of(settings: QueueSettings) -> Table:
     """Arguments that ask for these settings, times in whole milliseconds; flags have none.
 

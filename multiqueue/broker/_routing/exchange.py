@@ -27,6 +27,7 @@ from typing import TypeAlias
 
 from .._base.errors import PreconditionFailed
 from .._base.message import Message, plain_name
+from .._base.settings import Governing
 from .._queue.queue import BrokerQueue
 from .._selector.selector import SELECTOR_ARGUMENT
 from .arguments import frozen, selector_argument
@@ -304,7 +305,10 @@ class ExchangeStatistics:
 
 @dataclass(eq=False, repr=False)
 class Exchange:
-    """One exchange. Its settings never change; everything below them is guarded by the topology's lock."""
+    """One exchange. Its settings never change; everything below them is guarded by the topology's lock.
+
+    `governing` is what policies say of it.
+    """
 
     name: str
     type: str = "direct"
@@ -324,6 +328,7 @@ class Exchange:
         self.bindings: dict[Hashable, Binding] = {}
         self.received = 0
         self.unroutable = 0
+        self.governing: Governing = Governing()
 
     def __repr__(self) -> str:
         return f"<Exchange {self.name!r} {self.type}>"

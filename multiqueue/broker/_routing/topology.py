@@ -24,6 +24,7 @@ from ..._locks import Lock
 from .._base.errors import AccessRefused, NotFound
 from .._base.message import Message
 from .._queue.queue import BrokerQueue
+from .arguments import ALTERNATE_EXCHANGE
 from .exchange import Binding, ChoosesOne, Destination, Exchange, ExchangeStatistics
 
 
@@ -260,7 +261,8 @@ class Topology:
                 elif destination not in seen:
                     seen.add(destination)
                     pending.append((destination, self._candidates(destination, keys, message)))
-            alternate = None if matched or at.alternate is None else self.find_exchange(at.alternate)
+            leads_on = None if matched else at.alternate or at.governing.definition.get(ALTERNATE_EXCHANGE)
+            alternate = None if leads_on is None else self.find_exchange(leads_on)
             if alternate is not None and alternate not in seen:
                 seen.add(alternate)
                 pending.append((alternate, self._candidates(alternate, keys, message)))

@@ -14,7 +14,9 @@ from reprlib import Repr
 from typing import Any, Final, get_type_hints
 
 from ..._carried import check_value, long_string, short_string
-from ...amqp import RABBITMQ_HASH, Properties, bounded_pattern
+from ..._patterns import bounded_pattern
+from ...amqp import RABBITMQ_HASH, Properties
+from ...broker import APPLY_TO
 from .._base.errors import bad_request
 
 LARGEST_COUNT: Final = 10_000  # messages of one get: all of them stand in one answer
@@ -135,6 +137,11 @@ def _whole(least: int, most: int) -> Kind:
     return Kind(words, read, {"type": "integer", "minimum": least, "maximum": most})
 
 
+def _number(value: Any, path: str) -> int:
+    _unless(isinstance(value, int) and not isinstance(value, bool))
+    return int(value)
+
+
 def one_of(*choices: str) -> Kind:
     def read(value: Any, path: str) -> str:
         _unless(isinstance(value, str) and value in choices)
@@ -225,6 +232,12 @@ TENANTS: Final[Body] = {"count": Field(COUNT, 100)}
 MOVE: Final[Body] = {"to": _needed(NAME), "count": Field(COUNT)}
 USER: Final[Body] = {"password": Field(TEXT), **_HASH, "tags": _needed(TAGS)}
 USERS: Final[Body] = {"users": _needed(list_of(NAME))}
+POLICY: Final[Body] = {
+    "pattern": _needed(EXPRESSION),
+    "definition": _needed(TABLE),
+    "priority": Field(Kind("a whole number", _number, {"type": "integer"}), 0),
+    "apply-to": Field(one_of(*APPLY_TO), "all"),
+}
 PERMISSIONS: Final[Body] = {each: _needed(EXPRESSION) for each in ("configure", "write", "read")}
 
 _IN_HOST: Final[Body] = {"name": _needed(NAME), "vhost": _needed(NAME)}
@@ -236,6 +249,8 @@ _ITEMS: Final[Mapping[str, Body]] = {
         "default_queue_type": Field(TEXT),
         "metadata": Field(OBJECT, _NO_TABLE),
     },
+    "policies": {**_IN_HOST, **POLICY},
+    "parameters": {**_IN_HOST, "component": _needed(NAME), "value": _needed(ANYTHING)},
     "permissions": {"user": _needed(NAME), "vhost": _needed(NAME), **PERMISSIONS},
     "exchanges": {**_IN_HOST, **EXCHANGE},
     "queues": {**_IN_HOST, **QUEUE},
@@ -248,7 +263,7 @@ _ITEMS: Final[Mapping[str, Body]] = {
     },
 }
 # Lists of what this broker has not: their entries are named in the answer.
-WE_HAVE_NONE: Final = ("policies", "parameters", "topic_permissions", "global_parameters")
+WE_HAVE_NONE: Final = ("topic_permissions", "global_parameters")
 
 
 def definitions(host: str | None = None) -> Body:

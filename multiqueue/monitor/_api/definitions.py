@@ -3,7 +3,7 @@
 Promise     The fields of an import, and the names in it, are checked as a whole before the first change. Then each
             definition is taken for itself: one that the broker refuses (it is there and differs, an argument does not
             fit) is named in the refusal, all others are loaded, and the import can be repeated. What this broker has
-            not (policies, limits, streams, exchanges of plugins) is named in the answer, never taken for done.
+            not (limits, streams, exchanges of plugins) is named in the answer, never taken for done.
 Left out    Of an export: exclusive queues, the predeclared exchanges and the bindings of the default exchange, as
             RabbitMQ does. Values that JSON has not, such as bytes and times in arguments, become text and numbers.
 """
@@ -17,10 +17,22 @@ from functools import partial
 from typing import Any, Final
 
 from ...amqp import RABBITMQ_HASH, Access, FixedUser, Permissions, User, check_hash, new_user
-from ...broker import EXCHANGE_TYPES, QUEUE_TYPES, Binding, Broker, BrokerError, DeclaredQueue, Exchange, VirtualHost
+from ...broker import (
+    EXCHANGE_TYPES,
+    OPERATOR_POLICY,
+    QUEUE_TYPES,
+    Binding,
+    Broker,
+    BrokerError,
+    DeclaredQueue,
+    Exchange,
+    Policy,
+    UnknownPolicySetting,
+    VirtualHost,
+)
 from .._base.errors import bad_request
-from .bodies import WE_HAVE_NONE, definitions, read_body, shown
-from .views import API_VERSION, View, binding_view, permission_view, plain, user_view
+from .bodies import OBJECT, POLICY, WE_HAVE_NONE, definitions, read_body, read_value, shown
+from .views import API_VERSION, View, binding_view, permission_view, plain, policy_view, user_view
 
 _log = logging.getLogger("multiqueue.monitor")
 _MANY: Final = 50  # refusals that are told with their reasons
@@ -53,16 +65,14 @@ def export_definitions(broker: Broker, access: Access, version: str) -> View:
             for host, allowed in sorted(_by_host(user, [each.name for each in hosts]).items())
         ],
         "topic_permissions": [],
-        "parameters": [],
         "global_parameters": [],
-        "policies": [],
         **_declared(hosts, with_host=True),
     }
 
 
 def export_host(host: VirtualHost) -> View:
     """The declarations of one virtual host."""
-    return {"rabbit_version": API_VERSION, "parameters": [], "policies": [], **_declared([host], with_host=False)}
+    return {"rabbit_version": API_VERSION, **_declared([host], with_host=False)}
 
 
 def _by_host(user: User, hosts: Iterable[str]) -> dict[str, Permissions]:
@@ -75,8 +85,9 @@ def _declared(hosts: Iterable[VirtualHost], *, with_host: bool) -> View:
     queues: list[tuple[View, DeclaredQueue]] = []
     exchanges: list[tuple[View, Exchange]] = []
     bindings: list[tuple[str, Binding]] = []
-    for host in hosts:
-        where = {"vhost": host.name} if with_host else {}
+    named = [(host.name if with_host else None, host) for host in hosts]
+    for name, host in named:
+        where = {} if name is None else {"vhost": name}
         declared = host.declared_queues()
         owned = {each.name for each in declared if each.queue.settings.exclusive}
         queues += [(where, each) for each in declared if each.name not in owned]
@@ -87,6 +98,10 @@ def _declared(hosts: Iterable[VirtualHost], *, with_host: bool) -> View:
             if each.source.name != "" and (isinstance(each.destination, Exchange) or each.destination.name not in owned)
         ]
     return {
+        "policies": [policy_view(each, name) for name, host in named for each in host.policies.all()],
+        "parameters": [
+            _parameter(policy_view(each, name)) for name, host in named for each in host.policies.all(is_operators=True)
+        ],
         "queues": (
             {
                 "name": each.name,
@@ -111,6 +126,13 @@ def _declared(hosts: Iterable[VirtualHost], *, with_host: bool) -> View:
         ),
         "bindings": (_without_key(binding_view(name, each), with_host) for name, each in bindings),
     }
+
+
+def _parameter(policy: View) -> View:
+    """An operator policy, as RabbitMQ exports it."""
+    names = ("pattern", "apply-to", "definition", "priority")
+    value = {name: policy.pop(name) for name in names}
+    return {**policy, "component": OPERATOR_POLICY, "value": value}
 
 
 def _without_key(view: View, with_host: bool) -> View:
@@ -148,6 +170,11 @@ class Import:
             )
             for index, each in enumerate(self._found["users"])
         ]
+        self._policies = [("policies", each) for each in self._found["policies"]]
+        for index, each in enumerate(self._found["parameters"]):
+            if each["component"] == OPERATOR_POLICY:
+                body = read_body(POLICY, read_value(OBJECT, each["value"], f"parameters[{index}].value"))
+                self._policies.append(("parameters", {**each, **body}))
         self._check_names()
         self._look_for_what_we_have_not()
 
@@ -155,7 +182,7 @@ class Import:
         """The virtual host of each object is there, or comes with the definitions."""
         known = {each.name for each in self._broker.virtual_hosts()} | {each["name"] for each in self._found["vhosts"]}
         users = {each.name for each in self._access.users()} | {each.name for each in self._users}
-        for kind in ("permissions", "exchanges", "queues", "bindings"):
+        for kind in ("permissions", "exchanges", "queues", "bindings", "policies", "parameters"):
             for index, each in enumerate(self._found[kind]):
                 if each["vhost"] not in known:
                     raise bad_request(f"{kind}[{index}].vhost is {each['vhost']!r}, which does not exist")
@@ -170,6 +197,11 @@ class Import:
                 for each in self._found[kind]
                 if kind != "global_parameters" or each.get("name") not in _OF_RABBITMQ
             ]
+        self._left_out += [
+            f"parameter {each['name']!r} of {each['component']!r} in vhost {each['vhost']!r}"
+            for each in self._found["parameters"]
+            if each["component"] != OPERATOR_POLICY
+        ]
         for each in self._found["users"]:
             if each["limits"]:
                 self._left_out.append(f"limits of user {each['name']!r}")
@@ -194,6 +226,8 @@ class Import:
             self._do(f"vhost {each['name']!r}", self._broker.add_virtual_host, each["name"])
         for each in found["permissions"]:
             self._do(f"permissions of user {each['user']!r} in vhost {each['vhost']!r}", partial(self._permit, **each))
+        for kind, each in self._policies:
+            self._do(_called(kind, each), self._set_policy, kind, each)
         for each in found["exchanges"]:
             self._do(_called("exchanges", each), partial(self._declare_exchange, **each))
         for each in found["queues"]:
@@ -215,7 +249,7 @@ class Import:
             self._left_out.append(f"{what}: {error}")
         except BrokerError as error:
             self._refused.append(f"{what}: {error.detail}")
-        except (ValueError, FixedUser) as error:
+        except (ValueError, TypeError, FixedUser) as error:
             self._refused.append(f"{what}: {error}")
 
     def _put_user(self, user: User) -> None:
@@ -228,6 +262,13 @@ class Import:
         known, new = self._access.user(user), Permissions(**allowed)
         if known is None or known.permissions_in(vhost) != new:
             self._access.permit(user, vhost, new)
+
+    def _set_policy(self, kind: str, said: Mapping[str, Any]) -> None:
+        try:
+            policy = policy_from(said, is_operators=kind == "parameters")
+        except UnknownPolicySetting as error:
+            raise _NotHere(str(error)) from None
+        self._broker.virtual_host(said["vhost"]).policies.set(policy)
 
     def _declare_exchange(self, name: str, vhost: str, **settings: Any) -> None:
         if name in _LOG_EXCHANGES:  # each RabbitMQ has them, and what they bring is about itself
@@ -253,13 +294,21 @@ class Import:
         bind(destination, source, of["routing_key"], of["arguments"])
 
 
+def policy_from(said: Mapping[str, Any], *, is_operators: bool) -> Policy:
+    """The policy that a body describes. Raises as `Policy`."""
+    fields = {name.replace("-", "_"): said[name] for name in ("name", *POLICY)}
+    return Policy(is_operators=is_operators, **fields)
+
+
 class _NotHere(Exception):
     """This broker has no such thing."""
 
 
 def _called(kind: str, each: Mapping[str, Any]) -> str:
     """An entry of a list, for a sentence: `policy 'ha' in vhost '/'`."""
-    singular = {"policies": "policy"}.get(kind, kind.removesuffix("s").replace("_", " "))
+    singular = {"policies": "policy", "parameters": "operator policy"}.get(
+        kind, kind.removesuffix("s").replace("_", " ")
+    )
     if kind == "bindings":
         what = f"of {each['destination_type']} {each['destination']!r} to exchange {each['source']!r}"
         return f"binding {what} in vhost {each['vhost']!r}"

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from ...amqp import bounded_pattern
+from ..._patterns import bounded_pattern
 from .._base.errors import Refused, bad_request
 from .views import View
 

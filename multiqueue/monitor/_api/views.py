@@ -20,7 +20,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from ...amqp import RABBITMQ_HASH, ChannelFigures, ConnectionFigures, ConsumerFigures, Permissions, User
-from ...broker import Binding, Exchange, FairStatistics, QueueConsumer, QueueStatistics
+from ...broker import Binding, Exchange, FairStatistics, Policy, QueueConsumer, QueueStatistics
 from .._figures.history import LENGTHS, OCTETS
 from .._figures.node import CHURN, COUNTERS, GAUGES
 from .._figures.samples import (
@@ -122,7 +122,7 @@ def _length(place: int, sample: QueueSample) -> int:
 def queue_view(pair: Pair, sample: QueueSample) -> View:
     """One queue, as in a list of queues."""
     declared, now = sample.declared, sample.figures
-    settings = declared.queue.settings
+    settings, governing = declared.queue.settings, declared.queue.governing
     before = figures_before(pair, sample)
     connection = pair.latest.connections.get(getattr(declared.owner, "name", ""))
     type = declared.arguments.get("x-queue-type") or "classic"
@@ -145,9 +145,9 @@ def queue_view(pair: Pair, sample: QueueSample) -> View:
         "head_message_timestamp": _head_timestamp(sample),
         "redelivering_since": _loop_since(pair, sample),
         "oldest_unacknowledged_since": milliseconds(pair.latest.held_since.get(sample.key)),
-        "policy": None,
-        "operator_policy": None,
-        "effective_policy_definition": {},
+        "policy": governing.policy,
+        "operator_policy": governing.operator_policy,
+        "effective_policy_definition": dict(governing.definition),
         "recoverable_slaves": None,
         **lengths_view(pair, now, before),
         "message_bytes": now.depth_bytes,
@@ -289,6 +289,7 @@ def exchange_view(pair: Pair, host: str, exchange: Exchange) -> View:
         "internal": exchange.internal,
         "arguments": plain(exchange.arguments),
         "user_who_performed_action": "",
+        "policy": exchange.governing.policy,
     }
     if now is not None and now.received:
         last = before or now
@@ -629,4 +630,16 @@ def tenants_view(found: FairStatistics) -> View:
         "misread": found.misread,
         "jain": found.jain,
         "largest": [{**asdict(each), "options": each.options.table()} for each in found.largest],
+    }
+
+
+def policy_view(policy: Policy, host: str | None = None) -> View:
+    """A policy, also an operator's. Without `host` it does not say where."""
+    return {
+        "name": policy.name,
+        **({} if host is None else {"vhost": host}),
+        "pattern": policy.pattern,
+        "apply-to": policy.apply_to,
+        "definition": dict(policy.definition),
+        "priority": policy.priority,
     }

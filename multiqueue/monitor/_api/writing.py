@@ -47,6 +47,7 @@ from .bodies import (
 )
 from .definitions import Import, export_definitions, export_host, password_hash_of, user_named
 from .messages import get_messages, peek_messages, publish
+from .policies import PolicyRequests
 from .reading import between, default_name
 from .views import binding_view, properties_key, tenants_view
 
@@ -106,6 +107,8 @@ class Writing:
             ("POST", "/api/definitions/{vhost}", self.take_in_host, definitions()),
         ):
             table.add(method, path, handler, *body)
+        for is_operators in (False, True):
+            PolicyRequests(self._broker, self._sampler, is_operators=is_operators).add_to(table)
 
     # -- queues
 

@@ -112,10 +112,11 @@ def _lacking(kind: str, *names: str) -> str:
     """The sentence for what is not there."""
     if not names:
         return f"nothing at /api/{kind}"
-    if kind not in ("queues", "exchanges", "bindings", "permissions"):
-        return f"no {kind[:-1]} {names[0]!r}"
+    one = kind.removesuffix("s").replace("policie", "policy").replace("-", " ")
+    if kind not in ("queues", "exchanges", "bindings", "permissions", "policies", "operator-policies"):
+        return f"no {one} {names[0]!r}"
     host = f"virtual host {names[0]!r}"
-    return f"no {kind[:-1]} {names[1]!r} in {host}, or no such host" if len(names) > 1 else f"no {host}"
+    return f"no {one} {names[1]!r} in {host}, or no such host" if len(names) > 1 else f"no {host}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ import re
 import time
 
 import pytest
-from amqp_parts_support import patterns
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multiqueue.amqp import bounded_pattern
+from multiqueue import _patterns
+from multiqueue._patterns import bounded_pattern
 
 HOSTILE = [
     "(.+)+!",
@@ -36,8 +36,8 @@ HOSTILE = [
 @pytest.fixture(params=["with RE2", "without RE2"])
 def matcher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "without RE2":
-        monkeypatch.setattr(patterns, "re2", None)
-    elif patterns.re2 is None:
+        monkeypatch.setattr(_patterns, "re2", None)
+    elif _patterns.re2 is None:
         pytest.skip("there is no google-re2 for this interpreter")
     return str(request.param)
 
@@ -71,7 +71,7 @@ def test_what_needs_re2_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         bounded_pattern("(?!x)(a+)+")
     with pytest.raises(ValueError, match="not a regular expression: unterminated character set"):
         bounded_pattern("[")
-    monkeypatch.setattr(patterns, "re2", None)
+    monkeypatch.setattr(_patterns, "re2", None)
     with pytest.raises(ValueError, match="without google-re2"):
         bounded_pattern(".*a.*")
     with pytest.raises(ValueError, match="not a regular expression"):

@@ -1,0 +1,241 @@
+"""Policies: what an administrator says of queues and exchanges by their names, also of those that are there already.
+
+Promise     At most one policy and one operator policy apply to a thing: of those whose pattern is found in its name
+            that of the highest priority, of equal ones the first by name. A change is kept, or raises and is undone;
+            then it applies to all that is there, one thing after the other, so that nobody waits for all of them.
+Rules       RabbitMQ's. Of numbers the least counts: the policy's, the operator's, the argument's. Of the rest the
+            operator's counts before the policy's, and the argument before both.
+State       `_order` guards the table; it is held while one thing is given what applies to it, so that a thing declared
+            meanwhile, and a later change, come out right whichever is first.
+Lock order  `_order` -> a queue's lock; `_order` -> the store's.
+Source      RabbitMQ 4.3.6, asked; tests/interop/test_interop_policies.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from multiqueue._carried import check_value, short_string
+from multiqueue.store import Define, Definition, StoreDamaged, Undefine
+
+from ..._locks import Lock
+from ..._patterns import Search, bounded_pattern
+from .._base.settings import Governing, Overflow, QueueSettings
+from .._routing.arguments import policy_settings
+from .._routing.exchange import Exchange
+from .._routing.topology import DeclaredQueue, Topology
+
+if TYPE_CHECKING:
+    from .._durable.journal import Journal
+
+APPLY_TO: Final = ("queues", "classic_queues", "quorum_queues", "streams", "exchanges", "all")
+POLICY, OPERATOR_POLICY = "policy", "operator_policy"
+_LEAST: Final = ("max_length", "max_length_bytes", "message_ttl", "expires", "max_delivery_attempts")
+_LEAST_KEYS: Final = ("max-length", "max-length-bytes", "message-ttl", "expires", "delivery-limit")
+_OF_OPERATORS: Final = (*_LEAST_KEYS, "overflow")
+_OF_EXCHANGES: Final = "alternate-exchange"
+
+
+class UnknownPolicySetting(ValueError):
+    """A policy's definition has a key that no policy of this broker has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """What applies to each queue or exchange in whose name `pattern`, a regular expression, is found.
+
+    `definition` has RabbitMQ's keys: arguments of queues without `x-` (`max-length`, `message-ttl` in milliseconds,
+    `dead-letter-exchange`), and `alternate-exchange`. `apply_to` is one of `APPLY_TO`. One that `is_operators` bounds
+    what others may have: it takes limits, times and `overflow`.
+
+    Raises:
+        UnknownPolicySetting, ValueError, TypeError: something cannot be so; the sentence says what can.
+    """
+
+    name: str
+    pattern: str
+    definition: Mapping[str, Any]
+    priority: int = 0
+    apply_to: str = "all"
+    is_operators: bool = False
+    _search: Search = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        short_string(self.name)
+        check_value(self.definition)
+        if isinstance(self.priority, bool) or not isinstance(self.priority, int):
+            raise TypeError(f"priority should be a whole number, actually was {self.priority!r}")
+        if self.apply_to not in APPLY_TO:
+            raise ValueError(f"apply-to {self.apply_to!r} unrecognised; should be one of {', '.join(APPLY_TO)}")
+        if not self.definition:
+            raise ValueError("no policy provided: definition is empty")
+        _, others = policy_settings(self.definition)
+        foreign = [key for key in self.definition if self.is_operators and key not in _OF_OPERATORS]
+        if foreign or (others := [key for key in others if key != _OF_EXCHANGES]):
+            named = ", ".join(foreign or others)
+            may = f"; an operator policy has {', '.join(_OF_OPERATORS)}" if foreign else ""
+            raise UnknownPolicySetting(f"{named} are not recognised policy settings{may}")
+        if not isinstance(self.definition.get(_OF_EXCHANGES, ""), str):
+            raise TypeError(f"{_OF_EXCHANGES}: {self.definition[_OF_EXCHANGES]!r} is no name of an exchange")
+        try:
+            object.__setattr__(self, "_search", bounded_pattern(self.pattern))
+        except ValueError as error:
+            raise ValueError(f"pattern {self.pattern!r} {error}") from None
+
+    def is_of(self, name: str, kinds: tuple[str, ...]) -> bool:
+        """True if it speaks of a thing of this name, which is of these of `APPLY_TO`."""
+        return self.apply_to in kinds and bool(self._search(name))
+
+
+_Key = tuple[str, str]  # POLICY or OPERATOR_POLICY, and a name
+
+
+class Policies:
+    """The policies of one virtual host. Any thread may call any method; changes wait for their commit."""
+
+    def __init__(self, topology: Topology, journal: Journal | None) -> None:
+        self._topology = topology
+        self._journal = journal
+        self._order = Lock()
+        self._table: dict[_Key, Policy] = {}
+
+    def recover(self, definitions: list[Definition]) -> None:
+        """Have those again that the store has, before anybody sees the virtual host."""
+        for each in definitions:
+            if each.kind in (POLICY, OPERATOR_POLICY):
+                what = f"the definition of {each.kind} {each.key!r}"
+                try:
+                    said, is_operators = json.loads(each.document), each.kind == OPERATOR_POLICY
+                    self._table[each.kind, each.key] = Policy(name=each.key, is_operators=is_operators, **said)
+                except (ValueError, TypeError) as error:
+                    raise StoreDamaged(f"{what} cannot be what was set: {error}") from error
+        self._apply_to_all()
+
+    def all(self, *, is_operators: bool = False) -> list[Policy]:
+        """Those of one of the two sorts, by name."""
+        return sorted((each for each in self._table.values() if each.is_operators == is_operators), key=_name)
+
+    def set(self, policy: Policy) -> bool:
+        """Have this policy, in place of one of its name; True when it is new. Raises StoreFull: it cannot be kept."""
+        key = _key_of(policy)
+        document = {name: getattr(policy, name) for name in ("pattern", "definition", "priority", "apply_to")}
+        return self._change(key, policy, Define(*key, json.dumps(document))) is None
+
+    def clear(self, name: str, *, is_operators: bool = False) -> bool:
+        """Have it no more; False when there was none. Raises as `set`."""
+        key = (OPERATOR_POLICY if is_operators else POLICY, name)
+        return key in self._table and self._change(key, None, Undefine(*key)) is not None
+
+    def _change(self, key: _Key, policy: Policy | None, operation: Define | Undefine) -> Policy | None:
+        """Returns what was there before."""
+        with self._order:
+            before = self._put_locked(key, policy)
+            try:
+                commit = None if self._journal is None else self._journal.submit([operation])
+            except BaseException:
+                self._put_locked(key, before)
+                raise
+        if commit is not None:
+            try:
+                commit.wait()
+            except Exception:
+                with self._order:
+                    if self._table.get(key) is policy:
+                        self._put_locked(key, before)
+                raise
+        self._apply_to_all()
+        return before
+
+    def _put_locked(self, key: _Key, policy: Policy | None) -> Policy | None:
+        table = dict(self._table)  # readers have the one that they began with
+        before = table.pop(key, None)
+        if policy is not None:
+            table[key] = policy
+        self._table = table
+        return before
+
+    # -- what applies
+
+    def of(self, thing: DeclaredQueue | Exchange) -> Governing:
+        """What applies to a queue or an exchange."""
+        kinds = _kinds_of(thing)
+        matching = [each for each in self._table.values() if each.is_of(thing.name, kinds)]
+        first = {
+            sort: min((each for each in matching if each.is_operators == sort), key=_rank, default=None)
+            for sort in (False, True)
+        }
+        policy, operators = first[False], first[True]
+        if policy is None or operators is None:
+            only = policy or operators
+            together: Mapping[str, Any] = {} if only is None else only.definition
+        else:
+            least = {
+                key: min(policy.definition[key], operators.definition[key])
+                for key in _LEAST_KEYS
+                if key in policy.definition and key in operators.definition
+            }
+            together = {**policy.definition, **operators.definition, **least}
+        names = [None if each is None else each.name for each in (policy, operators)]
+        return Governing(names[0], names[1], together)
+
+    def apply(self, thing: DeclaredQueue | Exchange) -> None:
+        """Have a queue or an exchange behave as its policies say."""
+        with self._order:
+            governing = self.of(thing)
+            if isinstance(thing, Exchange):
+                thing.governing = governing
+            else:
+                thing.queue.govern(_governed(thing, governing.definition), governing)
+
+    def apply_if_any(self, thing: DeclaredQueue | Exchange) -> None:
+        """As `apply`, of a thing that was declared just now."""
+        if self._table:
+            self.apply(thing)
+
+    def _apply_to_all(self) -> None:
+        things: list[DeclaredQueue | Exchange] = [*self._topology.queues(), *self._topology.exchanges()]
+        for thing in things:
+            self.apply(thing)
+
+
+def _name(policy: Policy) -> str:
+    return policy.name
+
+
+def _rank(policy: Policy) -> tuple[int, str]:
+    return -policy.priority, policy.name
+
+
+def _key_of(policy: Policy) -> _Key:
+    return OPERATOR_POLICY if policy.is_operators else POLICY, policy.name
+
+
+def _kinds_of(thing: DeclaredQueue | Exchange) -> tuple[str, ...]:
+    if isinstance(thing, Exchange):
+        return ("exchanges", "all")
+    return ("queues", f"{thing.queue.settings.type}_queues", "all")
+
+
+def _governed(declared: DeclaredQueue, definition: Mapping[str, Any]) -> QueueSettings:
+    """The settings of a queue with what policies say."""
+    settings = declared.queue.settings
+    found = policy_settings(definition)[0]
+    changes: dict[str, Any] = {}
+    for name, value in found.items():
+        own = getattr(settings, name)
+        if name == "max_delivery_attempts" and "x-delivery-limit" not in declared.arguments:
+            own = None  # a quorum queue's usual one
+        if name in _LEAST and value is not None:
+            changes[name] = value if own is None else min(own, value)
+        elif own is None:
+            changes[name] = value
+    if "overflow" in found and "x-overflow" not in declared.arguments:
+        changes["overflow"] = found["overflow"]
+    elif settings.overflow is Overflow.NONE and ("max_length" in found or "max_length_bytes" in found):
+        changes["overflow"] = Overflow.RING
+    if "dead_letter_exchange" not in changes and settings.dead_letter_exchange is None:
+        changes.pop("dead_letter_routing_key", None)  # nothing is a dead letter
+    return replace(settings, **changes) if changes else settings

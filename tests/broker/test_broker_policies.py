@@ -1,0 +1,253 @@
+"""Policies in process: what applies to what, at once and after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from multiqueue.broker import (
+    Broker,
+    BrokerQueue,
+    Message,
+    MessageRefused,
+    Overflow,
+    Policy,
+    QueueSettings,
+    UnknownPolicySetting,
+)
+from multiqueue.testing import FakeClock
+
+
+def a_policy(name: str = "p", pattern: str = "^a", priority: int = 0, **definition: Any) -> Policy:
+    """A policy of keys written with `_`; an operator's where the name begins with `op`."""
+    said = {key.replace("_", "-"): value for key, value in definition.items()}
+    return Policy(name=name, pattern=pattern, priority=priority, definition=said, is_operators=name.startswith("op"))
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as made:
+        yield made
+        made.virtual_host("/").check_invariants()
+
+
+def fill(broker: Broker, queue: str, count: int) -> None:
+    for number in range(count):
+        broker.publish(Message(b"%d" % number, routing_key=queue))
+
+
+def bodies(queue: BrokerQueue) -> list[bytes]:
+    return [message.body for message in queue.browse()]
+
+
+def test_a_policy_applies_to_what_is_there_and_to_what_comes(broker: Broker) -> None:
+    """A smaller ring lets go of its oldest messages at once; without the policy all is as it was declared."""
+    there = broker.declare_queue("a there")
+    other = broker.declare_queue("other")
+    fill(broker, "a there", 600)
+    assert broker.policies.set(a_policy(max_length=3))
+    comes = broker.declare_queue("a comes")
+    for queue in (there, comes):
+        assert (queue.effective_settings.max_length, queue.effective_settings.overflow) == (3, Overflow.RING)
+        assert queue.settings == QueueSettings()
+        assert queue.governing.policy == "p"
+    fill(broker, "a comes", 5)
+    broker.virtual_host("/").check_invariants()
+    assert bodies(comes) == [b"2", b"3", b"4"]
+    assert bodies(there)[-3:] == [b"597", b"598", b"599"]
+    assert other.effective_settings == other.settings
+    assert broker.declare_queue("a there") is there  # as it was declared
+    assert not broker.policies.set(a_policy(max_length=4))
+    assert broker.policies.clear("p")
+    assert not broker.policies.clear("p")
+    assert there.effective_settings == QueueSettings()
+    assert there.governing.policy is None
+
+
+@pytest.mark.parametrize(
+    ("declared", "policies", "expected"),
+    [
+        ({"x-max-length": 10}, [{"max-length": 5}], {"max_length": 5}),
+        ({"x-max-length": 5}, [{"max-length": 10}], {"max_length": 5}),
+        ({}, [{"max-length": 10}, {"max-length": 5}], {"max_length": 5, "overflow": Overflow.RING}),
+        ({}, [{"max-length": 5}, {"max-length": 10}], {"max_length": 5}),
+        ({}, [{"message-ttl": 5000}, {"expires": 9000}], {"message_ttl": 5.0, "expires": 9.0}),
+        ({"x-message-ttl": 1000}, [{"message-ttl": 5000}], {"message_ttl": 1.0}),
+        ({}, [{"delivery-limit": 4}], {"max_delivery_attempts": 5}),
+        ({"x-queue-type": "quorum"}, [{"delivery-limit": 30}], {"max_delivery_attempts": 31}),
+        ({"x-queue-type": "quorum", "x-delivery-limit": 3}, [{"delivery-limit": 30}], {"max_delivery_attempts": 4}),
+        ({"x-dead-letter-exchange": "x"}, [{"dead-letter-exchange": "y"}], {"dead_letter_exchange": "x"}),
+        ({}, [{"dead-letter-exchange": "y", "dead-letter-routing-key": "k"}], {"dead_letter_routing_key": "k"}),
+        ({"x-dead-letter-exchange": "x"}, [{"dead-letter-routing-key": "k"}], {"dead_letter_routing_key": "k"}),
+        ({}, [{"dead-letter-routing-key": "k"}], {"dead_letter_routing_key": None}),
+        ({"x-max-length": 5}, [{"overflow": "reject-publish"}], {"overflow": Overflow.REJECT}),
+        ({"x-overflow": "drop-head"}, [{"overflow": "reject-publish"}], {"overflow": Overflow.RING}),
+        ({}, [{"overflow": "drop-head"}, {"overflow": "reject-publish"}], {"overflow": Overflow.REJECT}),
+        ({}, [{"queue-mode": "lazy"}], {"overflow": Overflow.NONE}),
+    ],
+)
+def test_what_counts_where_several_speak(
+    broker: Broker, declared: dict[str, Any], policies: list[dict[str, Any]], expected: dict[str, Any]
+) -> None:
+    """The policy, the operator's, and the arguments of the queue, as RabbitMQ 4.3.6 puts them together."""
+    queue = broker.declare_queue("a", durable=True, arguments=declared)
+    for name, definition in zip(("p", "op"), policies, strict=False):
+        broker.policies.set(Policy(name=name, pattern="a", definition=definition, is_operators=name == "op"))
+    assert {name: getattr(queue.effective_settings, name) for name in expected} == expected
+
+
+def test_the_highest_priority_counts_and_of_equal_ones_the_first_by_name(broker: Broker) -> None:
+    """Whatever the order in which they are set."""
+    queue = broker.declare_queue("a")
+    for name, priority in (("m", 1), ("z", 2), ("b", 2), ("a", -1)):
+        broker.policies.set(a_policy(name, priority=priority, max_length=priority + 2))
+    assert (queue.governing.policy, queue.effective_settings.max_length) == ("b", 4)
+    broker.policies.clear("b")
+    assert queue.governing.policy == "z"
+
+
+def test_what_it_applies_to(broker: Broker) -> None:
+    """Queues of a type, or exchanges."""
+    classic = broker.declare_queue("a classic")
+    quorum = broker.declare_queue("a quorum", durable=True, arguments={"x-queue-type": "quorum"})
+    for apply_to, expected in (
+        ("queues", [classic, quorum]),
+        ("all", [classic, quorum]),
+        ("classic_queues", [classic]),
+        ("quorum_queues", [quorum]),
+        ("streams", []),
+        ("exchanges", []),
+    ):
+        broker.policies.set(Policy(name="p", pattern="^a", definition={"max-length": 3}, apply_to=apply_to))
+        assert [queue for queue in (classic, quorum) if queue.effective_settings.max_length == 3] == expected
+
+
+def test_an_exchange_gets_an_alternate(broker: Broker) -> None:
+    """Of its policy, unless it was declared with one."""
+    broker.declare_exchange("a", "direct")
+    broker.declare_exchange("a own", "direct", arguments={"alternate-exchange": "amq.direct"})
+    kept = broker.declare_queue("kept")
+    broker.bind_queue("kept", "amq.fanout")
+    broker.policies.set(a_policy(pattern="^a( own)?$", alternate_exchange="amq.fanout"))
+    for exchange in ("a", "a own"):
+        broker.publish(Message(exchange.encode(), exchange=exchange, routing_key="nowhere"))
+    assert bodies(kept) == [b"a"]
+    broker.policies.clear("p")
+    broker.publish(Message(b"", exchange="a", routing_key="nowhere"))
+    assert len(kept) == 1
+
+
+def test_times_of_a_policy() -> None:
+    """A time to live is of what comes later; an idle queue has all of its time from then on."""
+    clock = FakeClock()
+    with Broker(clock=clock) as broker:
+        broker.declare_queue("a")
+        fill(broker, "a", 1)
+        clock.advance(100)
+        broker.policies.set(a_policy(message_ttl=1000))
+        fill(broker, "a", 1)
+        clock.advance(2)
+        assert broker.get("a", auto_accept=True) is not None
+        assert broker.get("a", auto_accept=True) is None
+
+
+def test_dead_letters_go_where_the_policy_says_now(broker: Broker) -> None:
+    """It is asked when the message dies."""
+    broker.declare_queue("dead")
+    queue = broker.declare_queue("a")
+    fill(broker, "a", 2)
+    assert queue.purge() == 2
+    fill(broker, "a", 1)
+    broker.policies.set(a_policy(dead_letter_exchange="", dead_letter_routing_key="dead"))
+    received = broker.get("a")
+    assert received is not None
+    received.reject()
+    assert bodies(broker.queue("dead")) == [b"0"]
+
+
+def test_publishers_that_a_limit_refused_go_on_without_it(broker: Broker) -> None:
+    """A limit that refuses comes and goes with its policy."""
+    broker.declare_queue("a")
+    broker.policies.set(a_policy("op", max_length=1, overflow="reject-publish"))
+    fill(broker, "a", 1)
+    with pytest.raises(MessageRefused):
+        fill(broker, "a", 1)
+    broker.policies.clear("op", is_operators=True)
+    fill(broker, "a", 2)
+    assert len(broker.queue("a")) == 3
+
+
+@pytest.mark.parametrize(
+    ("said", "error", "words"),
+    [
+        ({"definition": {}}, ValueError, "no policy provided"),
+        ({"definition": {"max-length": -1}}, ValueError, "max-length: -1 is out of range"),
+        ({"definition": {"max-length": "5"}}, TypeError, "max-length: '5' is of type str"),
+        ({"definition": {"max-length": True}}, TypeError, "max-length: True is of type bool"),
+        ({"definition": {"ha-mode": "all"}}, UnknownPolicySetting, "ha-mode are not recognised policy settings"),
+        ({"definition": {"alternate-exchange": 5}}, TypeError, "no name of an exchange"),
+        ({"definition": {"overflow": "x"}}, ValueError, "overflow: 'x' is not known; one of drop-head"),
+        ({"definition": {"dead-letter-exchange": "x"}, "is_operators": True}, UnknownPolicySetting, "operator policy"),
+        ({"pattern": "("}, ValueError, "is not a regular expression"),
+        ({"pattern": "(?!x)(a+)+"}, ValueError, "could take any time"),
+        ({"priority": 1.5}, TypeError, "priority should be a whole number"),
+        ({"apply_to": "things"}, ValueError, "apply-to 'things' unrecognised; should be one of queues"),
+        ({"name": "x" * 256}, ValueError, "255 are the most"),
+    ],
+)
+def test_what_no_policy_can_be(said: dict[str, Any], error: type[Exception], words: str) -> None:
+    """It is refused when it is made, in words that say what can be."""
+    with pytest.raises(error, match=words):
+        Policy(**{"name": "p", "pattern": "a", "definition": {"max-length": 5}, **said})
+
+
+def test_policies_are_kept(tmp_path: Path) -> None:
+    """A restart has them, and what they apply to, in each virtual host its own."""
+    with Broker(data=tmp_path) as broker:
+        broker.declare_queue("a", durable=True)
+        broker.declare_exchange("a", durable=True)
+        broker.add_virtual_host("other")
+        broker.policies.set(a_policy(max_length=5))
+        broker.policies.set(a_policy("op", max_length=4))
+        broker.policies.set(a_policy("gone", max_length=1))
+        broker.policies.clear("gone")
+        before = broker.policies.all(), broker.policies.all(is_operators=True)
+    with Broker(data=tmp_path) as broker:
+        assert (broker.policies.all(), broker.policies.all(is_operators=True)) == before
+        queue = broker.queue("a")
+        assert (queue.governing.policy, queue.governing.operator_policy) == ("p", "op")
+        assert queue.effective_settings.max_length == 4
+        assert queue.settings.max_length is None
+        assert broker.virtual_host("other").policies.all() == []
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["p1", "p2", "op1", "op2"]), st.integers(-2, 2), st.integers(0, 6) | st.none()),
+        max_size=12,
+    )
+)
+def test_any_history_ends_as_its_last_policies_say(history: list[tuple[str, int, int | None]]) -> None:
+    """Whatever was set and cleared: what applies is that of the policies that are left, and the ring keeps to it."""
+    with Broker() as broker:
+        queue = broker.declare_queue("a")
+        left: dict[str, tuple[int, int]] = {}
+        for name, priority, length in history:
+            if length is None:
+                assert broker.policies.clear(name, is_operators=name.startswith("op")) == (name in left)
+                left.pop(name, None)
+            else:
+                broker.policies.set(a_policy(name, priority=priority, max_length=length))
+                left[name] = (priority, length)
+            fill(broker, "a", 2)
+            chosen = []
+            for sort in ("p", "op"):
+                of_sort = sorted((-rank, each, most) for each, (rank, most) in left.items() if each.startswith(sort))
+                chosen += [most for _, _, most in of_sort[:1]]
+            assert queue.effective_settings.max_length == min(chosen, default=None)
+            assert not chosen or len(queue) <= min(chosen)
