@@ -46,7 +46,9 @@ def bodies(queue: BrokerQueue) -> list[bytes]:
 
 
 def test_a_policy_applies_to_what_is_there_and_to_what_comes(broker: Broker) -> None:
-    """A smaller ring lets go of its oldest messages at once; without the policy all is as it was declared."""
+    """A smaller ring lets go of its oldest messages at once; without the policy all is as it was declared.
+
+    (broker-front 10)"""
     there = broker.declare_queue("a there")
     other = broker.declare_queue("other")
     fill(broker, "a there", 600)
