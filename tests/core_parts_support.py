@@ -22,10 +22,13 @@ from multiqueue.core._plain import _drop as _drop
 from multiqueue.core._plain import _many as _many
 from multiqueue.core._plain import _surely as _surely
 from multiqueue.core._plain import _take_named as _take_named
+from multiqueue.core._plain_fair import FairFifo as FairFifo
+from multiqueue.core._plain_fair import FairHead as FairHead
 from multiqueue.core._plain_fifo import Fifo as Fifo
 from multiqueue.core._plain_head import Group as Group
 from multiqueue.core._plain_head import Head as Head
 from multiqueue.core._queue import Contents as Contents
+from multiqueue.core._ring import Level as Level
 from multiqueue.core._ring import Ring as PlainRing  # noqa: F401
 from multiqueue.core._ring import Turn as PlainTurn  # noqa: F401
 from multiqueue.core._sub_queue import drain as drain

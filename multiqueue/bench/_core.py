@@ -33,6 +33,7 @@ from ._core_attempts import (
 from ._core_queues import (
     OUR_QUEUE,
     OURS,
+    OURS_FAIR,
     OURS_SAME_TOTAL,
     OURS_TAKE,
     PEERS,
@@ -59,7 +60,7 @@ IN_PYTHON = "multiqueue, engine in Python"
 
 UNBOUNDED_FIELD = (STANDARD, SIMPLE, OURS, OUR_QUEUE, *PEERS)
 BOUNDED_FIELD = (STANDARD, OURS, OURS_SAME_TOTAL, OUR_QUEUE, *PEERS)
-EIGHT_FIELD = (*WORKAROUNDS, OURS_TAKE)
+EIGHT_FIELD = (*WORKAROUNDS, OURS_TAKE, OURS_FAIR)
 
 
 def _rivals(field: Iterable[Contender], open_attempt: Callable[[Contender, int], Attempt]) -> tuple[Rival, ...]:

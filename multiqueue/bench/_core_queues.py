@@ -114,6 +114,11 @@ def our_subqueues(
     return Ends(puts, made.get, active[0].put_many, made.get_many)
 
 
+def _fair_queue(producers: int, capacity: int) -> Ends:
+    made: multiqueue.FairQueue[Any] = multiqueue.FairQueue(capacity=capacity or None)
+    return Ends([partial(made.put, key=number) for number in range(producers)], made.get)
+
+
 def ours_with_idle(subqueues: int) -> Contender:
     """A multi-queue of so many sub-queues, one of which is used."""
     name = f"multiqueue, {subqueues:,} sub-queue{'s' * (subqueues > 1)}"
@@ -242,3 +247,4 @@ OURS_TAKE = Contender(
     role="ours",
     note="take(): the item and its sub-queue",
 )
+OURS_FAIR = Contender("multiqueue.FairQueue", _fair_queue, role="ours", note="a key for each producer")

@@ -81,6 +81,12 @@
 #define UNLOCK(h) ((void)(h))
 #endif
 
+#if defined(__GNUC__)
+#define RARELY(condition) __builtin_expect(!!(condition), 0)
+#else
+#define RARELY(condition) (condition)
+#endif
+
 #define NO_LIMIT PY_SSIZE_T_MAX
 #define NEVER (-1.0)              /* a deadline that does not come */
 #define LEAST_RING 8              /* elements; a power of two */
@@ -486,7 +492,7 @@ static inline Tail *best(Head *h) {
     Place *p = ring_due(&h->ring);
     if (!p) return NULL;
     Tail *t = tail_of(p);
-    while (!t->count) t = tail_of(ring_due(&t->inner));    /* of a fair queue, nested */
+    while (RARELY(!t->count)) t = tail_of(ring_due(&t->inner));    /* of a fair queue, nested */
     return t;
 }
 
@@ -572,7 +578,7 @@ static void unlink_tail(Tail *t) {
     h->ready -= t->count;
 }
 static inline void settle(Tail *t) {           /* after any change of what eligible() and `count` say */
-    if (t->key) { settle_fair(t); return; }
+    if (RARELY(t->key)) { settle_fair(t); return; }
     int belongs = t->count && eligible(t);
     if (belongs && !t->place.next) link_tail(t);
     else if (!belongs && t->place.next) unlink_tail(t);
@@ -643,7 +649,7 @@ static int push_first(Tail *t, PyObject *item, int again) {
 /* The first elements, n at most; in turn, as many as its turn goes on for. How many: one at least, as there is one. */
 static Py_ALWAYS_INLINE inline Py_ssize_t pop(Tail *t, int in_turn, PyObject **items, Py_ssize_t n) {
     Head *h = t->head;
-    if (t->key) { *items = pop_fair(t); return 1; }
+    if (RARELY(t->key)) { *items = pop_fair(t); return 1; }
     Py_ssize_t was = t->count;
     int alone = t->place.next == &t->place;     /* its next turn follows at once */
     if (n > 1) {
@@ -991,9 +997,9 @@ static PyObject *take_one(State *st, PyObject *queue, int block, double deadline
         Tail *gone = NULL;
         trim(t);
         if (from) *from = (Tail *)Py_NewRef(t);
-        if (t->key) reap(t, &gone);
+        if (RARELY(t->key)) reap(t, &gone);
         UNLOCK(h);
-        if (gone) drop_gone(gone);
+        if (RARELY(gone)) drop_gone(gone);
         return item;
     }
     Py_INCREF(t);

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_parts_support import Fifo, Group, Head, _drop, _many, drain, wake_one
+from core_parts_support import FairFifo, FairHead, Fifo, Group, Head, Level, _drop, _many, drain, wake_one
 
 # The function, the text of the first line and of the last line of the run. The last line may end with one call:
 # what interrupts it there comes when the call has been made.
@@ -35,6 +35,14 @@ RUNS: list[tuple[Callable[..., Any], str, str]] = [
     (Head.due_locked, "if not self.active", "return tail"),
     (Group.link, "cursor = self.cursor", "tail.group = self"),
     (Group.unlink, "following, previous", "tail.turn = 0"),
+    (Level.join, "cursor = self.cursor", "last._next = cursor"),
+    (Level.leave, "following, previous", "place._next = place._previous = None"),
+    (Level.charge, "place._served += step", "self.round += 1"),
+    (FairFifo.put_locked, "items, costs = self.items", "head.owed += 1"),
+    (FairFifo.sweep_locked, "swept += (items[0],)", "head.owed -= 1"),
+    (FairHead.take, "items, costs = tail.items", "taken = tail"),
+    (FairHead.come_locked, "if tail.attached", "tail.outer.nested += 1"),
+    (FairHead.go_locked, "if self.table[tail.hash] is bucket", "tail.outer.nested -= 1"),
     (wake_one, "elif line and line[0] is waiter", "waiter.release()"),
     (_many, "pairs += (pair,)", "items += (pair[1]"),
     (_drop, "items = fifo.items", "dropped = True"),
