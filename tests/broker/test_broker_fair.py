@@ -268,9 +268,10 @@ def test_a_restart_keeps_options_and_the_order_within_tenants(tmp_path: Path) ->
 
 
 def test_under_a_limit_of_memory_publishers_are_held_back(tmp_path: Path) -> None:
-    """A fair queue keeps all its messages in memory: above the limit publishers wait, and everything is served."""
+    """A fair queue that drops its tenants' heads is kept in memory: publishers wait, and all is served."""
     with Broker(data=tmp_path, memory_limit=1 << 20) as broker:
-        queue = broker.declare_queue("q", durable=True, arguments={"x-queue-kind": "fair"})
+        arguments = {"x-queue-kind": "fair", "x-queue-kind-options": {"max_length": 5000}}
+        queue = broker.declare_queue("q", durable=True, arguments=arguments)
         sent = 0
         while not queue.is_throttled and sent < 5000:
             broker.publish(Message(b"x" * 1024, routing_key="q", headers={"tenant": str(sent % 7)}, persistent=True))

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
+from functools import lru_cache
+from hashlib import blake2b
 from math import ceil, isfinite
 from typing import Any, Final
 
@@ -23,6 +25,17 @@ DROP_HEAD, REJECT, REJECT_DEAD_LETTER = _OVERFLOWS = ("drop-head", "reject-publi
 Part = Callable[[Message], object]
 # A message's tenant; its level, 0 the highest; its cost; whether a key, or the cost, was not what it should be.
 FairKey = tuple[str, int, float, bool]
+
+
+@lru_cache(maxsize=1 << 14)
+def place_of(level: int, name: str) -> int:
+    """The level at which a store keeps a tenant's messages of one priority: a number below 2^63 made from both.
+
+    So what is next of a tenant is one look into the store. Two tenants with one number would be served as one: that is
+    as likely as two equal draws of 63 bits.
+    """
+    digest = blake2b(name.encode(), digest_size=8, salt=level.to_bytes(8, "big")).digest()
+    return int.from_bytes(digest, "big") >> 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +192,12 @@ class FairOptions:
         if parts < most and (length := next((each for each in _OF_LENGTH if each in own), None)):
             raise ValueError(f"tenant {name!r} has others in it; {length} is for these")
         return usual.changed(f"tenant {name!r}", own) if own else usual
+
+    @property
+    def may_drop_heads(self) -> bool:
+        """True when a tenant has a limit above which its oldest messages are dropped."""
+        all_options = [self.each, *(self.options_of(name, own) for name, own in self.tenants.items())]
+        return any(each.is_limited and each.overflow in (None, DROP_HEAD) for each in all_options)
 
     def reader(self, level_of: Callable[[Message], int] | None) -> Callable[[Message], FairKey]:
         """What reads a message: its tenant, level and cost. Runs under no lock, on any thread."""

@@ -59,29 +59,38 @@ class PagedEntries(EntrySource):
         self._own_rows = own_rows
         self._has_levels = settings.kind is QueueKind.PRIORITY
         self.key_of: Callable[[Message], Key] = make_entry_list(settings, name).key_of
-        self.area = Area(name, levels_of(settings) if self._has_levels else 1)
+        self.area = self._new_area(name)
         self.assignments = Assignments(self.area, memory)
         self.taken: dict[int, Entry] = {}  # by position: with consumers, seized, or held until their time
         # Of what is ready and has a past: deliveries, which consumers refused it, doubt. The store may not know of it.
         self._returned: dict[int, tuple[int, int, set[int] | None, bool]] = {}
-        self._deadlines = Deadlines(self.get, self._count)  # of what the store does not have, and of what is held
+        self._deadlines = Deadlines(self.get, self._count_in_memory)
         # What was in memory when the queue began to page and is not adopted yet; None when that is nothing.
         self._coming: Coming | None = None
         self._getter = Reader(self.start)
         self._last_get = 0.0
 
+    def _new_area(self, name: str) -> Area:
+        return Area(name, levels_of(self._life.settings) if self._has_levels else 1)
+
     # -- entries
 
     def add(self, entries: Sequence[Entry], after: After) -> Entry | None:
         for entry in entries:
-            if self._coming is not None and not self._coming.goes_before(entry):
+            is_last = self._coming is not None and not self._coming.goes_before(entry)
+            if self._coming is not None and is_last:
                 self._coming.add(entry)
+            self._count(entry)
+            if is_last:
                 self.adopt_some(_ADOPTED_BY_A_PUT)
             else:
                 self._arrive(entry)
         if not (entries[0].is_stored and self._coming is None) and self._memory.writes_too_much:
             after.append(self._paged.catch_up)
         return None
+
+    def _count(self, entry: Entry) -> None:
+        """A new entry has come."""
 
     # -- taking over what was in memory
 
@@ -167,7 +176,7 @@ class PagedEntries(EntrySource):
 
     def remove(self, entries: Sequence[Entry], *, taker: object = None) -> None:
         if taker is not None:
-            gone, _ = self.consume_all((entry.position, entry.size) for entry in entries)
+            gone, _ = self._consume((entry.position, entry.size) for entry in entries)
             assert len(gone) == len(entries), f"of {entries!r}, which were offered, some are gone"
         for entry in entries if taker is None else ():
             if (coming := self._coming) is not None and coming.has(entry):
@@ -182,8 +191,11 @@ class PagedEntries(EntrySource):
         if not self._life.figures.depth:
             self._life.visit_by(AT_ONCE)
 
-    def consume_all(self, rows: Iterable[tuple[int, int]]) -> tuple[list[int], int]:
+    def consume_all(self, rows: Sequence[tuple[int, int]]) -> tuple[list[int], int]:
         """Take messages, by position and size, that are settled at once: those that were there, and their bytes."""
+        return self._consume(rows)
+
+    def _consume(self, rows: Iterable[tuple[int, int]]) -> tuple[list[int], int]:
         gone: list[int] = []
         total = 0
         with self._memory as paging:
@@ -265,7 +277,7 @@ class PagedEntries(EntrySource):
         payload = slot.payload if slot is not None else None
         return payload if isinstance(payload, Entry) else None
 
-    def _count(self) -> int:
+    def _count_in_memory(self) -> int:
         """How many are in memory, at a guess: what bounds the deadlines that are kept."""
         return len(self.taken) + len(self.area.slots)
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
 
-from multiqueue.store import Commit, Header, StoreDamaged, StoreError
+from multiqueue.store import Commit, Header, Level, StoreDamaged, StoreError
 
 from .._base.errors import ConsumerNotAdmitted
 from .._base.message import MESSAGE_BYTES, DeadLetterReason
@@ -37,6 +37,7 @@ from .._selector.selector import Selector
 from .loads import Found, Load, LoadKind
 from .memory import MemoryManager
 from .paged_entries import PagedEntries, cost_of
+from .paged_fair_entries import PagedFairEntries
 from .target_list import LEVEL_SHIFT, TargetList, number_of
 
 _log = logging.getLogger("multiqueue.broker")
@@ -243,6 +244,15 @@ class PagedReader:
                     found[positions[index]] = header
                 index += 1
         return found
+
+    def name_tenant(self, source: PagedFairEntries, level: Level) -> None:
+        """Find the tenant that a level of the store belongs to, by its first message that can be read."""
+        for header in self._store.page(self.number, 0, _SLICE, level=level.level):
+            position = level.level << LEVEL_SHIFT | header.id
+            entry = self._entry(position, header, self._store.read([header.id]).get(header.id, b""))
+            if entry is not None:
+                source.open_tenant(entry, level.messages, level.bytes)
+                return
 
     # -- everything, a page at a time
 

@@ -23,18 +23,21 @@ from typing import Final
 
 from multiqueue.store import Commit, Level, Put, StoreDamaged, StoreError
 
+from .._base.fair_options import FairOptions
 from .._base.message import DeadLetterReason
 from .._base.message_codec import encode_message
 from .._base.ports import AT_ONCE
-from .._base.settings import QueueKind
+from .._base.settings import Overflow, QueueKind
 from .._base.waits import may_take_long, nap
 from .._queue.consumer import QueueConsumer
 from .._queue.entry import Entry
 from .._queue.entry_source import ResidentEntries
+from .._queue.fair_entries import FairEntries
 from .._queue.ports import Rows
 from .._queue.queue import BrokerQueue
 from .memory import MemoryManager
 from .paged_entries import PagedEntries
+from .paged_fair_entries import PagedFairEntries
 from .reader import PagedReader
 from .target_list import LEVEL_SHIFT, number_of
 
@@ -56,8 +59,11 @@ class Spill:
 
     def __post_init__(self) -> None:
         # The other kinds need all their entries to know which is next.
-        settings, kinds = self._queue.settings, (QueueKind.STANDARD, QueueKind.PRIORITY)
+        settings, kinds = self._queue.settings, (QueueKind.STANDARD, QueueKind.PRIORITY, QueueKind.FAIR)
         self._may_page = settings.kind in kinds and not settings.has_groups
+        if self._queue.life.is_fair:  # which of its tenants' heads go first is asked of those in memory
+            options = FairOptions.of(settings.kind_options)
+            self._may_page = settings.overflow is not Overflow.RING and not options.may_drop_heads
         self._keep_in_memory_locked()
 
     def _keep_in_memory_locked(self) -> None:
@@ -73,14 +79,17 @@ class Spill:
         journal = self._queue.journal
         if journal is None or not self._may_page:
             return False
-        last = self._begin(journal).area.last
+        source = self._begin(journal)
+        last = source.area.last
         for level in levels:
-            if level.level not in last:
+            if not source.area.is_keyed and level.level not in last:
                 raise StoreDamaged(
                     f"the store has messages on level {level.level} of {self._queue.label}, which has"
                     f" {len(last)}; `multiqueue store check` says more"
                 )
             last[level.level] = level.level << LEVEL_SHIFT | level.last
+            if isinstance(source, PagedFairEntries) and self._period is not None:
+                self._period.name_tenant(source, level)
         self._memory.relieve()  # with a queue that pages there is less for others
         return True
 
@@ -198,7 +207,7 @@ class Spill:
 
     def _may_page_out_locked(self) -> bool:
         life = self._queue.life
-        if life.deleted or life.pins or not isinstance(life.source, ResidentEntries):
+        if life.deleted or life.pins or not isinstance(life.source, ResidentEntries | FairEntries):
             return False
         if self._queue.journal is not None:
             return True
@@ -209,13 +218,18 @@ class Spill:
     def _begin(self, rows: Rows) -> PagedEntries:
         """Page from now on. The lock is held, or the queue is new."""
         queue, memory, life = self._queue, self._memory, self._queue.life
-        source = PagedEntries(life, queue.name, memory, self, rows if queue.journal is None else None)
+        old, own_rows = life.source, rows if queue.journal is None else None
+        source: PagedEntries
+        if isinstance(old, FairEntries):
+            source = PagedFairEntries(life, queue.name, memory, self, own_rows, old.tenants)
+            old = old.log
+        else:
+            source = PagedEntries(life, queue.name, memory, self, own_rows)
+        assert isinstance(old, ResidentEntries)
         reader = PagedReader(queue, source, memory, rows)
         memory.open_area(source.area, reader)
         rows.host.begin_paging()
         life.limit.begin_paging(lambda: source.is_overfull)
-        old = life.source
-        assert isinstance(old, ResidentEntries)
         life.read_from(source, reader)  # first: what comes to be held or to expire is its own
         source.adopt(old, list(life.consumers))
         life.rows, self._period = rows, reader

@@ -4,7 +4,7 @@ Promise     As `EntrySource`, but for one thing: an entry keeps its place among 
             reader is given the first one of the tenant whose turn it is. A reader that has a selector, or has refused
             something, takes turns of its own, among what it has not refused.
             Browsers and administrators see everything in the order of arrival, the highest level first.
-State       As in `life`: guarded by the queue's lock, without user code and I/O. `_log` has all entries, their times
+State       As in `life`: guarded by the queue's lock, without user code and I/O. `log` has all entries, their times
             and the readers that browse; `tenants` has those that wait, and the turns.
 Cost        A turn costs the same for any number of tenants. A new entry costs a little more for each consumer that has
             a selector, or has refused something.
@@ -144,14 +144,20 @@ class FairEntries(EntrySource):
 
     has_all = True
 
-    def __init__(self, life: Life, entries: FairEntryList, departed: dict[int, None] | None = None) -> None:
+    def __init__(
+        self,
+        life: Life,
+        entries: FairEntryList,
+        departed: dict[int, None] | None = None,
+        tenants: Tenants | None = None,  # of a queue that paged
+    ) -> None:
         self._life = life
         self.entries = entries
         self.start = entries.start
         self.key_of = entries.read
-        self._log = ResidentEntries(life, entries, departed)
+        self.log = ResidentEntries(life, entries, departed)
         self._views: dict[Reader, View] = {}
-        self.tenants = Tenants(
+        self.tenants: Tenants = tenants or Tenants(
             FairOptions.of(life.settings.kind_options),
             levels_of(life.settings),
             life.clock,
@@ -161,6 +167,7 @@ class FairEntries(EntrySource):
             life.changed_tenants,
             is_ring=life.settings.overflow is Overflow.RING,
         )
+        self.tenants.listen(self._lane_opened, self._lane_forgotten)
         self._woken = 0  # tenants that a reader found to be no longer above their rates; housekeeping tells the others
         self.limits_changed()
         self._getter = Reader(entries.start)
@@ -172,7 +179,7 @@ class FairEntries(EntrySource):
 
     def add(self, entries: Sequence[Entry], after: After) -> Entry | None:
         for entry in entries:
-            self._log.add((entry,), after)
+            self.log.add((entry,), after)
             lane = self.tenants.arrive(entry)
             for view in self._views.values():
                 view.note(lane)
@@ -193,13 +200,13 @@ class FairEntries(EntrySource):
     def remove(self, entries: Sequence[Entry], *, taker: object = None) -> None:
         if taker is not None:
             self.take(entries, taker)
-        self._log.remove(entries)
+        self.log.remove(entries)
         for entry in entries:
             self.tenants.move(entry, GONE)
 
     def give_back(self, entry: Entry, *, is_new: bool) -> None:
         if is_new:
-            self._log.give_back(entry, is_new=True)
+            self.log.give_back(entry, is_new=True)
         self.tenants.move(entry, WAITING)
         for view in self._views.values():
             view.again(entry)
@@ -207,16 +214,16 @@ class FairEntries(EntrySource):
     def remind(self, when: float, entry: Entry, *, holds: bool) -> bool:
         if holds:
             self.tenants.move(entry, HELD)
-        return self._log.remind(when, entry, holds=holds)
+        return self.log.remind(when, entry, holds=holds)
 
     def due(self, now: float, most: int, after: After) -> list[Entry]:
         woken, self._woken = self._woken + self.tenants.wake(now), 0
         if woken:
             self._life.notifier.pass_baton(after, woken)
-        return self._log.due(now, most, after)
+        return self.log.due(now, most, after)
 
     def next_time(self) -> float:
-        return min(self._log.next_time(), self.tenants.next_wake)
+        return min(self.log.next_time(), self.tenants.next_wake)
 
     def least_significant(self, after: After) -> Entry | None:
         """The head of what is longest on the lowest level: a flood drops its own."""
@@ -230,7 +237,7 @@ class FairEntries(EntrySource):
         return now - min((entry.arrived_at for entry in self.entries.heads()), default=now)
 
     def deliveries(self) -> list[tuple[int, int]]:
-        return self._log.deliveries()
+        return self.log.deliveries()
 
     # -- what one tenant may have waiting
 
@@ -272,7 +279,7 @@ class FairEntries(EntrySource):
 
     def next_for(self, reader: Reader, after: After) -> Entry | None:
         if not reader.acquires:
-            return self._log.next_for(reader, after)
+            return self.log.next_for(reader, after)
         tenants, can_have = self.tenants, self._life.can_have
         if tenants.wakes:
             self._woken += tenants.wake(self._life.clock())
@@ -300,32 +307,32 @@ class FairEntries(EntrySource):
 
     def pass_over(self, reader: Reader, entry: Entry) -> None:
         if not reader.acquires:
-            self._log.pass_over(reader, entry)
+            self.log.pass_over(reader, entry)
         elif self._views and (view := self._views.get(reader)) is not None:
             view.passed(entry)
 
     def look_again(self, reader: Reader, entries: Sequence[Entry]) -> None:
         if not reader.acquires:
-            self._log.look_again(reader, entries)
+            self.log.look_again(reader, entries)
         elif (view := self._views.get(reader)) is not None:
             for entry in entries:
                 view.again(entry)
 
     def turn_down(self, reader: Reader, entries: Sequence[Entry]) -> None:
         if not reader.acquires:
-            self._log.turn_down(reader, entries)
+            self.log.turn_down(reader, entries)
         elif (view := self._views.get(reader)) is not None:
             view.turn_down(entries)
 
     def reader_joined(self, consumer: QueueConsumer) -> None:
         if not consumer.acquires:
-            self._log.reader_joined(consumer)
+            self.log.reader_joined(consumer)
         elif consumer.selector is not None:
             self._choosy(consumer)
 
     def reader_left(self, consumer: QueueConsumer) -> None:
         if not consumer.acquires:
-            self._log.reader_left(consumer)
+            self.log.reader_left(consumer)
         self._views.pop(consumer, None)
 
     def begin_get(self, owner: object) -> Reader:
@@ -342,13 +349,13 @@ class FairEntries(EntrySource):
     # -- its end, and what must hold
 
     def close(self, after: After) -> None:
-        self._log.close(after)
+        self.log.close(after)
 
     def some_left(self, most: int) -> tuple[list[Any], bool]:
-        return self._log.some_left(most)
+        return self.log.some_left(most)
 
     def check(self, consumers: Sequence[QueueConsumer]) -> list[Doubt]:
-        self._log.check([])
+        self.log.check([])
         self.tenants.check_invariants()
         entries = list(self.entries)
         for entry in entries:

@@ -25,6 +25,7 @@ from typing import Final
 from multiqueue.store import Header, Level, Put, StoreDamaged
 
 from .._base.alerts import AlertMonitor
+from .._base.fair_options import place_of
 from .._base.message import MESSAGE_BYTES, DeadLetterReason, Message, PutOutcome
 from .._base.message_codec import decode_stored
 from .._base.ports import After
@@ -180,6 +181,8 @@ class Life:
         if self._queue.is_stored and settings.kind is QueueKind.PRIORITY:
             assert isinstance(entry.key, int)
             entry.level = entry.key
+        elif self.is_fair:
+            entry.level = place_of(entry.key[1], entry.key[0])
         if settings.has_groups:
             entry.group = plain_key(message.headers.get(settings.group_key or ""))
         if self._alerts is not None or self.is_fair:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from multiqueue.store import Commit, Level, MessageStore, Operation, Put
@@ -12,6 +12,7 @@ from .._base.ports import After
 from .._base.settings import Overflow
 from .consumer import QueueConsumer, Reader
 from .entry import Entry, EntryQueue, Position
+from .tenants import Tenants
 
 
 class WholeQueue(EntryQueue, Protocol):
@@ -137,6 +138,7 @@ class EntrySource(Protocol):
 
     start: Position  # where a reader begins
     has_surplus: bool = False  # a tenant may have more than it may
+    tenants: Tenants | None = None  # of a fair queue
     has_all: bool  # in memory; False where what a reader is given was matched against its selector before
     key_of: Callable[[Message], Any]  # as `EntryList.key_of`; under no lock
 
@@ -187,6 +189,10 @@ class EntrySource(Protocol):
     def surplus(self, after: After) -> Entry | None:
         """A ready entry of a tenant that has more than it may; None when there is none."""
         return None
+
+    def change_tenant(self, name: str, changes: Mapping[str, object] | None, after: After) -> None:
+        """Let a tenant of a fair queue have other options; None: as declared. Raises ValueError."""
+        return
 
     def oldest_age(self, now: float) -> float:
         """Seconds since the oldest entry arrived; 0 when there is none."""

@@ -526,7 +526,7 @@ class BrokerQueue:
         """
         source = self.life.source
         with self.callbacks.deciding() as after:
-            if not isinstance(source, FairEntries):
+            if source.tenants is None:
                 raise PreconditionFailed(f"{self.label} is a {self.settings.kind_name} queue; it has no tenants")
             try:
                 source.change_tenant(name, changes, after)
@@ -544,7 +544,7 @@ class BrokerQueue:
         """
         with self._lock:
             source = self.life.source
-            if not isinstance(source, FairEntries):
+            if source.tenants is None:
                 raise PreconditionFailed(f"{self.label} is a {self.settings.kind_name} queue; it has no tenants")
             return source.tenants.figures(most)
 
@@ -735,7 +735,8 @@ class BrokerQueue:
         entries = make_entry_list(self.settings, self.label)
         source: FairEntries | ResidentEntries
         if isinstance(entries, FairEntryList) and self.life.is_fair:
-            source = FairEntries(self.life, entries, departed)
+            paged = getattr(self.life, "source", None)  # None: the queue is new
+            source = FairEntries(self.life, entries, departed, None if paged is None else paged.tenants)
         else:
             source = ResidentEntries(self.life, entries, departed)
         self.life.read_from(source, ResidentWalk(self.life, entries, self.callbacks))

@@ -73,7 +73,8 @@ class Ticket:
         self.lane = lane
         self.cost = cost  # what its turn is still to be charged: 0 after the first delivery
         self.where = WAITING
-        self.has_slot = True  # Invariant: it stands in the lane's `arrived` or `returned`
+        # Invariant: it stands in the lane's `arrived` or `returned`; True where the queue pages, and lanes only count.
+        self.has_slot = True
 
 
 class Tenant:
@@ -228,6 +229,10 @@ class Lane(Turn):
                 return entry
         return None
 
+    def let_go(self) -> None:
+        """Only count what waits from now on."""
+        self._arrived, self._returned, self._begin, self._dead = [], [], 0, 0
+
     def closed(self) -> Lane | None:
         """It, or one that it is nested in, if its tenant is passed over."""
         lane: Lane | None = self
@@ -341,6 +346,37 @@ class Tenants:
         else:
             ticket.where = HELD
         return lane
+
+    def lane_of(self, name: str, level: int) -> Lane:
+        return self._lanes[level].get(name) or self._new_lane(name, level)
+
+    def count(self, lane: Lane, count: int, size: int) -> None:
+        """So many messages more wait that are no objects here, or fewer, with bodies of `size` bytes together."""
+        had_some = lane.live > 0
+        if not lane.tenant.waiting:
+            lane.tenant.busy_since = self._clock()
+        lane.live += count
+        tenant: Tenant | None = lane.tenant
+        while tenant is not None:
+            tenant.count += count
+            tenant.waiting += count
+            tenant.waiting_bytes += size
+            if not tenant.count:
+                self._idle[tenant] = None
+            elif count > 0:
+                self._idle.pop(tenant, None)
+            tenant = tenant.outer
+        if not lane.tenant.is_blocked and (lane.live > 0) != had_some:
+            if had_some:
+                lane.leave()
+            else:
+                lane.join()
+        if len(self._idle) > _IDLE:
+            self._retire(self._idle.popitem(last=False)[0])
+
+    def listen(self, opened: Callable[[Lane], object], forgotten: Callable[[Lane], object]) -> None:
+        """Tell others from now on."""
+        self._opened, self._forgotten = opened, forgotten
 
     def _waits(self, lane: Lane, *, is_new: bool) -> None:
         """One entry of a lane more waits."""

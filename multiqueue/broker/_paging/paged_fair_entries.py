@@ -1,0 +1,212 @@
+"""The entries of a fair queue that pages: in the store by tenant, and in memory some of the first of each.
+
+Promise     As `PagedEntries`, and turns are those of `FairEntries`: a tenant of which nothing is in memory keeps its
+            turn, and a pull that meets it waits for its load. `Tenants` counts what is not in memory too.
+State       As in `PagedEntries`. A tenant's messages of one priority are one level of the area, `place_of` both. An
+            entry has a ticket from when it is known here; one that was just read has none yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from .._base.fair_options import place_of
+from .._base.ports import After
+from .._base.settings import Overflow
+from .._queue.consumer import Reader
+from .._queue.entry import Entry, EntryState
+from .._queue.life import Life
+from .._queue.ports import Pager, Rows
+from .._queue.tenants import ASIDE, GONE, HELD, WAITING, Lane, Tenants, Ticket
+from .memory import MemoryManager
+from .paged_entries import PagedEntries
+from .target_list import LEVEL_SHIFT, Area, TargetList
+
+_ADOPTED_BY_A_READER: Final = 64
+
+
+class PagedFairEntries(PagedEntries):
+    """One queue's; `tenants` are those it had in memory, and has there again."""
+
+    def __init__(
+        self, life: Life, name: str, memory: MemoryManager, paged: Pager, own_rows: Rows | None, tenants: Tenants
+    ) -> None:
+        super().__init__(life, name, memory, paged, own_rows)
+        self.tenants: Tenants = tenants
+        self._lanes: dict[int, Lane] = {}  # by their levels in the store
+        tenants.listen(lambda lane: None, self._forget)
+        for lane in tenants.lanes():
+            lane.let_go()
+            self._lanes[_place(lane)] = lane
+
+    def _new_area(self, name: str) -> Area:
+        return Area(name, 0, is_keyed=True)
+
+    # -- tenants
+
+    def _ticket(self, entry: Entry) -> Ticket:
+        ticket = entry.key
+        if not isinstance(ticket, Ticket):
+            name, level, cost, is_odd = entry.key
+            lane = self.tenants.lane_of(name, level)
+            self._lanes[_place(lane)] = lane
+            ticket = entry.key = Ticket(lane, 0.0 if entry.delivery_count else cost)
+            self.tenants.misread += is_odd
+        return ticket
+
+    def _count(self, entry: Entry) -> None:
+        ticket = self._ticket(entry)
+        self.tenants.count(ticket.lane, 1, entry.size)
+
+    def open_tenant(self, entry: Entry, messages: int, size: int) -> None:
+        """So many messages of the tenant of this one are in the store."""
+        self.tenants.count(self._ticket(entry).lane, messages, size)
+
+    def _forget(self, lane: Lane) -> None:
+        place = _place(lane)
+        self._lanes.pop(place, None)
+        with self._memory as paging:
+            paging.forget_level(self.area, place)
+
+    # -- entries
+
+    def take(self, entries: Sequence[Entry], owner: object) -> None:
+        super().take(entries, owner)
+        for entry in entries:
+            self.tenants.take(entry)
+
+    def claim(self, entry: Entry) -> bool:
+        if not super().claim(entry):
+            return False
+        self._ticket(entry)
+        if entry.is_ready:
+            self.tenants.move(entry, ASIDE)
+        return True
+
+    def remove(self, entries: Sequence[Entry], *, taker: object = None) -> None:
+        super().remove(entries, taker=taker)
+        for entry in entries:
+            if taker is not None:
+                self.tenants.take(entry)
+            self.tenants.move(entry, GONE)
+
+    def consume_all(self, rows: Sequence[tuple[int, int]]) -> tuple[list[int], int]:
+        gone, total = super().consume_all(rows)
+        sizes = dict(rows)
+        for position in gone:
+            lane = self._lanes.get(position >> LEVEL_SHIFT)
+            if lane is not None:
+                self.tenants.count(lane, -1, -sizes[position])
+        return gone, total
+
+    def give_back(self, entry: Entry, *, is_new: bool) -> None:
+        super().give_back(entry, is_new=is_new)
+        self.tenants.move(entry, WAITING)
+
+    def remind(self, when: float, entry: Entry, *, holds: bool) -> bool:
+        is_kept = super().remind(when, entry, holds=holds)
+        if holds and is_kept:
+            self._ticket(entry)
+            self.tenants.move(entry, HELD)
+        return is_kept
+
+    def due(self, now: float, most: int, after: After) -> list[Entry]:
+        if woken := self.tenants.wake(now):
+            self._life.notifier.pass_baton(after, woken)
+        return super().due(now, most, after)
+
+    def next_time(self) -> float:
+        return min(super().next_time(), self.tenants.next_wake)
+
+    # -- what one tenant may have waiting: a queue that drops heads for that does not page
+
+    def limits_changed(self) -> None:
+        """Tenants have other limits now."""
+        self._life.limit.ask_tenants(refuse=self.tenants.may_refuse, overflow=False)
+
+    def change_tenant(self, name: str, changes: Mapping[str, object] | None, after: After) -> None:
+        self.tenants.change(name, changes)
+        self.limits_changed()
+        self._life.notifier.pass_baton(after, len(self._life.consumers))
+
+    def refusal(self, entry: Entry) -> Overflow | None:
+        return self.tenants.refusal(entry)
+
+    def expect(self, entry: Entry, count: int) -> None:
+        self.tenants.expect(entry, count)
+
+    # -- readers
+
+    def may_go(self, entry: Entry) -> bool:
+        return self._ticket(entry).lane.closed() is None
+
+    def next_for(self, reader: Reader, after: After) -> Entry | None:
+        target, tenants = self.assignments.target_of(reader), self.tenants
+        if target is None:
+            return None
+        if not reader.acquires:
+            return super().next_for(reader, after)
+        if tenants.wakes:
+            tenants.wake(self._life.clock())
+        passed: list[Lane] = []
+        may_adopt = self._coming is not None
+        try:
+            while (lane := tenants.ring.due()) is not None:
+                assert isinstance(lane, Lane)
+                entry, may_come = self._first_of(lane, target, reader, after)
+                if entry is not None:
+                    return entry
+                target = self.assignments.target_of(reader)
+                if may_come or target is None:
+                    return None  # it keeps its turn
+                if self._coming is not None:
+                    if not may_adopt or not self.adopt_some(_ADOPTED_BY_A_READER):
+                        return None  # a loader goes on, and tells who may have it
+                    may_adopt = False
+                    continue
+                if lane.is_in:  # there is nothing for this reader
+                    passed.append(lane)
+                    lane.leave()
+            return None
+        finally:
+            for lane in reversed(passed):
+                if lane.live and not lane.tenant.is_blocked:
+                    lane.resume()
+
+    def _first_of(self, lane: Lane, target: TargetList, reader: Reader, after: After) -> tuple[Entry | None, bool]:
+        """The first entry of a lane that a reader can have, and whether a load may bring one."""
+        place, position = _place(lane), -1
+        while True:
+            with self._memory as paging:
+                slot = paging.first_of(target, place, position)
+                entry = slot.payload if slot is not None else None
+                may_come = target.windows is not None and target.windows.due == place
+            if not isinstance(entry, Entry):
+                return None, may_come
+            position = entry.position
+            self._remember(entry)
+            self._ticket(entry)
+            if entry.held_until is not None and entry.held_until > self._life.clock():
+                self._life.hold(entry, entry.held_until)  # it was held when the process that had it ended
+            elif self._life.can_have(entry, reader, after):
+                return entry, False
+            elif entry.state is EntryState.AVAILABLE:
+                if target.key is None:
+                    with self._memory as paging:
+                        paging.refuse(target, position)
+                elif self.assignments.separate(reader):
+                    return None, True  # it starts over with its own list
+
+    def end_get(self, *, found: bool) -> bool:
+        target = self.list_for_get
+        if found or target is None or target.windows is None:
+            return super().end_get(found=found)
+        lane = self.tenants.ring.due()
+        with self._memory as paging:  # a loader may have brought what is due just now
+            is_here = isinstance(lane, Lane) and paging.first_of(target, _place(lane)) is not None
+            return target.windows.due is not None or is_here or self._coming is not None
+
+
+def _place(lane: Lane) -> int:
+    return place_of(lane.level, lane.tenant.name)
