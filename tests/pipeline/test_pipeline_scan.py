@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis_support import examples
-from pipeline_parts_support import Lane, Storage, _scan
+from pipeline_parts_support import Entry, Lane, Place, Status, Storage, _scan
 
 
 def found(base: Path, *globs: str, **lane: Any) -> list[str]:
@@ -168,3 +170,68 @@ def test_a_scan_holds_a_slice_of_a_directory(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert count == 20_000
     assert peak < 1_500_000  # all the entries together are 6 MB and more
+
+
+class Shelves(Storage):
+    """A store of `count` directories of two files, whose listings wait for each other, `together` at once."""
+
+    def __init__(self, count: int, together: int = 1) -> None:
+        super().__init__()
+        self.count = count
+        self.together = threading.Barrier(together)
+        self.under_way = self.most = 0
+
+    def exists(self, place: Place) -> bool:
+        return True
+
+    def pages(self, place: Place) -> Iterator[list[Entry]]:
+        if place.name == "in":
+            yield [Entry(f"{one:03}", place / f"{one:03}", None) for one in range(self.count)]
+            return
+        self.together.wait(60)
+        yield [Entry(name, place / name, Status(1, 1)) for name in "ab"]
+
+    def ahead(self, place: Place) -> Any:
+        asked = super().ahead(place)
+        self.under_way += asked is not None
+        self.most = max(self.most, self.under_way)
+        return asked
+
+    def came(self, pages: Any) -> None:
+        super().came(pages)
+        self.under_way -= 1
+
+
+def test_directories_of_a_store_are_listed_together(tmp_path: Path) -> None:
+    """Threads list directories of a store before their turn; their files come in order, each once, and few pages wait.
+
+    (pipeline 6)
+    """
+    store = Shelves(40, together=8)
+    lane = Lane("a", tmp_path, ("s3://b/in/*/*",))
+    found = [seen.path for seen in _scan.scan(lane, tmp_path, _scan.PassedOver(), storage=store)]
+    assert found == [f"s3://b/in/{one:03}/{name}" for one in range(40) for name in "ab"]
+    assert (store.most, store.under_way) == (16, 0)
+    store = Shelves(100)
+    scans = [_scan.scan(lane, tmp_path, _scan.PassedOver(), storage=store) for _ in range(5)]
+    for one in scans:
+        next(one)
+    assert store.most == 32
+    for one in scans:
+        one.close()
+    assert store.under_way == 0
+
+
+def test_a_directory_that_was_listed_before_its_turn_may_fail(tmp_path: Path) -> None:
+    """What a thread was told by the store is told of its directory, and the others are read."""
+
+    class Broken(Shelves):
+        def pages(self, place: Place) -> Iterator[list[Entry]]:
+            if place.name == "002":
+                raise OSError(None, "the store is tired")
+            yield from super().pages(place)
+
+    met = _scan.PassedOver()
+    found = list(_scan.scan(Lane("a", tmp_path, ("s3://b/in/*/*",)), tmp_path, met, storage=Broken(5)))
+    assert len(found) == 8
+    assert met.unread == "'s3://b/in/002': directory not readable (the store is tired)"

@@ -91,6 +91,8 @@ class Place:
 
     def __truediv__(self, part: str) -> Place:
         """A place below this one."""
+        if "/" not in part and part not in ("", ".", "..") and self.text != "/":  # a million names come this way
+            return Place(f"{self.text}/{part}")
         return Place(joined((*self.parts, *PurePosixPath(part).parts)))
 
     def is_below(self, other: Place) -> bool:

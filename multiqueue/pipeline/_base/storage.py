@@ -10,7 +10,8 @@ Version     `Status.mtime_ns`. Stores tell when an object was written in whole s
 Threads     Any. One file system per section and scheme, made under a lock; fsspec's are safe to share, and keep no
             listing here. Many objects are asked for by threads that end with the call.
 Listing     By each store's own call for a page: fsspec has none, and its listings of gs and abfss tell nothing of keys
-            with `//`.
+            with `//`. `ahead` has a thread ask for the first page of what is listed next: of all listings together,
+            `_PAGES_AHEAD` pages are on their way or wait.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -51,6 +52,9 @@ _AT_ONCE = 16
 
 # Entries of a listing, at most, that are in memory together; S3 gives no more at a time.
 _PAGE = 1000
+
+# A page of a thousand entries takes half a megabyte.
+_PAGES_AHEAD = 32
 
 _PIECE_BYTES = 4 << 20
 
@@ -93,6 +97,9 @@ class Storage:
         self._sections = sorted((sections or {}).values(), key=lambda one: -len(one.place.parts))
         self._lock = Lock()
         self._made: dict[tuple[str, str], FileSystem] = {}
+        self._pages_ahead = 0
+        # Its threads begin when they are needed, and end with this object.
+        self._askers = ThreadPoolExecutor(_AT_ONCE, "multiqueue-listing")
 
     def section(self, place: Place) -> StorageSection | None:
         """The section whose URL the place lies below; None where the environment has all there is."""
@@ -197,6 +204,23 @@ class Storage:
             bucket, _, prefix = key.partition("/")
             for page in _PAGES[place.scheme](fs, bucket, f"{prefix}/" if prefix else ""):
                 yield [entry for info in page if (entry := _entry(place, info)) is not None]
+
+    def ahead(self, place: Place) -> Future[Iterator[list[Entry]]] | None:
+        """The pages of a place in a store, the first of which is being asked for; None where enough are.
+
+        Give it back with `came`, whether its pages were read or not.
+        """
+        with self._lock:
+            if place.is_local or self._pages_ahead >= _PAGES_AHEAD:
+                return None
+            self._pages_ahead += 1
+        return self._askers.submit(lambda: _begun(self.pages(place)))
+
+    def came(self, pages: Future[Iterator[list[Entry]]]) -> None:
+        """Others may be asked for in place of these."""
+        pages.cancel()
+        with self._lock:
+            self._pages_ahead -= 1
 
     # What it says
 
@@ -389,6 +413,12 @@ class Storage:
             raise kind(error.errno if isinstance(error, OSError) else errno.EIO, said, place.text) from None
 
 
+def _begun(pages: Iterator[T]) -> Iterator[T]:
+    """The same, whose first element is there."""
+    first = list(itertools.islice(pages, 1))
+    return itertools.chain(first, pages)
+
+
 def _are_local(places: Sequence[Place]) -> bool:
     return all(place.is_local for place in places)
 
@@ -420,6 +450,9 @@ def new_filesystem(scheme: str, protocol: str, arguments: Mapping[str, Any]) -> 
 def _s3_pages(fs: FileSystem, bucket: str, start: str) -> Pages:
     """A page of keys that start so, and of what several keys begin with up to a slash, at a time."""
     asked = {"Bucket": bucket, "Prefix": start, "Delimiter": "/", "MaxKeys": _PAGE}
+    with contextlib.suppress(AttributeError):  # of another version, which is slower then
+        fs.connect()
+        fs.session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_moment)
     while True:
         said = fs.call_s3("list_objects_v2", **asked)
         found = [_directory(one["Prefix"]) for one in said.get("CommonPrefixes", ())]
@@ -429,6 +462,17 @@ def _s3_pages(fs: FileSystem, bucket: str, start: str) -> Pages:
         if not said.get("IsTruncated"):
             return
         asked["ContinuationToken"] = said["NextContinuationToken"]
+
+
+def _moment(said: Any) -> datetime:
+    """A moment as S3 says it in a listing; others by botocore's parser, which takes longer than the rest of a page."""
+    from botocore.utils import parse_timestamp  # type: ignore[import-untyped]
+
+    if isinstance(said, str) and said.endswith("Z") and said[4:5] == "-":
+        with contextlib.suppress(ValueError):
+            return datetime.fromisoformat(said)
+    moment: datetime = parse_timestamp(said)
+    return moment
 
 
 def _gs_pages(fs: FileSystem, bucket: str, start: str) -> Pages:

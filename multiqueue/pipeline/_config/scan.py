@@ -6,7 +6,8 @@ Promise     Each file that matches one of the lane's globs is yielded exactly on
             match it, and each file that is passed over is counted, with an example of each kind. What cannot be
             read is told apart from what does not match: a directory or a file that refuses, a link to nothing, a name
             that is no text; and where a glob starts is told when it does not exist.
-State       One open directory per level of the tree, and at most `_SLICE` names of each; of a store, a page.
+State       One open directory per level of the tree, and at most `_SLICE` names of each; of a store, a page, and the
+            first pages of some directories that come next, which threads ask for (`Storage.ahead`).
 Order       Names are sorted in slices of `_SLICE`: directories with fewer entries come in order.
 Symlinks    A named component follows them, `**` does not: a link to a parent would never end.
 Assumes     Hadoop's rule for hidden files: readers of Spark ignore names that start with `_` or `.`, without an
@@ -15,12 +16,15 @@ Assumes     Hadoop's rule for hidden files: readers of Spark ignore names that s
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import glob
 import os
 import re
 import stat
-from collections.abc import Collection, Iterator, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
@@ -28,15 +32,19 @@ from pathlib import Path
 
 from .._base.items import FileSeen, Lane
 from .._base.place import Place, joined, parts_of, scheme_of
-from .._base.storage import Status, Storage
+from .._base.storage import Entry, Status, Storage
 from .path_columns import is_pruned
 
 # 1,000 names of a directory are a few hundred kB: enough to sort nearly every real directory as a whole.
 _SLICE = 1000
 
+# Directories of a store that a lane's listing asks for before their turn.
+_AHEAD = 16
+
 _MAGIC = re.compile(r"[*?\[]")
 
 Parts = tuple[str, ...]
+Pages = Future[Iterator[list[Entry]]]
 
 
 @dataclass(slots=True)
@@ -103,15 +111,16 @@ def scan(
 ) -> Iterator[FileSeen]:
     """The lane's files, lazily. The directories in `avoid` (the output's) are not entered."""
     walk = _Walk(lane, str(base), passed_over, frozenset(map(str, avoid)), storage or Storage())
-    for top, patterns in roots([absolute(pattern, lane.root) for pattern in lane.globs]):
-        for parts in patterns:
-            walk.look_for(top, parts)
-        if () in patterns:
-            walk.name_directory(top)
-            patterns = [parts for parts in patterns if parts]
-        for seen in walk.directory(top, _closure(patterns), is_root=True) if patterns else ():
-            passed_over.matched += 1
-            yield seen
+    with contextlib.closing(walk):
+        for top, patterns in roots([absolute(pattern, lane.root) for pattern in lane.globs]):
+            for parts in patterns:
+                walk.look_for(top, parts)
+            if () in patterns:
+                walk.name_directory(top)
+                patterns = [parts for parts in patterns if parts]
+            for seen in walk.directory(top, _closure(patterns), is_root=True) if patterns else ():
+                passed_over.matched += 1
+                yield seen
 
 
 def fixed_root(pattern: str) -> tuple[Place, Parts]:
@@ -201,6 +210,7 @@ class _Walk:
         self._passed_over = passed_over
         self._avoid = avoid
         self._storage = storage
+        self._ahead: dict[str, Pages] = {}
 
     def look_for(self, top: str, parts: Parts) -> None:
         """Note the first part of a glob that has no wildcard and does not exist."""
@@ -222,9 +232,36 @@ class _Walk:
 
     def directory(self, path: str, patterns: frozenset[Parts], *, is_root: bool = False) -> Iterator[FileSeen]:
         # A slice is read before anything below it: what fails is this directory.
-        for names in _slices(path, self._passed_over, self._storage, is_root=is_root):
-            for entry in sorted(names, key=lambda entry: entry.name):
+        for names in _slices(
+            path, self._passed_over, self._storage, is_root=is_root, ahead=self._ahead.pop(path, None)
+        ):
+            entries = sorted(names, key=lambda entry: entry.name)
+            coming = deque(one.path for one in entries if isinstance(one, _Object) and self._is_entered(one, patterns))
+            for entry in entries:
+                if coming:
+                    self._ask_ahead(coming)
                 yield from self._entry(entry, patterns)
+                if coming and coming[0] == entry.path:
+                    coming.popleft()
+
+    def _is_entered(self, entry: _Object, patterns: frozenset[Parts]) -> bool:
+        matching = [rest for rest in patterns if _matches(entry.name, rest[0])] if entry.is_dir() and entry.name else []
+        is_wanted = entry.path not in self._avoid and not _excluded(entry.name, self._lane.exclude)
+        return is_wanted and bool(self._below(entry, matching))
+
+    def _ask_ahead(self, coming: Iterable[str]) -> None:
+        """Have threads ask for directories that come next, as many as may be asked for."""
+        for path in islice(coming, _AHEAD):
+            if path not in self._ahead:
+                pages = self._storage.ahead(Place(path))
+                if pages is None:
+                    return
+                self._ahead[path] = pages
+
+    def close(self) -> None:
+        """Nothing more is listed."""
+        for pages in self._ahead.values():
+            self._storage.came(pages)
 
     def _entry(self, entry: _Entry, patterns: frozenset[Parts]) -> Iterator[FileSeen]:
         if _excluded(entry.name, self._lane.exclude):
@@ -247,6 +284,9 @@ class _Walk:
                 yield seen
 
     def _below(self, entry: _Entry, matching: list[Parts]) -> frozenset[Parts]:
+        """What is left of the globs in this directory; nothing where it is not to be entered."""
+        if entry.path in self._avoid or is_pruned(self._lane.path_columns, entry.name):
+            return frozenset()
         linked = entry.is_symlink()
         left = [rest if rest[0] == "**" else rest[1:] for rest in matching if not (linked and rest[0] == "**")]
         return _closure([rest for rest in left if rest])
@@ -305,11 +345,13 @@ def _excluded(name: str, exclude: tuple[str, ...]) -> bool:
     return any(_compiled(part).match(name) is not None for part in exclude)
 
 
-def _slices(path: str, passed_over: PassedOver, storage: Storage, *, is_root: bool) -> Iterator[Sequence[_Entry]]:
+def _slices(
+    path: str, passed_over: PassedOver, storage: Storage, *, is_root: bool, ahead: Pages | None = None
+) -> Iterator[Sequence[_Entry]]:
     """The entries of a directory, a slice at a time; that it cannot be read is noted."""
     try:
         if scheme_of(path):
-            yield from _pages(path, storage, is_root=is_root)
+            yield from _pages(path, storage, is_root=is_root, ahead=ahead)
             return
         with os.scandir(path) as entries:
             while names := list(islice(entries, _SLICE)):
@@ -322,14 +364,19 @@ def _slices(path: str, passed_over: PassedOver, storage: Storage, *, is_root: bo
         passed_over.refuse(f"directory not readable ({error.strerror})", path)
 
 
-def _pages(path: str, storage: Storage, *, is_root: bool) -> Iterator[Sequence[_Entry]]:
+def _pages(path: str, storage: Storage, *, is_root: bool, ahead: Pages | None) -> Iterator[Sequence[_Entry]]:
     """The entries of what keys begin with, a page at a time.
 
     Raises:
         OSError: it cannot be listed; no key begins so, where a glob starts.
     """
     is_empty = True
-    for page in storage.pages(Place(path)):
+    try:
+        pages = storage.pages(Place(path)) if ahead is None else ahead.result()
+    finally:
+        if ahead is not None:
+            storage.came(ahead)
+    for page in pages:
         is_empty = is_empty and not page
         yield [_Object(entry.name, entry.place.text, entry.status) for entry in page]
     if is_empty and is_root and len(parts_of(path)) > 1:
