@@ -132,6 +132,7 @@ from multiqueue.pipeline._state.state import LaneCount as LaneCount
 from multiqueue.pipeline._state.state import State as State
 from multiqueue.pipeline._state.view import Waits as Waits
 from multiqueue.pipeline._tell import svg as _svg  # noqa: F401
+from multiqueue.pipeline._tell.arrivals import arrival_sentence as arrival_sentence
 from multiqueue.pipeline._tell.console import JsonLines as JsonLines
 from multiqueue.pipeline._tell.console import LiveTable as LiveTable
 from multiqueue.pipeline._tell.console import PlainLines as PlainLines
@@ -158,6 +159,7 @@ from multiqueue.pipeline._write.table import Written as Written
 from multiqueue.pipeline._write.table import new_number as new_number
 from multiqueue.pipeline._write.table_output import TableOutput as TableOutput
 from multiqueue.pipeline._write.tables import output_of as output_of
+from multiqueue.pipeline.cli import pipeline as pipeline_command  # noqa: F401
 
 
 def delta_module() -> ModuleType:

@@ -20,7 +20,8 @@ from pipeline_support import Pipeline, do_without, lane_of, rows_in
 if find_spec("pamqp") is None:
     do_without("pamqp is not installed: pip install 'blocking-multiqueue[amqp]'")
 
-from pipeline_parts_support import Follow, Lane, StopRequested
+from click.testing import CliRunner
+from pipeline_parts_support import Follow, Lane, StopRequested, arrival_sentence, pipeline_command
 from s3_support import KEYS
 
 from multiqueue.amqp import serve
@@ -338,6 +339,45 @@ def test_two_lanes_of_one_queue(tmp_path: Path, host: Host) -> None:
     by_lane = {lane: rows_in(run.output, f"data/lane={lane}") for lane in ("acme", "new", "all")}
     assert by_lane == {"acme": ["acme/1.txt"], "new": ["new/1.txt"], "all": ["acme/1.txt", "acme/2.csv", "new/1.txt"]}
     assert host.depth() == 0
+
+
+def test_status_says_how_far_behind_a_lane_is(tmp_path: Path) -> None:
+    """`status` has what waits in the queue, how old the newest event was when it was taken, and how files were found;
+    without its queue it has the rest."""
+    with Broker() as broker, serve(broker) as server:
+        host = Host(server.url)
+        (tmp_path / "p.toml").write_text(
+            f'[lanes.in]\nfiles = "in/*.txt"\nformat = "text"\nevents = "{server.url}/uploads"\n'
+            '[job]\nsql = "SELECT 1"\n[output]\npath = "out"\n'
+        )
+        host.tell(*write(tmp_path, "a", "b"))
+        run = local(tmp_path, host, wall=lambda: 1_764_064_803.5)
+        with run.ledger.transaction():
+            run.ledger.arrivals.note(run.runner.feeding.lanes[0], event_at=1_764_064_800.0)
+        run.run()
+        host.tell("in/c.txt")
+        told = status(tmp_path)
+        assert told == {
+            "waiting": 1,
+            "found_by_event": 2,
+            "found_by_listing": 0,
+            "listed_at": 1_764_064_803.5,
+            "event_at": 1_764_064_800.0,
+            "behind_seconds": 3.5,
+        }
+        sentence = arrival_sentence("in", told, 1_764_064_863.5)
+        assert sentence == (
+            "in: 1 event in its queue; the newest one taken was 3.5 s old then; 2 files found by events, "
+            "0 by listings; listed 1 min 0 s ago"
+        )
+        host.connection.close()
+    assert "its queue does not answer" in arrival_sentence("in", status(tmp_path), 0.0)
+
+
+def status(base: Path) -> dict[str, Any]:
+    found = CliRunner().invoke(pipeline_command, ["status", str(base / "p.toml"), "--json"], catch_exceptions=False)
+    told: dict[str, Any] = json.loads(found.output)["events"]["in"]
+    return told
 
 
 def store_run(base: Path, store: Store, bucket: str, **settings: Any) -> Pipeline:

@@ -314,6 +314,8 @@ class Events:
             scanned = scanned.with_rest()
         for one in scanned.refused:
             self.passed_over.add(REFUSED, one.path)
+        for one in scanned.refused:
+            self.passed_over.add(REFUSED, one.path)
         kept, busy = {one.path for one in scanned.rest}, {one.path for one in scanned.busy}
         at_s = None
         for hint in hints:
