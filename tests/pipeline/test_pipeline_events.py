@@ -257,7 +257,8 @@ def test_a_file_that_is_written_anew_while_its_item_runs(tmp_path: Path, host: H
     """
     (name,) = write(tmp_path, "a")
     host.tell(name)
-    written = []
+    written: list[int] = []
+    kept: list[int] = []
 
     def work(spark: Any, item: Item, staged: Path) -> bool:
         staged.mkdir()
@@ -272,11 +273,15 @@ def test_a_file_that_is_written_anew_while_its_item_runs(tmp_path: Path, host: H
             written.append((tmp_path / name).write_text("anew"))
             os.utime(tmp_path / name, (5, 5))
             host.tell(name)
+            run.events.step(0.0, lambda lane, scanned: None)  # the runner goes on while items run
+            kept.append(len(run.events._hints))
+            run.events.check_invariants()
         return put_out(item, *args, **settings)
 
     run.publisher.put_out = late  # type: ignore[method-assign]
     run.run()
-    assert rows_in(run.output) == ["anew"]
+    assert (rows_in(run.output), kept) == (["anew"], [1])
+    assert [one.error for one in run.reporter.attempts] == [None, None]
     assert [item.attempt for item in run.dispatcher.submitted] == [1, 2]
     assert host.depth() == 0
 
