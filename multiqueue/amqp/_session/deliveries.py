@@ -56,11 +56,11 @@ class Deliveries:
         number, send, unacked = self._number, self._out.deliver, self.unacked
         acks, mine = consumer.window is not None, consumer.consumer
         owner = mine if mine.acquires else None
-        content_to = counted_content if consumer.queue.settings.type == "quorum" else _plain_content
+        has_counts = consumer.queue.settings.type == "quorum"
         try:
             for entry in entries:
                 try:
-                    content = content_to(entry)
+                    content = counted_content(entry) if has_counts else content_of(entry.message)
                 except (ValueError, TypeError) as error:
                     self._cannot_deliver(consumer, entry, owner, error)
                     continue
@@ -207,10 +207,6 @@ class Deliveries:
 
     def __repr__(self) -> str:
         return f"<channel {self._number} of {self._out!r}>"
-
-
-def _plain_content(entry: Entry) -> Content:
-    return content_of(entry.message)
 
 
 def counted_content(entry: Entry) -> Content:

@@ -94,12 +94,13 @@ class Publishing:
             raise TypeError(f"a Message is published, such as Message(b'...', routing_key='orders'), not {message!r}")
         if self._host_state.is_closed or self.journal is not None:
             self._host_state.check()
-        message = self.delayed(message)
+        if "x-delay" in message.headers:
+            message = self.delayed(message)
         return self.put_on(self.topology.route(message), message, mandatory=mandatory, immediate=immediate, wait=wait)
 
     def delayed(self, message: Message) -> Message:
         """The message, held where its exchange is one that delays."""
-        if message.headers and "x-delay" in message.headers:
+        if "x-delay" in message.headers:
             exchange = self.topology.find_exchange(message.exchange)
             if exchange is not None and exchange.type == DELAYED:
                 return delayed(message)

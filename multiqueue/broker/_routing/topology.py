@@ -195,8 +195,7 @@ class Topology:
         Where no binding of an exchange matches, its alternate exchange is asked. `internal` lets the message
         enter at an internal exchange, as dead letters may. Raises as `Verbs.publish`.
         """
-        keys = [message.routing_key, *further_keys]
-        key = self._key_of(message)
+        key = message.routing_key
         with self._lock:
             exchange = self._exchanges.get(message.exchange)
             if exchange is None:
@@ -207,23 +206,21 @@ class Topology:
                 )
             exchange.received += 1
             bindings = exchange.matcher.matching(key)
-            if further_keys and exchange.key_of is None:
-                bindings = _matching_any(exchange, keys)
+            if further_keys:
+                bindings = _matching_any(exchange, [key, *further_keys])
+        if exchange.key_of is not None:  # it may ask the user's objects, so the lock is free
+            key = exchange.key_of(message)
+            with self._lock:
+                bindings = exchange.matcher.matching(key)
         if len(bindings) == 1 and bindings[0].condition is None:  # as the default exchange always has it
             destination = bindings[0].destination
             if not isinstance(destination, Exchange):
                 return [destination]
-        found = self._follow(exchange, bindings, message, keys)
+        found = self._follow(exchange, bindings, message, [message.routing_key, *further_keys])
         if not found:
             with self._lock:
                 exchange.unroutable += 1
         return found
-
-    def _key_of(self, message: Message) -> str:
-        """What the exchange looks at first: the routing key, or what a ring hashes, which may be the user's object."""
-        exchange = self._exchanges.get(message.exchange)
-        key_of = None if exchange is None else exchange.key_of  # set with the exchange, so no lock is needed
-        return message.routing_key if key_of is None else key_of(message)
 
     def sole_queue(self, message: Message) -> BrokerQueue | None:
         """The queue that messages with this one's address go to, where their address alone leads to one; else None."""
