@@ -1789,6 +1789,7 @@ static const char *check_tail(Tail *t) {
     HOLDS(t->count >= 0 && t->count <= t->size, "the ring holds what is counted");
     HOLDS(t->unfinished + t->discarded >= 0, "no more is done than was put");
     HOLDS((t->place.next != NULL) == ((t->count || t->inner.n_active) && eligible(t)), "what is ready is linked, and nothing else");
+    HOLDS(!t->key || t->max_in_flight != NO_LIMIT || t->unfinished == t->count, "without a limit nothing is counted in flight");
     HOLDS(!t->key || t->closed == GONE || t->is_fading || !is_idle(t), "a tail that has nothing has gone");
     HOLDS(!t->place.next || t->place.next->prev == &t->place, "the ring of turns is closed");
     HOLDS((t->closed != OPEN) == (t->limit == -1), "closed means that no count is low enough");

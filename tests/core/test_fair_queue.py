@@ -202,6 +202,19 @@ def test_jains_index_of_backlogged_tenants(weight: float) -> None:
         assert sum(served) ** 2 / (tenants * sum(share**2 for share in served)) >= 0.99
 
 
+def test_what_is_left_of_a_turn_is_not_kept() -> None:
+    """A key that is emptied in the middle of its turn, and filled again, stands at the end of the round."""
+    queue: FairQueue[str] = FairQueue(weights={"k": 2})
+    for _ in range(4):
+        queue.put("h", key="h", cost=10.0)
+    for name in "m" * 40 + "k":
+        queue.put(name, key=name)
+    while queue.get() != "k":
+        pass
+    queue.put("k", key="k")
+    assert [queue.get() for _ in range(12)] == ["h", *"m" * 10, "k"]
+
+
 def test_one_heavy_element_at_a_time_is_no_advantage() -> None:
     """A key that puts its next element when it has the last one is charged for each, though it comes and goes."""
     queue: FairQueue[str] = FairQueue(cost=lambda key: 100.0 if key == "heavy" else 1.0)
