@@ -256,6 +256,7 @@ def _resident() -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3000)
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system does not tell what is used")
 def test_a_million_messages_of_ten_thousand_tenants(tmp_path: Path) -> None:
     """In 32 MiB a new tenant's message is served within one round, although all others lie on the disk."""
