@@ -163,6 +163,7 @@ def test_gets_purges_and_looks_know_every_tenant(data: Path | None) -> None:
         looked = Counter(str(message.headers["tenant"]) for message in queue.browse())
         assert looked == dict.fromkeys(looked, 199)
         assert queue.purge() == 1990
+        assert sum(each.waiting for each in queue.tenants().largest) == 0
         queue.accept(first, owner)
         broker.wait_for_commits()
         put(broker, "t3", 7)
