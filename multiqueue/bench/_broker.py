@@ -13,6 +13,7 @@ from functools import partial
 
 from multiqueue.broker import BrokerQueue, ConsumerTarget, Credit, Message, QueueKind, QueueSettings
 
+from .._words import counted
 from ._harness import Race, expect
 from ._model import CPU_RATE, Attempt, Goal, Rival, Suite, Workload
 
@@ -24,6 +25,7 @@ ONE_IN = 1_000
 RELEASED_ONE_IN = 20  # 5 %
 PREFETCH = 100
 RUN = 50
+TENANTS = (1, 100, 10_000)
 
 _MESSAGE = Message(b"x" * 1024)
 _UNWANTED = Message(b"x" * 1024, headers={"wanted": False})
@@ -94,6 +96,26 @@ def _one_thread(
                 accept(entry, consumer)
 
     return _race(n, [body], broker_queue.__len__, depth)
+
+
+def _tenants(n: int, *, kind: QueueKind, tenants: int) -> Attempt:
+    """One thread puts, pulls and accepts messages of so many tenants, each of which has one waiting."""
+    broker_queue = BrokerQueue("bench", settings=QueueSettings(kind=kind))
+    consumer = broker_queue.add_consumer(lambda consumer: None)
+    broker_queue.set_notify_work_desired(consumer, True)
+    messages = [Message(b"x" * 1024, headers={"tenant": f"tenant {number}"}) for number in range(tenants)]
+    for message in messages:
+        broker_queue.put(message)
+
+    def body() -> None:
+        put, pull, accept = broker_queue.put, broker_queue.deliver_single_message, broker_queue.accept
+        for number in range(n):
+            put(messages[number % tenants])
+            entry = pull(consumer)
+            assert entry is not None
+            accept(entry, consumer)
+
+    return _race(n, [body], broker_queue.__len__, tenants)
 
 
 def _selective(n: int, *, one_in: int) -> Attempt:
@@ -248,6 +270,17 @@ SUITE = Suite(
             "priority",
             "a priority queue of 10 levels",
             {_PLAIN: _one_thread, "10 levels": partial(_one_thread, kind=QueueKind.PRIORITY)},
+        ),
+        *(
+            _workload(
+                f"fair-{tenants}",
+                f"a fair queue of {counted(tenants, 'tenant')}, each of which has a message waiting",
+                {
+                    _PLAIN: partial(_tenants, kind=QueueKind.STANDARD, tenants=tenants),
+                    "fair": partial(_tenants, kind=QueueKind.FAIR, tenants=tenants),
+                },
+            )
+            for tenants in TENANTS
         ),
         _workload(
             "selector",

@@ -417,6 +417,11 @@ class FairEntryList(PriorityEntryList):
     def _level_of(self, key: FairKey) -> int:
         return key[1]
 
+    @property
+    def only_log(self) -> StandardEntryList | None:
+        """The one log of a list without levels."""
+        return self._logs[0] if len(self._logs) == 1 else None
+
     def heads(self) -> list[Entry]:
         """The first entry of each level that has any."""
         return [next(iter(log)) for log in self._logs if log]

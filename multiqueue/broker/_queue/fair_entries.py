@@ -27,7 +27,7 @@ from .entry_list import FairEntryList, levels_of
 from .entry_source import ResidentEntries
 from .life import Life
 from .ports import Doubt, EntrySource
-from .tenants import ASIDE, GONE, HELD, TAKEN, WAITING, Lane, Tenant, Tenants
+from .tenants import ASIDE, HELD, TAKEN, WAITING, Lane, Tenant, Tenants
 
 _AVAILABLE: Final = EntryState.AVAILABLE
 
@@ -156,6 +156,10 @@ class FairEntries(EntrySource):
         self.start = entries.start
         self.key_of = entries.read
         self.log = ResidentEntries(life, entries, departed)
+        # Where there is one level, its log is asked without those in between.
+        self._one_level = entries.only_log
+        log = self._one_level if departed is None else None
+        self._discard: Callable[[Sequence[Entry]], None] = self.log.remove if log is None else log.discard_all
         self._views: dict[Reader, View] = {}
         self.tenants: Tenants = tenants or Tenants(
             FairOptions.of(life.settings.kind_options),
@@ -178,10 +182,15 @@ class FairEntries(EntrySource):
     # -- entries
 
     def add(self, entries: Sequence[Entry], after: After) -> Entry | None:
+        if self._one_level is not None:  # behind everything, so behind each browser
+            self._one_level.append_all(entries)
+        else:
+            for entry in entries:
+                self.log.add((entry,), after)
+        arrive, views = self.tenants.arrive, self._views
         for entry in entries:
-            self.log.add((entry,), after)
-            lane = self.tenants.arrive(entry)
-            for view in self._views.values():
+            lane = arrive(entry)
+            for view in views.values() if views else ():
                 view.note(lane)
         return None
 
@@ -200,9 +209,10 @@ class FairEntries(EntrySource):
     def remove(self, entries: Sequence[Entry], *, taker: object = None) -> None:
         if taker is not None:
             self.take(entries, taker)
-        self.log.remove(entries)
+        self._discard(entries)
+        end = self.tenants.end
         for entry in entries:
-            self.tenants.move(entry, GONE)
+            end(entry)
 
     def give_back(self, entry: Entry, *, is_new: bool) -> None:
         if is_new:

@@ -103,11 +103,10 @@ class Life:
         self._counts_failures = settings.counts_failures
         self._retries = settings.delayed_retry
         # An entry of this queue is more than a message and its size.
-        self._needs_more = (
-            self._has_keys or settings.has_groups or settings.message_ttl is not None or self._alerts is not None
-        )
-        # Messages without times of their own may come in runs, unless `limit.may_refuse` one of them.
-        self._takes_runs = not self._needs_more and not self.limit.may_overflow
+        is_more = settings.has_groups or settings.message_ttl is not None or self._alerts is not None
+        self._needs_more = self._has_keys or is_more
+        # Messages without times of their own may come in runs, unless `limit.may_refuse` one of them, or drop another.
+        self._takes_runs = not is_more and (self.is_fair or not (self._has_keys or self.limit.may_overflow))
 
     def govern(self, settings: QueueSettings, after: After) -> None:
         """Behave by other settings."""
@@ -150,9 +149,11 @@ class Life:
 
     def entries_of(self, messages: Sequence[Message]) -> list[Entry] | None:
         """Entries for messages without times of their own, which can be put together; None: put each."""
-        if not self._takes_runs:
+        if not self._takes_runs or (self.is_fair and self.limit.may_overflow):
             return None
         entries = [Entry(self._queue, message, message.size) for message in messages]
+        for entry in entries if self.is_fair else ():
+            self._key(entry)
         if self._queue.is_stored and self.pager is not None:
             self.pager.check_size(max([entry.size for entry in entries]))
         return entries
@@ -284,7 +285,7 @@ class Life:
 
     def _are_alike(self, entries: Sequence[Entry]) -> bool:
         """True when the entries are such as `entries_of` makes."""
-        if not self._takes_runs:
+        if not self._takes_runs or (self.is_fair and self.limit.may_overflow):
             return False
         for entry in entries:
             if entry.expires_at is not None or entry.held_until is not None:
@@ -393,7 +394,7 @@ class Life:
     def arrive(self, entries: Sequence[Entry], after: After) -> PutOutcome:
         """Have entries join, apply the overflow policy, which may drop these very entries, and tell consumers.
 
-        Several are such as `entries_of` makes, and come to a standard queue.
+        Several are such as `entries_of` makes, and come to a standard or a fair queue.
         """
         limit, figures, outcome = self.limit, self.figures, _ENQUEUED
         entry = entries[0]
