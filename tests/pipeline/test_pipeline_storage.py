@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from emulators_support import bucket_maker
-from pipeline_parts_support import Place, Storage, StorageSection, met, place_of, unchanged
+from pipeline_parts_support import Place, Storage, StorageSection, _executor_read, met, place_of, unchanged
 from pipeline_parts_support import storage as storage_module
 from s3_support import KEYS, Store
 
@@ -33,6 +33,20 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Stor
     else:
         bucket = bucket_maker(request, request.param)(objects)
         yield Storage({"s": StorageSection(**bucket.section)}), Place(bucket.url)
+
+
+def test_lines_of_pieces_of_files_and_objects(place: tuple[Storage, Place]) -> None:
+    """A task finds the lines of its piece in an object of a store as in a file. (pipeline 33)"""
+    pytest.importorskip("pyarrow")
+    storage, root = place
+    one = root / "in/a.txt"
+    protocol, arguments, key = ("", {}, one.text) if one.is_local else storage.fsspec(one)
+    file = _executor_read.File(None if one.is_local else "s", key, one.text, len(BODY))
+    reading = _executor_read.Reading("lines", stores={"s": (protocol, arguments)})
+    for cut in range(1, len(BODY)):
+        pieces = [replace(file, end=cut), replace(file, start=cut)]
+        batches = [batch for piece in pieces for batch in _executor_read._texts([piece], reading)]
+        assert [text for batch in batches for text in batch.column("value").to_pylist()] == ["one", "two", "three"]
 
 
 def test_bytes_of_files_and_objects(place: tuple[Storage, Place]) -> None:
