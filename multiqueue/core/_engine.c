@@ -2059,6 +2059,11 @@ static int add_door(PyObject *module, const char *name, PyObject *(*take)(State 
     d->st = st;
     d->take = take;
     d->module = Py_NewRef(module);
+#if defined(Py_GIL_DISABLED) && PY_VERSION_HEX >= 0x030E0000
+    PyUnstable_EnableDeferredRefcount((PyObject *)d);          /* every take of every thread refers to it: counting those */
+#elif defined(Py_GIL_DISABLED)                                 /* would have threads that share nothing wait for each other */
+    d->ob_base.ob_ref_local = _Py_IMMORTAL_REFCNT_LOCAL;       /* and its module stays, once per interpreter */
+#endif
     int failed = PyModule_AddObjectRef(module, name, (PyObject *)d);
     Py_DECREF(d);
     return failed;
