@@ -36,6 +36,8 @@
  *             of turn moves it beyond the line at once, and counts as served in advance.
  *
  * Numbers     `served` and `line` are doubles and grow: exact for whole numbers up to 2^53, and then to one part in 2^53.
+ *             Costs, weights and `least` are between 1e-100 and 1e100, so no quotient is 0, and no sum is infinite before
+ *             1e108 of them.
  *
  * Nesting     A place may stand for a whole ring: it is in its level while that ring has a tail, and what that tail is
  *             charged it is charged too, by its own weight. The bound holds on each level by itself.

@@ -203,7 +203,7 @@ class Turn:
         Raises:
             ValueError: `cost` is not a number above 0.
         """
-        check_number("cost", cost)
+        cost = check_number("cost", cost)
         turn: Turn | None = self
         while turn is not None:
             turn._level.charge(turn, cost / turn._weight)

@@ -51,14 +51,30 @@ static int turn_take_out(TurnObject *t) {
 static void turn_drop(TurnObject *t, int dropped) {
     while (dropped--) { TurnObject *outer = t->in->outer; Py_DECREF(t); t = outer; }    /* that one's reference is next */
 }
+#define SMALLEST 1e-100           /* of costs and weights: no quotient of two, and no sum of those, is 0 or infinite */
+#define LARGEST 1e100
 static double number_of(const char *name, PyObject *o, int can_be_0) {    /* -1: exception */
     if (PyBool_Check(o) || !(PyFloat_Check(o) || PyLong_Check(o))) {
         PyErr_Format(PyExc_TypeError, "'%s' must be a number, not %R", name, o);
         return -1.0;
     }
     double n = PyFloat_AsDouble(o);
-    if (n == -1.0 && PyErr_Occurred()) return -1.0;
-    if (isfinite(n) && (n > 0 || (can_be_0 && n == 0))) return n;
+    if (n == -1.0 && PyErr_Occurred()) {
+        if (!PyErr_ExceptionMatches(PyExc_OverflowError)) return -1.0;
+        PyErr_Clear();                          /* an int beyond all doubles */
+        PyObject *zero = PyLong_FromLong(0);
+        int is_above = zero ? PyObject_RichCompareBool(o, zero, Py_GT) : -1;
+        Py_XDECREF(zero);
+        if (is_above < 0) return -1.0;
+        if (is_above) n = LARGEST * 2;
+    }
+    if ((can_be_0 && n == 0) || (n >= SMALLEST && n <= LARGEST)) return n;
+    if (isfinite(n) && n > 0) {
+        char *text = PyOS_double_to_string(n, 'g', 6, 0, NULL);
+        if (text) PyErr_Format(PyExc_ValueError, "'%s' must be between 1e-100 and 1e+100, not %s: its quotients or sums would be 0 or infinite", name, text);
+        PyMem_Free(text);
+        return -1.0;
+    }
     PyErr_Format(PyExc_ValueError, can_be_0 ? "'%s' must be a number of at least 0, not %R" : "'%s' must be a number above 0, not %R", name, o);
     return -1.0;
 }

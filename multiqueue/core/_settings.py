@@ -6,6 +6,8 @@ import sys
 from math import isfinite
 from operator import index
 
+SMALLEST, LARGEST = 1e-100, 1e100  # of costs and weights: no quotient of two, and no sum of those, is 0 or infinite
+
 
 def check_priority(priority: int) -> int:
     if isinstance(priority, bool) or not isinstance(priority, int):
@@ -19,9 +21,18 @@ def check_priority(priority: int) -> int:
 def check_number(name: str, value: float, can_be_0: bool = False) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name!r} must be a number, not {value!r}")
-    if not (isfinite(value) and (value > 0 or (can_be_0 and value == 0))):
+    try:
+        number = float(value)
+    except OverflowError:
+        number = LARGEST * 2 if value > 0 else -1.0
+    if not (isfinite(number) and (number > 0 or (can_be_0 and number == 0))):
         raise ValueError(f"{name!r} must be a number {'of at least' if can_be_0 else 'above'} 0, not {value!r}")
-    return float(value)
+    if number > LARGEST or 0 < number < SMALLEST:
+        raise ValueError(
+            f"{name!r} must be between {SMALLEST:g} and {LARGEST:g}, not {number:g}: "
+            "its quotients or sums would be 0 or infinite"
+        )
+    return number
 
 
 def check_count(name: str, value: int) -> int:

@@ -206,6 +206,8 @@ def test_prefetch_bounds_what_one_consumer_has() -> None:
         ({"keys": "header:a"}, "kind_options has no option 'keys' for a fair queue; there are key, weights"),
         ({"weights": {"a": 0}}, "tenant 'a': weight is 0; a number above 0 is needed"),
         ({"weights": {"a": True}}, "tenant 'a': weight is True; a number above 0 is needed"),
+        ({"weights": {"a": 10**400}}, "; a number between 1e-100 and 1e+100 is needed"),
+        ({"weights": {"a": 1e-101}}, "tenant 'a': weight is 1e-101; a number between 1e-100 and 1e+100 is needed"),
         ({"rate": "fast"}, "kind_options: rate is 'fast'; a number above 0 is needed"),
         ({"burst": 2}, "kind_options: burst needs rate beside it"),
         ({"overflow": "drop-head"}, "overflow needs max_length or max_length_bytes beside it"),

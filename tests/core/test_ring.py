@@ -246,6 +246,44 @@ def test_numbers_that_are_refused(kind: Kind, wrong: float) -> None:
         turn.charge(wrong)
 
 
+@pytest.mark.parametrize("wrong", [1.1e100, 9e-101, 1e308, 5e-324, 10**400])
+def test_numbers_whose_sums_or_quotients_would_overflow(kind: Kind, wrong: float) -> None:
+    """Refused is what could make a quotient or a sum 0 or infinite; and nothing has changed."""
+    shown = r"2e\+100" if wrong == 10**400 else f"{wrong:g}".replace("+", r"\+")
+    between = rf"must be between 1e-100 and 1e\+100, not {shown}: its quotients or sums would be 0 or infinite"
+    ring = kind.Ring()
+    first, _ = kind.joined(ring, "ab")
+    with pytest.raises(ValueError, match=f"'weight' {between}"):
+        kind.Turn(ring, weight=wrong)
+    with pytest.raises(ValueError, match=f"'weight' {between}"):
+        first.weight = wrong
+    with pytest.raises(ValueError, match=f"'cost' {between}"):
+        first.charge(wrong)
+    with pytest.raises(ValueError, match=f"'least' {between}"):
+        kind.Ring(least=wrong)
+    assert first.weight == 1.0
+    assert serve(ring, 4) == "abab"
+
+
+def test_the_extremes_of_numbers(kind: Kind) -> None:
+    """At both ends of what is accepted the turns are finite and go on."""
+    ring = kind.Ring(least=1e100)
+    turns = [kind.Turn(ring, name, weight=weight) for name, weight in (("a", 1e-100), ("b", 1e100))]
+    for turn in turns:
+        turn.join()
+    for _ in range(200):
+        due = ring.due()
+        due.charge(1e100 if due.name == "a" else 1e-100)
+        ring.check_invariants()
+    assert ring.due() in turns
+
+
+def test_an_int_below_all_floats(kind: Kind) -> None:
+    """An int beyond a double is told as another number is."""
+    with pytest.raises(ValueError, match=f"'weight' must be a number above 0, not -{10**400}"):
+        kind.Turn(kind.Ring(), weight=-(10**400))
+
+
 def test_types_that_are_refused(kind: Kind) -> None:
     """What is no number, no ring or no turn is named."""
     ring = kind.Ring()

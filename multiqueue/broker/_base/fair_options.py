@@ -86,8 +86,11 @@ class TenantOptions:
 
 
 def _positive(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not (isfinite(value) and value > 0):
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    if not (is_number and (isinstance(value, int) or isfinite(value)) and value > 0):
         raise ValueError("a number above 0 is needed")
+    if not 1e-100 <= value <= 1e100:
+        raise ValueError("a number between 1e-100 and 1e+100 is needed")  # as a Ring takes it
     return float(value)
 
 
