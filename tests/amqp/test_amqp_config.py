@@ -516,3 +516,15 @@ def test_the_limit_of_a_container_counts(
         (tmp_path / name).write_text(f"{limit}\n")
     machine = memory_of_machine(tmp_path / "none", tmp_path / "none")
     assert memory_of_machine(tmp_path, tmp_path / "own") == (machine if expected is None else expected)
+
+
+def test_the_file_says_whose_rules_hold(tmp_path: Path) -> None:
+    """`compat` and the deprecated features that are permitted; what is unknown is named beside what is known."""
+    path = tmp_path / "broker.toml"
+    path.write_text('compat = "3.10"\nconsumer_timeout = 60\n[deprecated_features]\npermit.global_qos = true\n')
+    found = load_config(path).file
+    assert (found.compat, found.consumer_timeout) == ("3.10", 60.0)
+    assert found.deprecated_features.permit == {"global_qos": True}
+    assert "'4.3', '3.10' or 'lenient'" in complaint(tmp_path, 'compat = "4.2"\n')
+    wrong = complaint(tmp_path, "[deprecated_features]\npermit.mirroring = true\n")
+    assert "there is no deprecated feature 'mirroring'; one of global_qos, " in wrong
