@@ -276,7 +276,7 @@ class _Walk:
             if any(len(rest) == 1 and not _MAGIC.search(rest[0]) for rest in matching):
                 self.name_directory(entry.path)
             below = self._below(entry, matching)
-            if below and entry.path not in self._avoid and not is_pruned(self._lane.path_columns, entry.name):
+            if below:
                 yield from self.directory(entry.path, below)
         elif any(len(rest) == 1 and rest[0] != "**" for rest in matching):
             seen = self._file(entry)
