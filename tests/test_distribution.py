@@ -46,7 +46,7 @@ def hook(need_module: Callable[[str, str], None]) -> ModuleType:
 
 def test_each_extra_brings_what_a_hint_says_it_brings() -> None:
     """A sentence that says `pip install 'blocking-multiqueue[EXTRA]'` names the extra that has the module."""
-    named = {"opentelemetry": "opentelemetry_api"}
+    named = {"opentelemetry": "opentelemetry_api", "botocore": "s3fs"}  # which need it
     missing = {module: extra for module, extra in _EXTRAS.items() if named.get(module, module) not in brought(extra)}
     assert not missing
 

@@ -96,6 +96,7 @@ def test_an_error_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
 ADAPTER = 'self._log = logging.LoggerAdapter(_log, {"connection": '  # adds the field to each record
 LOGS = re.compile(r"(self\.)?_?log\.(log|debug|info|warning|error|exception|critical)")
 ABOUT_ALL = {
+    "%s",  # what `compat` tells once of arguments and features
     "a client did not get as far as its first request: %s",
     "a client that has not logged in is disconnected for a new one: there are %s",
     "cannot accept a connection: %s",

@@ -88,7 +88,7 @@ def test_what_we_have_not_does_not_end_an_import(client: Client) -> None:
             {"name": "q", "vhost": "/", "durable": True, "arguments": {"x-queue-type": "quorum"}},
         ],
         exchanges=[
-            {"name": "spread", "vhost": "/", "type": "x-consistent-hash", "durable": True},
+            {"name": "spread", "vhost": "/", "type": "x-recent-history", "durable": True},
             {"name": "x", "vhost": "/", "type": "topic", "durable": True},
         ],
         bindings=[
@@ -108,7 +108,7 @@ def test_what_we_have_not_does_not_end_an_import(client: Client) -> None:
         "default_queue_type 'quorum' of vhost 'shop'",
         "limits of vhost 'shop'",
         "policy 'ha' in vhost '/': ha-mode are not recognised policy settings",
-        "exchange 'spread' in vhost '/': there are no exchanges of the type 'x-consistent-hash'",
+        "exchange 'spread' in vhost '/': there are no exchanges of the type 'x-recent-history'",
         "queue 'log' in vhost '/': there are no queues of the type 'stream'",
         "binding of queue 'q' to exchange 'spread' in vhost '/': exchange 'spread' was left out",
         "binding of queue 'log' to exchange 'x' in vhost '/': queue 'log' was left out",
