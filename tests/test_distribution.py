@@ -14,6 +14,7 @@ from types import ModuleType
 
 import pytest
 
+import multiqueue
 from multiqueue._extras import _EXTRAS
 
 HOUSE = Path(__file__).parent.parent
@@ -55,6 +56,13 @@ def test_everything_is_in_all() -> None:
     """`blocking-multiqueue[all]` has what the rooms need, and nothing that only checks, documents or releases them."""
     assert brought("all") >= set().union(*map(brought, ("spark", "amqp", "cli", "monitor")))
     assert not brought("all") & set().union(*map(brought, ("check", "docs", "release")))
+
+
+def test_the_package_has_source_and_what_the_page_needs() -> None:
+    """A file of another kind in it was left there by mistake."""
+    kinds = {"", ".py", ".pyc", ".pyi", ".typed", ".c", ".h", ".so", ".pyd", ".html", ".css", ".js", ".svg"}
+    files = [path for path in Path(multiqueue.__file__).parent.rglob("*") if path.is_file()]
+    assert [path.name for path in files if path.suffix not in kinds] == []
 
 
 def test_links_of_the_package_page_lead_to_the_repository(hook: ModuleType) -> None:
