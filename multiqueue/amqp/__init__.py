@@ -31,6 +31,7 @@ _one_line_each("multiqueue.amqp")
 
 __all__ = [
     "RABBITMQ_HASH",
+    "USER_LIMITS",
     "Access",
     "ChannelFigures",
     "ConfigError",
@@ -48,6 +49,7 @@ __all__ = [
     "ServerError",
     "ServerPast",
     "ServerSettings",
+    "TopicPermissions",
     "User",
     "accept",
     "check_hash",

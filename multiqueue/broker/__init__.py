@@ -44,6 +44,7 @@ from ._delivery.target import ConsumerTarget
 from ._durable.submission import Submission
 from ._host.broker import Broker
 from ._host.dead_letters import deaths_of, keys_in
+from ._host.host_limits import HOST_LIMITS, HostLimits, checked_limit
 from ._host.host_state import VirtualHostPast
 from ._host.policies import APPLY_TO, OPERATOR_POLICY, Policies, Policy, UnknownPolicySetting
 from ._host.publishing import Published, Publisher, Sent
@@ -80,6 +81,7 @@ __all__ = [
     "APPLY_TO",
     "CONSUMER_ARGUMENTS",
     "EXCHANGE_TYPES",
+    "HOST_LIMITS",
     "OPERATOR_POLICY",
     "QUEUE_TYPES",
     "VERSIONS",
@@ -111,6 +113,7 @@ __all__ = [
     "FairStatistics",
     "Getter",
     "Governing",
+    "HostLimits",
     "IllegalStep",
     "LastValueEntryList",
     "MemoryStatistics",
@@ -159,6 +162,7 @@ __all__ = [
     "VirtualHostPast",
     "VirtualHostStatistics",
     "WireForm",
+    "checked_limit",
     "compile_selector",
     "consumer_arguments",
     "deaths_of",

@@ -49,6 +49,9 @@ BOUNDS = {
         /api/nodes /api/vhosts /api/users /api/permissions /api/queues /api/queues/{vhost} /api/exchanges
         /api/exchanges/{vhost} /api/bindings /api/bindings/{vhost} /api/connections /api/channels /api/consumers
         /api/consumers/{vhost} /api/vhosts/{vhost}/permissions /api/vhosts/{vhost}/connections
+        /api/topic-permissions /api/users/{user}/topic-permissions /api/vhosts/{vhost}/topic-permissions
+        /api/topic-permissions/{vhost}/{user} /api/vhost-limits /api/vhost-limits/{vhost} /api/user-limits
+        /api/user-limits/{user}
         /api/vhosts/{vhost}/channels /api/users/{user}/permissions /api/queues/{vhost}/{queue}/bindings
         /api/exchanges/{vhost}/{exchange}/bindings/source /api/exchanges/{vhost}/{exchange}/bindings/destination
         /api/bindings/{vhost}/e/{exchange}/q/{queue} /api/bindings/{vhost}/e/{exchange}/e/{destination}
@@ -60,11 +63,10 @@ BOUNDS = {
     EXPORT: "/api/definitions /api/definitions/{vhost}",
     NOTHING: """
         /api/extensions /api/parameters /api/parameters/{component} /api/parameters/{component}/{vhost}
-        /api/vhost-limits/{vhost}
-        /api/user-limits/{user} /api/deprecated-features /api/deprecated-features/used /api/global-parameters
-        /api/vhost-limits /api/user-limits /api/feature-flags
-        /api/topic-permissions /api/users/{user}/topic-permissions /api/vhosts/{vhost}/topic-permissions
-        /api/bindings/{vhost}/e/{exchange}/q/{queue} /api/queues/{vhost}/{queue}/contents /api/users/bulk-delete
+                /api/deprecated-features /api/deprecated-features/used /api/global-parameters
+        /api/feature-flags
+                /api/bindings/{vhost}/e/{exchange}/q/{queue} /api/queues/{vhost}/{queue}/contents /api/users/bulk-delete
+        /api/vhost-limits/{vhost}/{limit} /api/user-limits/{user}/{limit}
         """,
     CONSUMERS: "/api/queues/{vhost}/{queue} /api/channels/{name}",
     OBJECT: """

@@ -18,9 +18,11 @@ from .accepting import connect as connect
 from .accepting import http_connections_limit as http_connections_limit
 from .accepting import let_in as let_in
 from .access import RABBITMQ_HASH as RABBITMQ_HASH
+from .access import USER_LIMITS as USER_LIMITS
 from .access import Access as Access
 from .access import Permissions as Permissions
 from .access import Rights as Rights
+from .access import TopicPermissions as TopicPermissions
 from .access import User as User
 from .access import check_hash as check_hash
 from .access import guest as guest

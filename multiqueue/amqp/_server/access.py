@@ -17,6 +17,7 @@ import hmac
 import ipaddress
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -27,6 +28,7 @@ from typing import Any, Final, Literal, TypeVar
 from ..._carried import short_string
 from ..._locks import Lock
 from ..._patterns import Search, bounded_pattern
+from ...broker import checked_limit
 from .._session.effects import Operation
 from .._wire.errors import ChannelFault, ConnectionFault, FixedUser, ServerError
 
@@ -138,12 +140,45 @@ class Permissions:
 
 
 @dataclass(frozen=True)
+class TopicPermissions:
+    """Regular expressions for the routing keys that a user may publish with to a topic exchange, and bind to it by.
+
+    `{username}` and `{vhost}` in them stand for the user's name and the virtual host.
+
+    Raises:
+        ValueError: as `Permissions`.
+    """
+
+    write: str = ".*"
+    read: str = ".*"
+
+    def __post_init__(self) -> None:
+        for name in ("write", "read"):
+            try:
+                self.search(name, "", "")
+            except ValueError as error:
+                raise ValueError(f"{name} = {getattr(self, name)!r} {error}") from None
+
+    def search(self, operation: str, user: str, host: str) -> Search:
+        """The search of an operation's expression."""
+        text: str = getattr(self, operation)
+        for variable, value in (("{username}", user), ("{vhost}", host)):
+            text = text.replace(variable, re.escape(value))
+        return bounded_pattern(text or "^$")
+
+
+USER_LIMITS: Final = ("max-connections", "max-channels")
+
+
+@dataclass(frozen=True)
 class User:
     """A user: a password's hash (None: no password is accepted), and permissions by virtual host.
 
     `everywhere` are the permissions in each virtual host that `permissions` does not name, None for none. Permissions
     that were taken away stay named, as None: `everywhere` does not give them back.
     `tags` say what the user may see and do over HTTP: `administrator`, `monitoring`, `policymaker`, `management`.
+    `topics` are permissions by virtual host and topic exchange; where there are none, every routing key is permitted.
+    `limits` are those of `USER_LIMITS`; a negative one is none.
 
     Raises:
         ValueError: a name that no login can carry.
@@ -155,8 +190,12 @@ class User:
     loopback_only: bool = False
     tags: frozenset[str] = frozenset()
     everywhere: Permissions | None = None
+    topics: Mapping[str, Mapping[str, TopicPermissions]] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for name, value in self.limits.items():
+            checked_limit(name, value, USER_LIMITS)
         for each in (self.name, *self.tags):
             if not short_string(each) or "\0" in each:
                 raise ValueError(f"{each!r} is not a name of a user or a tag: it is empty, or contains a NUL")
@@ -174,6 +213,11 @@ class User:
         """A user with this password; without permissions, with all of them in every virtual host."""
         everywhere = Permissions() if permissions is None else None
         return cls(name, hash_password(password), permissions or {}, loopback_only, frozenset(tags), everywhere)
+
+    def most(self, name: str) -> int | None:
+        """A limit of the user; None for none."""
+        value = self.limits.get(name, -1)
+        return None if value < 0 else value
 
     def permissions_in(self, host: str) -> Permissions | None:
         """The rights of the user in a virtual host; None where it has none."""
@@ -240,13 +284,33 @@ class Access:
                 del allowed[host]
             users[name] = replace(user, permissions=allowed)
 
+    def permit_topic(self, name: str, host: str, exchange: str | None, permissions: TopicPermissions | None) -> None:
+        """Say with which routing keys a user may use a topic exchange; None for any, at all exchanges. Raises as
+        `permit`."""
+        with self._changing(name) as users:
+            topics = {each: dict(by_exchange) for each, by_exchange in users[name].topics.items()}
+            if exchange is not None and permissions is not None:
+                topics.setdefault(host, {})[exchange] = permissions
+            else:
+                topics.pop(host, None)
+            users[name] = replace(users[name], topics=topics)
+
+    def limit(self, name: str, limit: str, value: int | None) -> None:
+        """Set a limit of a user, None for none. Raises as `permit`, and as `User`."""
+        with self._changing(name) as users:
+            limits = {each: most for each, most in users[name].limits.items() if each != limit}
+            if value is not None:
+                limits[limit] = value
+            users[name] = replace(users[name], limits=limits)
+
     def forget_virtual_host(self, host: str) -> None:
         """A virtual host is deleted: no user has permissions in it any more, but by the configuration, or by those that
         it has everywhere and that were not taken away here. Raises OSError, as `put`."""
         with self._changing() as users:
             for name in users.keys() - self._fixed.keys():
                 left = {each: may for each, may in users[name].permissions.items() if each != host or may is None}
-                users[name] = replace(users[name], permissions=left)
+                topics = {each: of for each, of in users[name].topics.items() if each != host}
+                users[name] = replace(users[name], permissions=left, topics=topics)
 
     @contextmanager
     def _changing(self, name: str | None = None) -> Iterator[dict[str, User]]:
@@ -309,6 +373,12 @@ class Rights:
         self._host = host
         self._permissions = permissions
         self._allowed: set[tuple[Operation, str]] = set()
+        self._topics = {
+            (operation, exchange): each.search(operation, user.name, host)
+            for exchange, each in user.topics.get(host, {}).items()
+            for operation in ("write", "read")
+        }
+        self.has_topics: bool = bool(self._topics)
 
     def check(self, operation: Operation, kind: Literal["queue", "exchange"], name: str) -> None:
         """Nothing, when it is permitted. Raises ChannelFault: it is not."""
@@ -322,6 +392,14 @@ class Rights:
         if len(self._allowed) >= self._MOST:
             self._allowed.clear()
         self._allowed.add(asked)
+
+    def check_topic(self, operation: Operation, exchange: str, key: str) -> None:
+        """Nothing, when a routing key is permitted at a topic exchange. Raises ChannelFault: it is not."""
+        search = self._topics.get((operation, exchange))
+        if search is not None and not search(key):
+            where = f"exchange '{exchange}' in vhost '{self._host}'"
+            refused = f"{operation} access to topic '{key}' in {where} refused for user '{self.user.name}'"
+            raise ChannelFault(403, refused)
 
 
 class UsersFile:
@@ -375,4 +453,9 @@ def _user(found: dict[str, Any]) -> User:
     permissions = {str(host): each and Permissions(**each) for host, each in found["permissions"].items()}
     everywhere = found["everywhere"] and Permissions(**found["everywhere"])
     tags = frozenset(map(str, found["tags"]))
-    return User(str(found["name"]), hashed, permissions, bool(found["loopback_only"]), tags, everywhere)
+    topics = {
+        str(host): {str(exchange): TopicPermissions(**each) for exchange, each in by_exchange.items()}
+        for host, by_exchange in found.get("topics", {}).items()
+    }
+    is_local, limits = bool(found["loopback_only"]), dict(found.get("limits", {}))
+    return User(str(found["name"]), hashed, permissions, is_local, tags, everywhere, topics, limits)

@@ -68,6 +68,8 @@ class ServerPort(Protocol):
     def take_place(self, connection: Any, user: User, peer: str) -> int | None: ...
     def forget(self, connection: Any) -> None: ...
     def let_go(self) -> None: ...
+    def check_channels(self, user: User) -> None: ...
+    def check_connections(self, user: User, host: VirtualHost) -> None: ...
     def channel_opened(self) -> None: ...
     def channel_closed(self, virtual_host: str, figures: ChannelFigures) -> None: ...
     def virtual_host(self, name: str) -> VirtualHost: ...
@@ -235,6 +237,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             opened = len(self.sessions)
             text = f"number of channels opened ({opened}) has reached the negotiated channel_max ({most})"
             raise ConnectionFault(530, text)
+        self.server.check_channels(self.user)
         self.server.channel_opened()
         return Session(number, self.client, self.writer, self)
 
@@ -497,11 +500,14 @@ class ServerConnection(asyncio.BufferedProtocol):
         if host.failure is not None:
             refused = f"access to vhost '{name}' refused for user '{self.user.name}'"
             raise ConnectionFault(541, f"{refused}: vhost '{name}' is down")
+        rights = Rights(self.user, name)
+        self.server.check_connections(self.user, host)
         self.client = Client(
             host=host,
             owner=self.owner,
             user=self.user.name,
-            check=Rights(self.user, name).check,
+            check=rights.check,
+            check_topic=rights.check_topic if rights.has_topics else None,
             publisher=host.publisher(CommitReports(self.post, self.flush).report),
             digests=Digests(),
             max_message_bytes=self.settings.max_message_bytes,
@@ -512,6 +518,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self._heartbeat:
             self._set_timer(self._heartbeat / 2, self._tick)
         _log.info("%s: user '%s' opened vhost '%s'", self.name, self.user.name, name, extra={"connection": self.name})
+
+    def is_in(self, host: VirtualHost) -> bool:
+        """True once it has opened this virtual host."""
+        client = getattr(self, "client", None)
+        return client is not None and client.host is host
 
     def _can(self, capability: str) -> bool:
         """Whether the client said that it knows an extension."""

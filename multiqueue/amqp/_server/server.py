@@ -29,7 +29,7 @@ from urllib.parse import quote
 from ..._locks import Condition, Lock
 from ...broker import Broker, NotAllowed, VirtualHost
 from .._session.figures import ChannelFigures, ConnectionFigures, ServerPast, host_figures
-from .._wire.errors import ServerError
+from .._wire.errors import ConnectionFault, ServerError
 from .accepting import accept, amqp_connections_limit, connect, let_in
 from .access import Access, User, UsersFile, guest, is_loopback
 from .connection import ServerConnection
@@ -260,6 +260,8 @@ class Server:
         most = self._most_of_user
         if "administrator" in user.tags and is_loopback(peer):
             most += _OF_ADMINISTRATORS
+        if (own := user.most("max-connections")) is not None:
+            most = min(most, own)
         with self._lock:
             if self._of_users[user.name] >= most:
                 return most
@@ -282,6 +284,24 @@ class Server:
         """A connection has let go of all its sessions."""
         with self._lock:
             self._has_ended.notify_all()
+
+    def check_channels(self, user: User) -> None:
+        """Return when the user may open one more channel. Raises ConnectionFault."""
+        most = user.most("max-channels")
+        if most is not None and sum(len(each.sessions) for each in self._of(user)) >= most:
+            text = f"number of channels opened for user '{user.name}' has reached the maximum allowed user limit of"
+            raise ConnectionFault(530, f"{text} {most}")
+
+    def check_connections(self, user: User, host: VirtualHost) -> None:
+        """Return when one more connection may open a virtual host. Raises ConnectionFault."""
+        most = host.limits.most("max-connections")
+        if most is not None and sum(each.is_in(host) for each in self.connections()) >= most:
+            refused = f"access to vhost '{host.name}' refused for user '{user.name}'"
+            raise ConnectionFault(530, f"{refused}: connection limit ({most}) is reached")
+
+    def _of(self, user: User) -> list[ServerConnection]:
+        with self._lock:
+            return [each for each, name in self._connections.items() if name == user.name]
 
     def channel_opened(self) -> None:
         """A channel has begun."""

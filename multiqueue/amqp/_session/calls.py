@@ -114,6 +114,7 @@ def _bind_exchange(session: Session, method: Any) -> None:
     host, check = session.client.host, session.client.check
     check("write", "exchange", method.destination)
     check("read", "exchange", method.source)
+    session.client.check_key("read", method.source, method.routing_key)
     bind = host.bind_exchange if isinstance(method, commands.Exchange.Bind) else host.unbind_exchange
     bind(method.destination, method.source, method.routing_key, method.arguments)
 
@@ -156,6 +157,7 @@ def _bind_queue(session: Session, method: Any) -> None:
     name = _permitted(session, "write", method.queue)
     check("read", "exchange", method.exchange)
     key = method.routing_key if method.queue or method.routing_key else name
+    session.client.check_key("read", method.exchange, key)
     bind = host.bind_queue if isinstance(method, commands.Queue.Bind) else host.unbind_queue
     bind(name, method.exchange, key, method.arguments, owner=session.client.owner)
 

@@ -108,6 +108,13 @@ class Client:
     digests: Digests
     max_message_bytes: int
     hears_of_cancels: bool  # it knows `basic.cancel` from the server
+    # Of exchange and routing key, where the user has permissions for topics.
+    check_topic: Callable[[Operation, str, str], None] | None = None
+
+    def check_key(self, operation: Operation, exchange: str, key: str) -> None:
+        """Nothing, when the user may use this routing key there. Raises ChannelFault."""
+        if self.check_topic is not None and self.host.is_topic(exchange):
+            self.check_topic(operation, exchange, key)
 
 
 def fail(connection: Effects, session: Served | None, error: BaseException, method: bytes) -> None:

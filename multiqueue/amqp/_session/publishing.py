@@ -157,6 +157,7 @@ class Publishing:
         if publish.immediate:
             raise ConnectionFault(540, "immediate=true")
         self._client.check("write", "exchange", publish.exchange)
+        self._client.check_key("write", publish.exchange, publish.routing_key)
         is_reply = not publish.exchange and publish.routing_key.startswith(REPLY_PREFIX)
         self._address = publish.exchange, publish.routing_key, method[6:-1], publish.mandatory, is_reply
         self._last_publish = method

@@ -41,6 +41,7 @@ from .._routing.exchange import (
     ring_weight,
 )
 from .._routing.topology import DeclaredQueue, Topology
+from .host_limits import HostLimits
 from .host_state import HostState
 from .policies import Policies
 
@@ -73,7 +74,13 @@ class Declarations:
     """
 
     def __init__(
-        self, topology: Topology, make_queue: MakeQueue, host_state: HostState, compat: Compat, policies: Policies
+        self,
+        topology: Topology,
+        make_queue: MakeQueue,
+        host_state: HostState,
+        compat: Compat,
+        policies: Policies,
+        limits: HostLimits,
     ) -> None:
         self._name = topology.virtual_host
         self.compat = compat
@@ -81,6 +88,7 @@ class Declarations:
         self._make_queue = make_queue
         self._host_state = host_state
         self.policies: Policies = policies
+        self.limits: HostLimits = limits
 
     # Exchanges
 
@@ -122,6 +130,11 @@ class Declarations:
         assert_same_arguments(what, arguments, found.arguments, [ALTERNATE_EXCHANGE, "x-delayed-type"])
         self._topology.wait_for_commits()
         return found
+
+    def is_topic(self, exchange: str) -> bool:
+        """True if there is an exchange of this name, and its type is `topic`."""
+        found = self._topology.find_exchange(exchange)
+        return found is not None and found.type == "topic"
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> bool:
         """Delete an exchange with its bindings; False when there was none.
@@ -198,6 +211,8 @@ class Declarations:
         while True:
             found = self._topology.find_queue(name)
             if found is None:
+                if self.limits.most("max-queues") is not None:
+                    self.limits.check_queues(f"queue '{name}'", self._name, len(self._topology.queues()))
                 belongs_to = (owner or self._host_state) if settings.exclusive else None
                 shown = arguments_of(settings) if arguments is None else arguments
                 declared = DeclaredQueue(self._make_queue(name, settings), shown, belongs_to)

@@ -5,9 +5,9 @@ Promise     At most one policy and one operator policy apply to a thing: of thos
             then it applies to all that is there, one thing after the other, so that nobody waits for all of them.
 Rules       RabbitMQ's. Of numbers the least counts: the policy's, the operator's, the argument's. Of the rest the
             operator's counts before the policy's, and the argument before both.
-State       `_order` guards the table; it is held while one thing is given what applies to it, so that a thing declared
-            meanwhile, and a later change, come out right whichever is first.
-Lock order  `_order` -> a queue's lock; `_order` -> the store's.
+State       The table's order is held while one thing is given what applies to it, so that a thing declared meanwhile,
+            and a later change, come out right whichever is first.
+Lock order  the table's order -> a queue's lock, the store's.
 Source      RabbitMQ 4.3.6, asked; tests/interop/test_interop_policies.py.
 """
 
@@ -19,14 +19,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from multiqueue._carried import check_value, short_string
-from multiqueue.store import Define, Definition, StoreDamaged, Undefine
+from multiqueue.store import Definition, StoreDamaged
 
-from ..._locks import Lock
 from ..._patterns import Search, bounded_pattern
 from .._base.settings import Governing, Overflow, QueueSettings
 from .._routing.arguments import policy_settings
 from .._routing.exchange import Exchange
 from .._routing.topology import DeclaredQueue, Topology
+from .kept_table import KeptTable, Key
 
 if TYPE_CHECKING:
     from .._durable.journal import Journal
@@ -90,79 +90,50 @@ class Policy:
         return self.apply_to in kinds and bool(self._search(name))
 
 
-_Key = tuple[str, str]  # POLICY or OPERATOR_POLICY, and a name
-
-
 class Policies:
     """The policies of one virtual host. Any thread may call any method; changes wait for their commit."""
 
     def __init__(self, topology: Topology, journal: Journal | None) -> None:
         self._topology = topology
-        self._journal = journal
-        self._order = Lock()
-        self._table: dict[_Key, Policy] = {}
+        self._kept: KeptTable[Policy] = KeptTable(journal)
 
     def recover(self, definitions: list[Definition]) -> None:
         """Have those again that the store has, before anybody sees the virtual host."""
+        found: dict[Key, Policy] = {}
         for each in definitions:
             if each.kind in (POLICY, OPERATOR_POLICY):
                 what = f"the definition of {each.kind} {each.key!r}"
                 try:
                     said, is_operators = json.loads(each.document), each.kind == OPERATOR_POLICY
-                    self._table[each.kind, each.key] = Policy(name=each.key, is_operators=is_operators, **said)
+                    found[each.kind, each.key] = Policy(name=each.key, is_operators=is_operators, **said)
                 except (ValueError, TypeError) as error:
                     raise StoreDamaged(f"{what} cannot be what was set: {error}") from error
+        self._kept.recover(found)
         self._apply_to_all()
 
     def all(self, *, is_operators: bool = False) -> list[Policy]:
         """Those of one of the two sorts, by name."""
-        return sorted((each for each in self._table.values() if each.is_operators == is_operators), key=_name)
+        return sorted((each for each in self._kept.values.values() if each.is_operators == is_operators), key=_name)
 
     def set(self, policy: Policy) -> bool:
         """Have this policy, in place of one of its name; True when it is new. Raises StoreFull: it cannot be kept."""
-        key = _key_of(policy)
-        document = {name: getattr(policy, name) for name in ("pattern", "definition", "priority", "apply_to")}
-        return self._change(key, policy, Define(*key, json.dumps(document))) is None
+        said = {name: getattr(policy, name) for name in ("pattern", "definition", "priority", "apply_to")}
+        before = self._kept.set(_key_of(policy), policy, json.dumps(said))
+        self._apply_to_all()
+        return before is None
 
     def clear(self, name: str, *, is_operators: bool = False) -> bool:
         """Have it no more; False when there was none. Raises as `set`."""
-        key = (OPERATOR_POLICY if is_operators else POLICY, name)
-        return key in self._table and self._change(key, None, Undefine(*key)) is not None
-
-    def _change(self, key: _Key, policy: Policy | None, operation: Define | Undefine) -> Policy | None:
-        """Returns what was there before."""
-        with self._order:
-            before = self._put_locked(key, policy)
-            try:
-                commit = None if self._journal is None else self._journal.submit([operation])
-            except BaseException:
-                self._put_locked(key, before)
-                raise
-        if commit is not None:
-            try:
-                commit.wait()
-            except Exception:
-                with self._order:
-                    if self._table.get(key) is policy:
-                        self._put_locked(key, before)
-                raise
+        before = self._kept.clear((OPERATOR_POLICY if is_operators else POLICY, name))
         self._apply_to_all()
-        return before
-
-    def _put_locked(self, key: _Key, policy: Policy | None) -> Policy | None:
-        table = dict(self._table)  # readers have the one that they began with
-        before = table.pop(key, None)
-        if policy is not None:
-            table[key] = policy
-        self._table = table
-        return before
+        return before is not None
 
     # -- what applies
 
     def of(self, thing: DeclaredQueue | Exchange) -> Governing:
         """What applies to a queue or an exchange."""
         kinds = _kinds_of(thing)
-        matching = [each for each in self._table.values() if each.is_of(thing.name, kinds)]
+        matching = [each for each in self._kept.values.values() if each.is_of(thing.name, kinds)]
         first = {
             sort: min((each for each in matching if each.is_operators == sort), key=_rank, default=None)
             for sort in (False, True)
@@ -183,7 +154,7 @@ class Policies:
 
     def apply(self, thing: DeclaredQueue | Exchange) -> None:
         """Have a queue or an exchange behave as its policies say."""
-        with self._order:
+        with self._kept.order:
             governing = self.of(thing)
             if isinstance(thing, Exchange):
                 thing.governing = governing
@@ -192,7 +163,7 @@ class Policies:
 
     def apply_if_any(self, thing: DeclaredQueue | Exchange) -> None:
         """As `apply`, of a thing that was declared just now."""
-        if self._table:
+        if self._kept.values:
             self.apply(thing)
 
     def _apply_to_all(self) -> None:
@@ -209,7 +180,7 @@ def _rank(policy: Policy) -> tuple[int, str]:
     return -policy.priority, policy.name
 
 
-def _key_of(policy: Policy) -> _Key:
+def _key_of(policy: Policy) -> Key:
     return OPERATOR_POLICY if policy.is_operators else POLICY, policy.name
 
 

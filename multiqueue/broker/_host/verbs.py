@@ -33,6 +33,7 @@ from .._routing.topology import Topology
 from .._selector.selector import compile_selector
 from .dead_letters import DeadLetterRouting
 from .declarations import Declarations, MakeQueue
+from .host_limits import HostLimits
 from .host_state import HostState
 from .policies import Policies
 from .publishing import Published, Publishing, remaining
@@ -90,6 +91,7 @@ class HostParts(NamedTuple):
 
     topology: Topology
     policies: Policies
+    limits: HostLimits
     make_queue: MakeQueue
     host_state: HostState
     publishing: Publishing
@@ -103,7 +105,7 @@ class Verbs(Declarations):
     """The verbs of one virtual host. Any thread may call any of them."""
 
     def __init__(self, parts: HostParts) -> None:
-        super().__init__(parts.topology, parts.make_queue, parts.host_state, parts.compat, parts.policies)
+        super().__init__(parts.topology, parts.make_queue, parts.host_state, parts.compat, parts.policies, parts.limits)
         self.parts = parts
         self._publishing = parts.publishing
 

@@ -40,6 +40,7 @@ from .._routing.exchange import Binding, Exchange, ExchangeStatistics
 from .._routing.topology import DeclaredQueue, Topology
 from .dead_letters import DeadLetterRouting
 from .declarations import PREDECLARED, TRACE_EXCHANGE
+from .host_limits import HostLimits
 from .host_state import HostState, VirtualHostPast
 from .policies import Policies
 from .publishing import Published, Publisher, Publishing
@@ -117,6 +118,7 @@ class VirtualHost(Verbs):
             HostParts(
                 topology,
                 Policies(topology, self._journal),
+                HostLimits(self._journal),
                 self._new_queue,
                 host_state,
                 publishing,
@@ -133,7 +135,9 @@ class VirtualHost(Verbs):
         self._housekeeping = housekeeping
         if self._journal is not None and isinstance(topology, StoredTopology):
             topology.recover(lambda kept: self._make(kept.name, kept.settings, kept.number))
-            self.policies.recover(self._journal.store.definitions())
+            definitions = self._journal.store.definitions()
+            self.policies.recover(definitions)
+            self.limits.recover(definitions)
             self._journal.on_failed = self._store_failed
             if housekeeping is not None:
                 housekeeping.add(self._journal)

@@ -238,19 +238,22 @@ POLICY: Final[Body] = {
     "priority": Field(Kind("a whole number", _number, {"type": "integer"}), 0),
     "apply-to": Field(one_of(*APPLY_TO), "all"),
 }
+LIMIT: Final[Body] = {"value": _needed(ANYTHING)}
+TOPIC_PERMISSIONS: Final[Body] = {"exchange": _needed(NAME), "write": _needed(EXPRESSION), "read": _needed(EXPRESSION)}
 PERMISSIONS: Final[Body] = {each: _needed(EXPRESSION) for each in ("configure", "write", "read")}
 
 _IN_HOST: Final[Body] = {"name": _needed(NAME), "vhost": _needed(NAME)}
 _ITEMS: Final[Mapping[str, Body]] = {
-    "users": {"name": _needed(NAME), **_HASH, "tags": Field(TAGS, frozenset()), "limits": Field(ANYTHING)},
+    "users": {"name": _needed(NAME), **_HASH, "tags": Field(TAGS, frozenset()), "limits": Field(OBJECT, _NO_TABLE)},
     "vhosts": {
         "name": _needed(NAME),
-        "limits": Field(ANYTHING),
+        "limits": Field(OBJECT, _NO_TABLE),
         "default_queue_type": Field(TEXT),
         "metadata": Field(OBJECT, _NO_TABLE),
     },
     "policies": {**_IN_HOST, **POLICY},
     "parameters": {**_IN_HOST, "component": _needed(NAME), "value": _needed(ANYTHING)},
+    "topic_permissions": {"user": _needed(NAME), "vhost": _needed(NAME), **TOPIC_PERMISSIONS},
     "permissions": {"user": _needed(NAME), "vhost": _needed(NAME), **PERMISSIONS},
     "exchanges": {**_IN_HOST, **EXCHANGE},
     "queues": {**_IN_HOST, **QUEUE},
@@ -263,7 +266,7 @@ _ITEMS: Final[Mapping[str, Body]] = {
     },
 }
 # Lists of what this broker has not: their entries are named in the answer.
-WE_HAVE_NONE: Final = ("topic_permissions", "global_parameters")
+WE_HAVE_NONE: Final = ("global_parameters",)
 
 
 def definitions(host: str | None = None) -> Body:

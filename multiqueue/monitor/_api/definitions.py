@@ -3,7 +3,7 @@
 Promise     The fields of an import, and the names in it, are checked as a whole before the first change. Then each
             definition is taken for itself: one that the broker refuses (it is there and differs, an argument does not
             fit) is named in the refusal, all others are loaded, and the import can be repeated. What this broker has
-            not (limits, streams, exchanges of plugins) is named in the answer, never taken for done.
+            not (streams, exchanges of plugins, global parameters) is named in the answer, never taken for done.
 Left out    Of an export: exclusive queues, the predeclared exchanges and the bindings of the default exchange, as
             RabbitMQ does. Values that JSON has not, such as bytes and times in arguments, become text and numbers.
 """
@@ -16,9 +16,20 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from ...amqp import RABBITMQ_HASH, Access, FixedUser, Permissions, User, check_hash, new_user
+from ...amqp import (
+    RABBITMQ_HASH,
+    USER_LIMITS,
+    Access,
+    FixedUser,
+    Permissions,
+    TopicPermissions,
+    User,
+    check_hash,
+    new_user,
+)
 from ...broker import (
     EXCHANGE_TYPES,
+    HOST_LIMITS,
     OPERATOR_POLICY,
     QUEUE_TYPES,
     Binding,
@@ -29,10 +40,20 @@ from ...broker import (
     Policy,
     UnknownPolicySetting,
     VirtualHost,
+    checked_limit,
 )
 from .._base.errors import bad_request
 from .bodies import OBJECT, POLICY, WE_HAVE_NONE, definitions, read_body, read_value, shown
-from .views import API_VERSION, View, binding_view, permission_view, plain, policy_view, user_view
+from .views import (
+    API_VERSION,
+    View,
+    binding_view,
+    permission_view,
+    plain,
+    policy_view,
+    topic_permission_views,
+    user_view,
+)
 
 _log = logging.getLogger("multiqueue.monitor")
 _MANY: Final = 50  # refusals that are told with their reasons
@@ -58,13 +79,13 @@ def export_definitions(broker: Broker, access: Access, version: str) -> View:
         "product_name": "multiqueue",
         "product_version": version,
         "users": [user_view(user) for user in users],
-        "vhosts": [{"name": host.name} for host in hosts],
+        "vhosts": [{"name": host.name, "limits": host.limits.all()} for host in hosts],
         "permissions": [
             permission_view(user.name, host, allowed)
             for user in users
             for host, allowed in sorted(_by_host(user, [each.name for each in hosts]).items())
         ],
-        "topic_permissions": [],
+        "topic_permissions": [view for user in users for view in topic_permission_views(user)],
         "global_parameters": [],
         **_declared(hosts, with_host=True),
     }
@@ -72,7 +93,7 @@ def export_definitions(broker: Broker, access: Access, version: str) -> View:
 
 def export_host(host: VirtualHost) -> View:
     """The declarations of one virtual host."""
-    return {"rabbit_version": API_VERSION, **_declared([host], with_host=False)}
+    return {"rabbit_version": API_VERSION, "limits": host.limits.all(), **_declared([host], with_host=False)}
 
 
 def _by_host(user: User, hosts: Iterable[str]) -> dict[str, Permissions]:
@@ -166,13 +187,25 @@ class Import:
         self._found = read_body(body, found)
         self._users = [
             replace(
-                user_named(each["name"]), password_hash=password_hash_of(each, f"users[{index}]"), tags=each["tags"]
+                user_named(each["name"]),
+                password_hash=password_hash_of(each, f"users[{index}]"),
+                tags=each["tags"],
+                limits=_limits(each["limits"], USER_LIMITS, f"users[{index}].limits"),
             )
             for index, each in enumerate(self._found["users"])
         ]
+        self._limits = [
+            (each["name"], _limits(each["limits"], HOST_LIMITS, f"vhosts[{index}].limits"))
+            for index, each in enumerate(self._found["vhosts"])
+        ]
+        if host is not None:
+            self._limits.append((host, _limits(found.get("limits", {}), HOST_LIMITS, "limits")))
         self._policies = [("policies", each) for each in self._found["policies"]]
         for index, each in enumerate(self._found["parameters"]):
-            if each["component"] == OPERATOR_POLICY:
+            value = each["value"]
+            if each["component"] == "vhost-limits":
+                self._limits.append((each["vhost"], _limits(value, HOST_LIMITS, f"parameters[{index}].value")))
+            elif each["component"] == OPERATOR_POLICY:
                 body = read_body(POLICY, read_value(OBJECT, each["value"], f"parameters[{index}].value"))
                 self._policies.append(("parameters", {**each, **body}))
         self._check_names()
@@ -182,13 +215,14 @@ class Import:
         """The virtual host of each object is there, or comes with the definitions."""
         known = {each.name for each in self._broker.virtual_hosts()} | {each["name"] for each in self._found["vhosts"]}
         users = {each.name for each in self._access.users()} | {each.name for each in self._users}
-        for kind in ("permissions", "exchanges", "queues", "bindings", "policies", "parameters"):
+        for kind in ("permissions", "topic_permissions", "exchanges", "queues", "bindings", "policies", "parameters"):
             for index, each in enumerate(self._found[kind]):
                 if each["vhost"] not in known:
                     raise bad_request(f"{kind}[{index}].vhost is {each['vhost']!r}, which does not exist")
-        for index, each in enumerate(self._found["permissions"]):
-            if each["user"] not in users:
-                raise bad_request(f"permissions[{index}].user is {each['user']!r}, which does not exist")
+        for kind in ("permissions", "topic_permissions"):
+            for index, each in enumerate(self._found[kind]):
+                if each["user"] not in users:
+                    raise bad_request(f"{kind}[{index}].user is {each['user']!r}, which does not exist")
 
     def _look_for_what_we_have_not(self) -> None:
         for kind in WE_HAVE_NONE:
@@ -200,17 +234,12 @@ class Import:
         self._left_out += [
             f"parameter {each['name']!r} of {each['component']!r} in vhost {each['vhost']!r}"
             for each in self._found["parameters"]
-            if each["component"] != OPERATOR_POLICY
+            if each["component"] not in (OPERATOR_POLICY, "vhost-limits")
         ]
-        for each in self._found["users"]:
-            if each["limits"]:
-                self._left_out.append(f"limits of user {each['name']!r}")
         for each in self._found["vhosts"]:
             kind = each["default_queue_type"] or each["metadata"].get("default_queue_type")
             if kind not in (None, "undefined", "classic"):
                 self._left_out.append(f"default_queue_type {kind!r} of vhost {each['name']!r}")
-            if each["limits"]:
-                self._left_out.append(f"limits of vhost {each['name']!r}")
 
     def apply(self) -> list[str]:
         """Carry it out; returns what was left out because this broker has no such thing. Repeating it is harmless.
@@ -226,6 +255,13 @@ class Import:
             self._do(f"vhost {each['name']!r}", self._broker.add_virtual_host, each["name"])
         for each in found["permissions"]:
             self._do(f"permissions of user {each['user']!r} in vhost {each['vhost']!r}", partial(self._permit, **each))
+        for each in found["topic_permissions"]:
+            what = f"topic permissions of user {each['user']!r} in vhost {each['vhost']!r}"
+            may = TopicPermissions(each["write"], each["read"])
+            self._do(what, self._access.permit_topic, each["user"], each["vhost"], each["exchange"], may)
+        for host, limits in self._limits:
+            for name, value in limits.items():
+                self._do(f"limit {name} of vhost {host!r}", self._broker.virtual_host(host).limits.set, name, value)
         for kind, each in self._policies:
             self._do(_called(kind, each), self._set_policy, kind, each)
         for each in found["exchanges"]:
@@ -254,7 +290,7 @@ class Import:
 
     def _put_user(self, user: User) -> None:
         known = self._access.user(user.name) or user
-        new = replace(known, password_hash=user.password_hash, tags=user.tags)
+        new = replace(known, password_hash=user.password_hash, tags=user.tags, limits=user.limits)
         if new != self._access.user(user.name):
             self._access.put(new)
 
@@ -292,6 +328,14 @@ class Import:
         host = self._broker.virtual_host(vhost)
         bind = host.bind_queue if destination_type == "queue" else host.bind_exchange
         bind(destination, source, of["routing_key"], of["arguments"])
+
+
+def _limits(found: Any, names: tuple[str, ...], path: str) -> dict[str, int]:
+    """Limits by name. Raises Refused: there is no such one, or it is no number."""
+    try:
+        return {name: checked_limit(name, value, names) for name, value in read_value(OBJECT, found, path).items()}
+    except (ValueError, TypeError) as error:
+        raise bad_request(f"{path}: {error}") from None
 
 
 def policy_from(said: Mapping[str, Any], *, is_operators: bool) -> Policy:

@@ -88,17 +88,14 @@ class Reading:
             "/api/vhosts": self.hosts,
             "/api/vhosts/{vhost}": self.host,
             "/api/vhosts/{vhost}/permissions": self.host_permissions,
-            "/api/vhosts/{vhost}/topic-permissions": lambda ask: [],
             "/api/vhosts/{vhost}/connections": self.connections,
             "/api/vhosts/{vhost}/channels": self.channels,
             "/api/users": self.users,
             "/api/users/without-permissions": self.users_without_permissions,
             "/api/users/{user}": self.user,
             "/api/users/{user}/permissions": self.user_permissions,
-            "/api/users/{user}/topic-permissions": lambda ask: [],
             "/api/permissions": self.permissions,
             "/api/permissions/{vhost}/{user}": self.permission,
-            "/api/topic-permissions": lambda ask: [],
             "/api/queues": self.queues,
             "/api/queues/detailed": self.queues,
             "/api/queues/{vhost}": self.queues,
@@ -127,10 +124,6 @@ class Reading:
             "/api/parameters/{component}": lambda ask: [],
             "/api/parameters/{component}/{vhost}": self.nothing_in_host,
             "/api/global-parameters": lambda ask: [],
-            "/api/vhost-limits": lambda ask: [],
-            "/api/vhost-limits/{vhost}": self.nothing_in_host,
-            "/api/user-limits": lambda ask: [],
-            "/api/user-limits/{user}": self.nothing_of_user,
             "/api/feature-flags": lambda ask: [],
             "/api/deprecated-features": lambda ask: [],
             "/api/deprecated-features/used": lambda ask: [],
@@ -517,13 +510,6 @@ class Reading:
         """An empty list, for a virtual host that exists."""
         self._host(ask)
         return []
-
-    def nothing_of_user(self, ask: Ask) -> Any:
-        """An empty list, for a user that exists."""
-        self.user(ask)
-        return []
-
-    # -- details
 
     def _host(self, ask: Ask) -> VirtualHost:
         try:

@@ -12,7 +12,7 @@ import json
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
@@ -491,8 +491,15 @@ def user_view(user: User) -> View:
         "password_hash": rest if algorithm == RABBITMQ_HASH else hashed,
         "hashing_algorithm": algorithm or RABBITMQ_HASH,
         "tags": sorted(user.tags),
-        "limits": {},
+        "limits": dict(user.limits),
     }
+
+
+def topic_permission_views(user: User) -> Iterator[View]:
+    """The permissions of a user at topic exchanges."""
+    for host, by_exchange in sorted(user.topics.items()):
+        for exchange, may in sorted(by_exchange.items()):
+            yield {"user": user.name, "vhost": host, "exchange": exchange, "write": may.write, "read": may.read}
 
 
 def permission_view(user: str, host: str, permissions: Permissions) -> View:

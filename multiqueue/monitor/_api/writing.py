@@ -26,7 +26,7 @@ from ...amqp import (
 )
 from ...broker import AccessRefused, Broker, BrokerError, NotAllowed, NotFound, VirtualHost
 from .._base.errors import Refused, bad_request, not_authorised, not_found
-from .._door.access import check_right
+from .._door.access import check_key, check_right
 from .._figures.sampler import Sampler
 from .asking import Answer, Ask, Table
 from .bodies import (
@@ -46,6 +46,7 @@ from .bodies import (
     read_body,
 )
 from .definitions import Import, export_definitions, export_host, password_hash_of, user_named
+from .limits import LimitRequests
 from .messages import get_messages, peek_messages, publish
 from .policies import PolicyRequests
 from .reading import between, default_name
@@ -109,6 +110,7 @@ class Writing:
             table.add(method, path, handler, *body)
         for is_operators in (False, True):
             PolicyRequests(self._broker, self._sampler, is_operators=is_operators).add_to(table)
+        LimitRequests(self._broker, self._access, self._keep).add_to(table)
 
     # -- queues
 
@@ -222,6 +224,7 @@ class Writing:
         asked = ask.body()
         name = default_name(ask["exchange"])
         check_right(rights, "write", "exchange", name)
+        check_key(rights, host, "write", name, asked["routing_key"])
         most = None if self._server is None else self._server.settings.max_message_bytes
         published = publish(host, ask.caller.user.name, name, most, **asked)
         return {"routed": published.queues > 0}
@@ -233,6 +236,7 @@ class Writing:
         source = default_name(ask["exchange"])
         key, arguments = body["routing_key"], body["arguments"]
         destination, is_queue = self._ends(ask, rights, source)
+        check_key(rights, host, "read", source, key)
         bind = host.bind_queue if is_queue else host.bind_exchange
         self._do(lambda: bind(destination, source, key, arguments))
         return Answer(

@@ -14,9 +14,11 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Final, Literal
 
 from ...amqp import Access, ChannelFault, ConnectionFault, Logins, Rights, User, is_loopback, network_of
+from ...broker import VirtualHost
 from .._base.errors import Refused, not_authorised
 
 REFUSED_AFTER: Final = 1.0  # seconds from the request: neither a name nor a hash shows in the time
@@ -85,8 +87,18 @@ def check_right(rights: Rights, operation: str, kind: str, name: str) -> None:
     Raises:
         Refused: it may not.
     """
+    _or_refused(partial(rights.check, operation, kind, name))  # type: ignore[arg-type]
+
+
+def check_key(rights: Rights, host: VirtualHost, operation: Literal["read", "write"], exchange: str, key: str) -> None:
+    """Nothing, when the user may use this routing key at the exchange. Raises Refused: it may not."""
+    if host.is_topic(exchange):
+        _or_refused(partial(rights.check_topic, operation, exchange, key))
+
+
+def _or_refused(check: Callable[[], object]) -> None:
     try:
-        rights.check(operation, kind, name)  # type: ignore[arg-type]
+        check()
     except ChannelFault as error:
         raise not_authorised(error.reply_text) from None
 
