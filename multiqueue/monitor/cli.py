@@ -255,20 +255,31 @@ def delete(url: str, vhost: str, name: str, if_empty: bool, if_unused: bool) -> 
 @queue.command()
 @click.argument("name")
 @click.option("--count", type=click.IntRange(1, 10_000), default=100, show_default=True, help="How many.")
+@click.option("--watch", "is_live", is_flag=True, help="Draw it again each second, until Ctrl-C.")
 @_in_host
 @_as_json
-def tenants(url: str, vhost: str, name: str, count: int, as_json: bool) -> None:
+def tenants(url: str, vhost: str, name: str, count: int, as_json: bool, is_live: bool) -> None:
     """The tenants of a fair queue, those with the most waiting first."""
-    found = Api(url).ask("GET", "queues", vhost, name, "tenants", query=f"count={count}")
-    if as_json:
-        _print(found)
-        return
-    for each in found["largest"]:
-        each["longest_wait"] = duration(each["longest_wait"])
-        each.update({part: f"{each[part]:.0%}" for part in ("share", "fair_share")})
+    if as_json and is_live:
+        raise click.UsageError("--watch draws a table; leave out --json")
+
+    def look(api: Api) -> Any:
+        found = api.ask("GET", "queues", vhost, name, "tenants", query=f"count={count}")
+        for each in () if as_json else found["largest"]:
+            each["longest_wait"] = duration(each["longest_wait"])
+            each.update({part: f"{each[part]:.0%}" for part in ("share", "fair_share")})
+        return found
+
     columns = [field("name", "tenant")]
     columns += [field(each, each.replace("_", " "), is_number=True) for each in ("waiting", "in_flight", "served")]
     columns += [field(each, each.replace("_", " ")) for each in ("longest_wait", "share", "fair_share", "passed_over")]
+    if is_live:
+        watch(View("tenant", columns, lambda api, *_: look(api)["largest"]), Api(url), None, "")
+        return
+    found = look(Api(url))
+    if as_json:
+        _print(found)
+        return
     _show(found["largest"], columns, "tenant", False)
     fairness = "" if found["jain"] is None else f", Jain's index over the last minute {found['jain']:.3f}"
     click.echo(f"{counted(found['tenants'], 'tenant')}{fairness}")

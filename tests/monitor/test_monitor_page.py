@@ -307,6 +307,54 @@ def test_what_a_queue_holds_is_looked_at_moved_requeued_purged_and_deleted(visit
     look.wrong = [text for text in look.wrong if "404" not in text]  # of the move to nowhere
 
 
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (390, "dark")])
+def test_tenants_of_a_fair_queue_are_paused_and_weighed(
+    visit: Visiting, broker: Broker, many_samples: None, width: int, theme: str
+) -> None:
+    """Each is a row with why it is passed over; by keyboard alone it is paused, and gets a weight. (monitor 22)"""
+    options = {"max_in_flight": 1, "tenants": {"gold": {"weight": 3}}}
+    queue = broker.declare_queue("jobs", arguments={"x-queue-kind": "fair", "x-queue-kind-options": options})
+    for tenant, number in {"big <b>/1": 40, "gold": 9, "": 3}.items():
+        for _ in range(number):
+            broker.publish(Message(b"job", routing_key="jobs", headers={"tenant": tenant}))
+    held = [broker.get("jobs"), broker.get("jobs")]
+    assert all(held)
+    broker.declare_queue("plain")
+    look = visit(width, theme)
+    look.go("#/queues")
+    look.page.get_by_role("row", name="jobs").get_by_text("fair", exact=True).wait_for()
+    look.go("#/queue/%2F/jobs")
+    card = look.page.locator(".card", has=look.page.get_by_role("heading", name="Tenants"))
+    card.get_by_text("3 with messages.").wait_for()
+    rows = card.locator("tbody tr")
+    rows.first.get_by_text("big <b>/1").wait_for()
+    assert card.get_by_text("at its cap").count() == 2
+    pause = card.get_by_role("button", name="Pause (no name)")
+    pause.focus()
+    look.page.keyboard.press("Enter")
+    look.says("(no name) is paused.")
+    rows.last.get_by_text("paused").wait_for()
+    assert card.get_by_role("button", name="Resume (no name)").evaluate("each => each === document.activeElement")
+    look.page.keyboard.press("Enter")
+    look.says("(no name) goes on.")
+    card.get_by_role("button", name="Weight 3 of gold").focus()
+    look.page.keyboard.press("Enter")
+    look.confirm("Set", Weight="0.5")
+    look.says("gold has the weight 0.5.")
+    card.get_by_role("button", name="Weight 0.5 of gold").click()
+    look.confirm("Set", Weight="0")
+    look.says("weight")
+    assert {each.name: each.options.weight for each in queue.tenants().largest} == {"big <b>/1": 1, "gold": 0.5, "": 1}
+    card.get_by_role("button", name="Tenant").click()
+    rows.first.get_by_text("(no name)").wait_for()
+    assert look.page.evaluate("document.documentElement.scrollWidth") <= width
+    if shots := os.environ.get("MULTIQUEUE_SCREENSHOTS"):
+        look.page.screenshot(path=Path(shots) / f"tenants-{theme}-{width}.png", full_page=True)
+    look.go("#/queue/%2F/plain")
+    assert not look.page.get_by_role("heading", name="Tenants").is_visible()
+    look.wrong = [text for text in look.wrong if "400" not in text]  # of the weight 0
+
+
 def test_a_connection_is_closed_from_the_page(visit: Visiting, server: Any, consumer: str) -> None:
     """The button asks, the connection ends, and its row goes."""
     look = visit(390, "dark")

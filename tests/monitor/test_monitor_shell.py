@@ -46,7 +46,7 @@ def test_a_queue_from_declaration_to_deletion(shell: Any, broker: Broker) -> Non
     assert shell("queue", "move", "dead", "orders", "--count", "1").output == "1 message moved\n"
     assert shell("queue", "move", "dead", "orders").output == "1 message moved\n"
     lines = shell("queue", "list").output.splitlines()
-    assert lines[0].split() == ["name", "vhost", "ready", "unacked", "consumers"]
+    assert lines[0].split() == ["name", "vhost", "kind", "ready", "unacked", "consumers"]
     assert [line.split()[0] for line in lines[1:]] == ["dead", "orders"]
     assert lines[2].split()[2:] == ["2", "0", "0"]
     shown = shell("queue", "show", "orders").output
@@ -270,7 +270,7 @@ class Terminal(io.StringIO):
     ("columns", "titles"),
     [
         (40, ["name", "ready", "unacked", "in/s", "out/s"]),
-        (80, ["name", "vhost", "ready", "unacked", "in/s", "out/s", "consumers"]),
+        (80, ["name", "vhost", "kind", "ready", "unacked", "in/s", "out/s", "consumers"]),
     ],
 )
 def test_a_watched_table_fits_its_terminal(columns: int, titles: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

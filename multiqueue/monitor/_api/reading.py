@@ -14,11 +14,13 @@ from urllib.parse import unquote
 
 from ...amqp import Access, ConnectionFigures, Server, User, open_files_limit
 from ...broker import Broker, BrokerError, Exchange, NotAllowed, NotFound, VirtualHost
-from .._base.errors import Refused, not_authorised, not_found
+from .._base.errors import Refused, bad_request, not_authorised, not_found
+from .._door.access import check_right
 from .._figures.node import threads_limit
 from .._figures.sampler import Sampler
 from .._figures.samples import Pair, QueueSample
 from .asking import Answer, Ask, Table
+from .bodies import TENANTS, read_body
 from .listing import columns, listing, page_of_many, written
 from .views import (
     NODE,
@@ -38,6 +40,7 @@ from .views import (
     queue_consumers,
     queue_orders,
     queue_view,
+    tenants_view,
     troubles_view,
     user_view,
 )
@@ -150,6 +153,7 @@ class Reading:
             "/api/health/checks/node-is-quorum-critical": _single_node,
         }.items():
             table.add("GET", path, handler)
+        table.add("GET", "/api/queues/{vhost}/{queue}/tenants", self.tenants, TENANTS)
 
     # -- the whole
 
@@ -318,6 +322,17 @@ class Reading:
         view["incoming"] = []
         view["deliveries"] = []
         return columns(view, ask.query)
+
+    def tenants(self, ask: Ask) -> Any:
+        """The tenants of a fair queue, those with the most waiting first; for those who may read the queue."""
+        host = self._host(ask)
+        check_right(ask.caller.rights(host.name), "read", "queue", ask["queue"])
+        try:
+            return tenants_view(host.queue(ask["queue"]).tenants(read_body(TENANTS, ask.query)["count"]))
+        except NotFound:
+            raise not_found() from None
+        except BrokerError as error:
+            raise bad_request(error.detail) from None
 
     def queue_bindings(self, ask: Ask) -> Any:
         """`/api/queues/VHOST/NAME/bindings`."""

@@ -39,7 +39,6 @@ from .bodies import (
     PUBLISH,
     QUEUE,
     TENANT,
-    TENANTS,
     USER,
     USERS,
     definitions,
@@ -50,7 +49,7 @@ from .limits import LimitRequests
 from .messages import get_messages, peek_messages, publish
 from .policies import PolicyRequests
 from .reading import between, default_name
-from .views import binding_view, properties_key, tenants_view
+from .views import binding_view, properties_key
 
 _log = logging.getLogger("multiqueue.monitor")
 _DONE = Answer(204)
@@ -80,7 +79,6 @@ class Writing:
             ("GET", "/api/queues/{vhost}/{queue}/messages", self.peek, PEEK),
             ("POST", "/api/queues/{vhost}/{queue}/move", self.move, MOVE),
             # Without a name it is the tenant whose name is empty.
-            ("GET", "/api/queues/{vhost}/{queue}/tenants", self.tenants, TENANTS),
             ("PUT", "/api/queues/{vhost}/{queue}/tenants", self.put_tenant, TENANT),
             ("DELETE", "/api/queues/{vhost}/{queue}/tenants", self.reset_tenant),
             ("PUT", "/api/queues/{vhost}/{queue}/tenants/{tenant}", self.put_tenant, TENANT),
@@ -155,14 +153,6 @@ class Writing:
         self._existing(host, ask["queue"])
         asked = read_body(ask.shape, ask.query)
         return self._do(lambda: peek_messages(host, ask["queue"], ask.hold, **asked))
-
-    def tenants(self, ask: Ask) -> Any:
-        """The tenants of a fair queue, those with the most waiting first."""
-        host, rights = self._acting(ask)
-        check_right(rights, "read", "queue", ask["queue"])
-        self._existing(host, ask["queue"])
-        count = read_body(ask.shape, ask.query)["count"]
-        return tenants_view(self._do(lambda: host.queue(ask["queue"]).tenants(count)))
 
     def put_tenant(self, ask: Ask) -> Answer:
         """Give a tenant of a fair queue other options; what is not there stays as it is."""

@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample as PrometheusSample
 
 from ...amqp import Server, open_files_limit
-from ...broker import QueueStatistics
+from ...broker import FairStatistics, QueueKind, QueueStatistics, TenantStatistics
 from .._api.views import API_VERSION, NODE, channel_name
 from .._base.pieces import gathered
 from .._figures.sampler import Sampler
@@ -68,6 +68,30 @@ _QUEUE_COUNTERS: Final[dict[str, tuple[str, ReadDeliveries]]] = {
     "queue_messages_expired": ("Total number of messages whose time to live ended", lambda q: q.expired),
     "queue_messages_dead_lettered": ("Total number of messages dead-lettered", lambda q: q.dead_lettered),
 }
+_MOST_TENANTS: Final = 20  # of one queue: a label for each of ten thousand would be ten thousand series
+_TENANTS: Final[
+    Sequence[tuple[str, str, Callable[[FairStatistics], float | None], Callable[[Iterable[float]], float]]]
+] = (
+    ("tenants", "Tenants of fair queues that have messages", lambda found: found.tenants, sum),
+    (
+        "tenant_longest_wait_seconds",
+        "For how long the message of a fair queue has waited that waits for longest",
+        lambda found: max((each.longest_wait for each in found.largest), default=0.0),
+        max,
+    ),
+    (
+        "tenant_jain_index",
+        "Jain's index of what tenants were served in the last minute by cost and weight; the least of all queues",
+        lambda found: found.jain,
+        min,
+    ),
+)
+_TENANT_GAUGES: Final[Sequence[tuple[str, str, Callable[[TenantStatistics], float]]]] = (
+    ("messages_ready", "Messages of a tenant that wait", lambda each: each.waiting),
+    ("messages_unacked", "Messages of a tenant that consumers have", lambda each: each.in_flight),
+    ("share", "Share of a tenant in what was served in the last minute", lambda each: each.share),
+    ("fair_share", "Share of a tenant by its weight", lambda each: each.fair_share),
+)
 _SHARES: Final = ("queue_consumer_capacity", "queue_consumer_utilisation")  # of no meaning as sums
 _FAMILIES: Final = (*_QUEUE_GAUGES, "queue_delivery_metrics", "connection_coarse_metrics", "channel_metrics")
 
@@ -98,6 +122,7 @@ class BrokerCollector(Collector):
             hosts.add_metric([name], float(name not in sample.down))
         yield hosts
         yield from _troubles(sample, self._per_object)
+        yield from _tenants(sample, self._per_object)
         for families in _QUEUE_GAUGES.values():
             yield from _queue_gauges("rabbitmq_", families, sample, self._per_object)
         yield from _queue_counters("rabbitmq_", sample, self._per_object)
@@ -256,6 +281,30 @@ def _troubles(sample: Sample, per_object: bool) -> Iterator[Metric]:
     for state in ("running", "flow", "blocking", "blocked"):
         states.add_metric([state], count[state])
     yield states
+
+
+def _tenants(sample: Sample, per_object: bool) -> Iterator[Metric]:
+    """Tenants of fair queues, read now; of each queue the largest by name, and the others as one, with `rest="yes"`."""
+    queues = [(key, each.declared.queue) for key, each in sample.queues.items()]
+    fair = [(key, queue.tenants()) for key, queue in queues if queue.settings.kind is QueueKind.FAIR]
+    for name, text, read, together in _TENANTS:
+        values: list[tuple[Sequence[str], float]] = [
+            (key, value) for key, found in fair if (value := read(found)) is not None
+        ]
+        if values and not per_object:
+            values = [((), together(value for _, value in values))]
+        metric = GaugeMetricFamily(f"multiqueue_queue_{name}", text, labels=["vhost", "queue"] if per_object else [])
+        for labels, value in values:
+            metric.add_metric(labels, value)
+        yield metric
+    for name, text, of_one in _TENANT_GAUGES if per_object else ():
+        metric = GaugeMetricFamily(f"multiqueue_queue_tenant_{name}", text, labels=["vhost", "queue", "tenant", "rest"])
+        for key, found in fair:
+            for each in found.largest[:_MOST_TENANTS]:
+                metric.add_metric([*key, each.name, "no"], of_one(each))
+            if rest := found.largest[_MOST_TENANTS:]:
+                metric.add_metric([*key, "", "yes"], sum(map(of_one, rest)))
+        yield metric
 
 
 def _global(labels: dict[str, str], *rows: tuple[str, str, int]) -> Iterator[Metric]:

@@ -104,6 +104,7 @@ QUEUES: Final = View(
     (
         field("name"),
         field("vhost"),
+        field("arguments.x-queue-kind", "kind"),
         _number("messages_ready", "ready"),
         _number("messages_unacknowledged", "unacked"),
         _number("message_stats.publish_details.rate", "in/s"),

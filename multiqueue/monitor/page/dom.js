@@ -116,7 +116,10 @@ function fill(cell, content) {
   if (!(content instanceof Node)) return setText(cell, String(content));
   const old = cell.firstChild;
   if (old?.isEqualNode?.(content) && !content.matches?.("[data-act]")) return undefined;
-  if (old?.matches?.("[data-act]") && content.matches?.("[data-act]")) return undefined; // its deed is that of its row
+  if (old?.matches?.("[data-act]") && content.matches?.("[data-act]")) { // its deed is that of its row
+    if (old.ariaLabel !== content.ariaLabel) old.ariaLabel = content.ariaLabel;
+    return setText(old, content.textContent);
+  }
   return cell.replaceChildren(content);
 }
 
@@ -125,7 +128,7 @@ function fill(cell, content) {
 // Resolves to the values of the fields, or null when the answer is no.
 export function question(title, text, deed, fields = [], isDangerous = true) {
   return new Promise((resolve) => {
-    const inputs = fields.map((field) => h("input", { name: field.name, value: field.value ?? "", autocomplete: "off", type: field.type ?? "text" }));
+    const inputs = fields.map((field) => h("input", { name: field.name, value: field.value ?? "", autocomplete: "off", type: field.type ?? "text", step: "any" }));
     const dialog = h(
       "dialog",
       { "aria-labelledby": "asked", onclose: () => done(null) },

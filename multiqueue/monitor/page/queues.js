@@ -3,11 +3,12 @@
 import { get, path, request } from "./api.js";
 import { bytes, compact, count, duration, h, question, rate, say, setText, table } from "./dom.js";
 import { Series, chart, spark } from "./draw.js";
+import { tenantsCard } from "./tenants.js";
 
 const PAGE = 50;
 const OLD = 60; // seconds that a consumer may have a message before anybody is told
 const SPAN = 120; // seconds of a sparkline
-const COLUMNS = "name,vhost,type,state,durable,redelivering_since,oldest_unacknowledged_since,messages_ready,messages_unacknowledged,messages,consumers,"
+const COLUMNS = "name,vhost,type,arguments.x-queue-kind,state,durable,redelivering_since,oldest_unacknowledged_since,messages_ready,messages_unacknowledged,messages,consumers,"
   + "message_stats.publish_details.rate,message_stats.deliver_get_details.rate";
 const link = (row) => `#/queue/${encodeURIComponent(row.vhost)}/${encodeURIComponent(row.name)}`;
 const speed = (row, name) => row.message_stats?.[`${name}_details`]?.rate ?? 0;
@@ -45,7 +46,8 @@ export function queuesPage(parts, open) {
   };
   const list = table("Queues", [
     { title: "Name", name: true, sort: "name", cell: (row) => h("span", {}, h("a", { href: link(row) }, row.name),
-      row.type !== "classic" && h("span", { class: "tag" }, row.type), troubles(row, now).map((text) => h("span", { class: "tag warn" }, text))) },
+      row.type !== "classic" && h("span", { class: "tag" }, row.type),
+      row.arguments?.["x-queue-kind"] && h("span", { class: "tag" }, row.arguments["x-queue-kind"]), troubles(row, now).map((text) => h("span", { class: "tag warn" }, text))) },
     { title: "Host", wide: true, sort: "vhost", cell: (row) => row.vhost },
     { title: "Ready", number: true, sort: "messages_ready", cell: (row) => compact(row.messages_ready) },
     { title: "Unacked", number: true, wide: true, sort: "messages_unacknowledged", cell: (row) => compact(row.messages_unacknowledged) },
@@ -183,6 +185,7 @@ export function queuePage([vhost, name]) {
     }
   }
 
+  const tenants = tenantsCard(here, act);
   const amount = h("input", { type: "number", min: 1, max: 200, value: 10, "aria-label": "How many messages" });
 
   const peek = () => act(async () => {
@@ -244,14 +247,14 @@ export function queuePage([vhost, name]) {
         { name: "out", points: rates.deliver_get.points, unit: rate },
         { name: "acked", points: rates.ack.points, unit: rate },
       ], now, SPAN_OF_ONE)));
-    const kinds = [found.type, found.durable ? "durable" : "transient", found.exclusive && "exclusive", found.auto_delete && "auto-delete"];
+    const kinds = [found.arguments["x-queue-kind"], found.type, found.durable ? "durable" : "transient", found.exclusive && "exclusive", found.auto_delete && "auto-delete"];
     const rows = {
       kind: kinds.filter(Boolean).join(", "),
       state: troubles(found, now).join(", ") || found.state,
       "delivered again": `${count(found.message_stats?.redeliver)}, ${rate(speed(found, "redeliver"))}`,
       "size of messages": bytes(found.message_bytes),
       "consumers that can take": found.consumers ? `${Math.round(found.consumer_capacity * found.consumers)} of ${count(found.consumers)}` : "none",
-      arguments: Object.entries(found.arguments).map(([key, value]) => `${key} = ${value}`).join(", ") || "none",
+      arguments: Object.entries(found.arguments).map(([key, value]) => `${key} = ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ") || "none",
     };
     const text = Object.entries(rows).flatMap(([key, value]) => [h("dt", {}, key), h("dd", {}, value)]);
     facts.replaceChildren(...text);
@@ -260,13 +263,13 @@ export function queuePage([vhost, name]) {
 
   return {
     title: name,
-    looks: [here, `${here}/bindings`],
+    looks: [here, `${here}/bindings`, tenants.look],
     node: h("div", {},
       h("h1", {}, name, h("span", { class: "tag" }, vhost)), gone,
       h("div", { class: "bar" },
         h("button", { type: "button", onclick: move }, "Move…"), h("button", { type: "button", class: "danger", onclick: purge }, "Purge…"),
         h("button", { type: "button", class: "danger", onclick: remove }, "Delete…")),
-      charts,
+      charts, tenants.node,
       h("section", { class: "card" }, h("h2", {}, "Consumers"), consumers.node),
       h("section", { class: "card" }, h("h2", {}, "A look at the messages"),
         h("div", { class: "bar" }, amount, h("button", { type: "button", class: "first", onclick: peek }, "Look"), requeue),
@@ -275,6 +278,7 @@ export function queuePage([vhost, name]) {
         h("section", { class: "card" }, h("h2", {}, "Bindings"), bindings.node))),
     answer(number, found) {
       if (number === 0) latest = found;
+      else if (number === 2) tenants.show(found);
       else bindings.show(Array.isArray(found) ? found : []);
     },
     tick: (now) => latest && queue(latest, now),
