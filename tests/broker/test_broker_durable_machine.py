@@ -388,3 +388,14 @@ def test_a_transient_message_of_a_durable_queue_changes_its_priority() -> None:
     machine.change_priority(pick=0, priority=1)
     machine.agrees()
     machine.teardown()
+
+
+def test_a_transient_message_of_a_durable_queue_keeps_its_deliveries() -> None:
+    """It has its past at its new level too, as one that is stored."""
+    machine = DurableMachine()
+    machine.publish(name="levels", persistent=False, priority=0)
+    machine.get("levels")
+    machine.release(pick=0)
+    machine.change_priority(pick=0, priority=1)
+    machine.get("levels")
+    machine.teardown()

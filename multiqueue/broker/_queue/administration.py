@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
-from .._base.message import Message
+from .._base.message import Message, PutOutcome
 from .._selector.selector import Selector
 from .callbacks import Callbacks
 from .consumer import Predicate
@@ -184,7 +184,7 @@ class Administration:
         try:
             if batch is not None and target.is_stored and message.persistent:
                 accepted = batch.put(target, message, like=like).accepted
-            elif like is not None and not target.is_stored:
+            elif like is not None:
                 accepted = self._put_like(like, message)
             else:
                 accepted = target.put(message).accepted
@@ -201,10 +201,9 @@ class Administration:
         return accepted
 
     def _put_like(self, like: Entry, message: Message) -> bool:
-        _, entry = self._life.admit(message, like=like)
-        if entry is not None:
-            self._life.join((entry,))
-        return entry is not None
+        entry = self._life.entry_of(message)
+        entry.take_after(like)
+        return self._life.put((entry,), unlimited=True) is not PutOutcome.DELETED
 
     def _moved(self, entry: Entry) -> None:
         if entry.is_stored and self._queue.is_stored:

@@ -191,8 +191,10 @@ class Life:
 
     # -- arriving: now, after a commit, or at the opening
 
-    def put(self, entries: Sequence[Entry], *, immediate: bool = False) -> PutOutcome | None:
-        """Have an entry that no store is to keep join now, or in its turn. Under no lock.
+    def put(
+        self, entries: Sequence[Entry], *, immediate: bool = False, unlimited: bool = False
+    ) -> PutOutcome | None:
+        """Have an entry that no store is to keep join now, or in its turn; `unlimited`: beyond limits. Under no lock.
 
         Or several, that `entries_of` made; None, and nothing was done: put each.
         """
@@ -203,7 +205,7 @@ class Life:
             if self.deleted or self.limit.may_refuse or self._admitted or willing is not None:
                 if len(entries) > 1:
                     return None
-                outcome = self._admit(entries[0], willing, after)
+                outcome = self._admit(entries[0], willing, after, unlimited=unlimited)
                 is_refused = not outcome.accepted
                 takes_turn = not is_refused and self._admitted > 0
                 if takes_turn:
