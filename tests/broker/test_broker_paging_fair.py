@@ -6,15 +6,16 @@ import os
 import shutil
 from bisect import insort
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
+from time import monotonic, sleep
 
 import pytest
 from broker_parts_support import PagedEntries
 
-from multiqueue.broker import Broker, Entry, Message, QueueSettings, Received
+from multiqueue.broker import Broker, Entry, Message, Overflow, Policy, QueueSettings, Received
 
 MIB = 1 << 20
 HANG = 60.0
@@ -131,6 +132,59 @@ def test_tenants_are_changed_and_seen_while_the_queue_pages(data: Path | None) -
                     received.accept()
                 assert ("a" in given[1:]) is not paused
         assert {each.name: each.waiting + each.in_flight for each in queue.tenants().largest}["b"] < 580
+
+
+def waiting(broker: Broker) -> dict[str, int]:
+    return {each.name: each.waiting for each in broker.queue("q").tenants().largest}
+
+
+def drained(broker: Broker) -> dict[str, list[int]]:
+    """What is on the queue, by tenant, in the order of its deliveries."""
+    found = defaultdict[str, list[int]](list)
+    with broker.subscribe("q", prefetch=1) as consumer:
+        for _ in range(len(broker.queue("q"))):
+            received = consumer.get(HANG)
+            found[tenant_of(received)].append(int(received.body))
+            received.accept()
+    return found
+
+
+@pytest.mark.parametrize("is_paged", [False, True])
+@pytest.mark.parametrize("by", ["policy", "tenant", "declaration"])
+def test_a_flood_drops_its_own(data: Path | None, is_paged: bool, by: str) -> None:
+    """A ring, that of a policy too, and a tenant at a limit drop the oldest of the flood, wherever the messages are."""
+    ring = {"overflow": Overflow.RING, "max_length": 700} if by == "declaration" else {}
+    with opened(data, MIB // 2 if is_paged else 64 * MIB, **ring) as broker:
+        for number in range(20):
+            for tenant in range(10):
+                put(broker, f"t{tenant}", number)
+        for number in range(1000):
+            put(broker, "flood", number)
+        broker.wait_for_commits()
+        assert is_paging(broker) is is_paged
+        host = broker.virtual_host()
+        if by == "policy":
+            host.policies.set(Policy(name="p", pattern="q", definition={"max-length": 700}))
+        elif by == "tenant":
+            broker.queue("q").change_tenant("flood", {"max_length": 500})
+        _until(lambda: len(broker.queue("q")) == 700)
+        host.check_invariants()
+        for number in range(1000, 1100):
+            put(broker, "flood", number)
+        broker.wait_for_commits()
+        _until(lambda: len(broker.queue("q")) == 700)
+        assert waiting(broker) == {"flood": 500, **{f"t{tenant}": 20 for tenant in range(10)}}
+        assert drained(broker) == {
+            "flood": list(range(600, 1100)),
+            **{f"t{tenant}": list(range(20)) for tenant in range(10)},
+        }
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    end = monotonic() + HANG
+    while not is_so() and monotonic() < end:
+        sleep(0.001)
+    assert is_so()
 
 
 def test_a_selector_finds_what_is_deep(data: Path | None) -> None:

@@ -404,13 +404,14 @@ def test_a_ring_evicts_what_is_in_the_store_alone() -> None:
     host.close()
 
 
+@pytest.mark.parametrize("kind", ["standard", "fair"])
 def test_a_ring_keeps_its_limit_where_there_is_no_room_for_its_head(
-    host: VirtualHost, caplog: pytest.LogCaptureFixture
+    host: VirtualHost, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     """What is unsettled takes the whole memory: the oldest messages go all the same, in order, without an error."""
     host.memory_limit = 16_000
     _publish(host, 200)
-    host.declare_queue("ring", arguments={"x-max-length": 3})
+    host.declare_queue("ring", arguments={"x-max-length": 3, "x-queue-kind": kind})
     taken: list[Received | None] = []  # a message that nobody has goes back
     with pytest.raises(ConsumerNotAdmitted):
         taken.extend(host.get("q") for _ in range(200))

@@ -196,12 +196,6 @@ class FairOptions:
             raise ValueError(f"tenant {name!r} has others in it; {length} is for these")
         return usual.changed(f"tenant {name!r}", own) if own else usual
 
-    @property
-    def may_drop_heads(self) -> bool:
-        """True when a tenant has a limit above which its oldest messages are dropped."""
-        all_options = [self.each, *(self.options_of(name, own) for name, own in self.tenants.items())]
-        return any(each.is_limited and each.overflow in (None, DROP_HEAD) for each in all_options)
-
     def reader(self, level_of: Callable[[Message], int] | None) -> Callable[[Message], FairKey]:
         """What reads a message: its tenant, level and cost. Runs under no lock, on any thread."""
         parts = [_part(key) for key in self.keys]

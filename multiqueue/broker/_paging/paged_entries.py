@@ -250,6 +250,17 @@ class PagedEntries(EntrySource):
         after.append(self._paged.trim)
         return None
 
+    def next_to_go(self, after: After) -> tuple[Entry | None, bool]:
+        """What goes first of what is above a limit, if it is in memory; and whether a load may bring it."""
+        if not self._life.is_above_limit():
+            return None, False
+        first = self.next_for(self.begin_get(None), after)
+        return first, self.end_get(found=first is not None)
+
+    def place_to_cut(self) -> int | None:
+        """The level, of an area by key, on which something is to go; None: what goes first is on the lowest."""
+        return None
+
     def oldest_age(self, now: float) -> float:
         # Of what is in memory: when the others came is not known.
         if self._coming is not None:

@@ -2,6 +2,7 @@
 
 Promise     As `PagedEntries`, and turns are those of `FairEntries`: a tenant of which nothing is in memory keeps its
             turn, and a pull that meets it waits for its load. `Tenants` counts what is not in memory too.
+Limits      A ring drops the head of its longest lane, and a tenant that drops heads its own, wherever they are.
 State       As in `PagedEntries`. A tenant's messages of one priority are one level of the area, `place_of` both. An
             entry has a ticket from when it is known here; one that was just read has none yet.
 """
@@ -119,15 +120,49 @@ class PagedFairEntries(PagedEntries):
     def next_time(self) -> float:
         return min(super().next_time(), self.tenants.next_wake)
 
-    # -- what one tenant may have waiting: a queue that drops heads for that does not page
+    # -- what the queue, and one tenant, may have waiting
 
     def limits_changed(self) -> None:
-        """Tenants have other limits now."""
-        self._life.limit.ask_tenants(refuse=self.tenants.may_refuse, overflow=False)
+        self.tenants.know_ring(self._life.settings.overflow is Overflow.RING)
+        self._life.limit.ask_tenants(refuse=self.tenants.may_refuse, overflow=self.tenants.may_overflow)
+
+    @property
+    def has_surplus(self) -> bool:  # type: ignore[override] # never assigned
+        return self.tenants.has_surplus
+
+    def surplus(self, after: After) -> Entry | None:
+        """The head of a lane that is too long. What is not in memory is read, and evicted, once the lock is free."""
+        lane, target, entry = self._lane_to_cut(), self.list_for_get, None
+        if lane is not None and target is not None and self._coming is None:
+            entry, _ = self._first_of(lane, target, self._getter, after)
+        if lane is not None and entry is None:
+            after.append(self._paged.trim)
+        return entry
+
+    least_significant = surplus
+
+    def next_to_go(self, after: After) -> tuple[Entry | None, bool]:
+        lane = self._lane_to_cut()
+        if lane is None:
+            return None, False
+        target = self.assignments.target_of(self.begin_get(None))
+        assert target is not None, "gets have a list now"
+        entry, may_come = self._first_of(lane, target, self._getter, after)
+        self.demand_changed(self._getter, willing=may_come)
+        return entry, may_come
+
+    def place_to_cut(self) -> int | None:
+        lane = self._lane_to_cut()
+        return None if lane is None else _place(lane)
+
+    def _lane_to_cut(self) -> Lane | None:
+        return self.tenants.longest() if self._life.is_above_limit() else self.tenants.surplus()
 
     def change_tenant(self, name: str, changes: Mapping[str, object] | None, after: After) -> None:
         self.tenants.change(name, changes)
         self.limits_changed()
+        if self.has_surplus:
+            self._life.evict_surplus(after)
         self._life.notifier.pass_baton(after, len(self._life.consumers))
 
     def refusal(self, entry: Entry) -> Overflow | None:

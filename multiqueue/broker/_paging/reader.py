@@ -256,8 +256,10 @@ class PagedReader:
 
     # -- everything, a page at a time
 
-    def pages(self, *, bodies: bool, lowest_first: bool = False) -> Iterator[list[Entry]]:
+    def pages(self, *, bodies: bool, lowest_first: bool = False, only: int | None = None) -> Iterator[list[Entry]]:
         """The messages on the queue now, page by page in service order; `lowest_first` turns the levels round.
+
+        `only` those of this level, unless it is None.
 
         Everything is adopted before; empty pages come meanwhile. Entries that somebody has are the very objects that he
         has. Ready ones may be objects made for this: claim one before the next page is asked for.
@@ -267,7 +269,7 @@ class PagedReader:
             yield []
         with self._queue.life.pinned():
             with self._memory:
-                levels = list(self._area.last.items())
+                levels = [each for each in self._area.last.items() if only in (None, each[0])]
             for level, end in reversed(levels) if lowest_first else levels:
                 after = level << LEVEL_SHIFT
                 while after < end:
@@ -359,23 +361,28 @@ class PagedReader:
         return dropped
 
     def trim(self) -> None:
-        """Evict what is above the limit of a ring: from the head, or from the lowest level."""
+        """Evict what is above a limit: from the head, of a tenant's too, or from the lowest level."""
         if not self._trimming.goes_on:
-            is_head = self._queue.settings.kind is QueueKind.STANDARD
-            self._trimming.run(self._trim_head() if is_head else self._trim_levels())
+            has_levels = self._queue.settings.kind is QueueKind.PRIORITY
+            self._trimming.run(self._trim_levels() if has_levels else self._trim_head())
 
     def _trim_levels(self) -> Iterator[None]:
         is_more = True
         while is_more:  # what comes during a walk is not on it
-            is_more = False
-            for batch in self.pages(bodies=True, lowest_first=True):
+            is_more, level = False, self._level_to_trim()
+            for batch in self.pages(bodies=True, lowest_first=True, only=level):
                 for begin in range(0, len(batch) or 1, FEW):
                     for entry in batch[begin : begin + FEW]:
-                        if not self._queue.life.limit.is_exceeded():
+                        if level is None and not self._queue.life.is_above_limit():
                             return
-                        is_more = self._drop(entry, DeadLetterReason.MAXLEN) or is_more
+                        if level == self._level_to_trim():
+                            is_more = self._drop(entry, DeadLetterReason.MAXLEN) or is_more
                     yield
                     nap()
+
+    def _level_to_trim(self) -> int | None:
+        with self._queue.life.lock:
+            return self.source.place_to_cut()
 
     def _trim_head(self) -> Iterator[None]:
         """Evict from the head; yields after some that were in memory, and after a load."""
@@ -384,12 +391,10 @@ class PagedReader:
             with self._queue.callbacks.deciding() as after:
                 victim, may_come = None, True
                 for _ in range(FEW):
-                    if not life.limit.is_exceeded() or life.deleted:
-                        may_come = False
-                        break
-                    victim, may_come = life.evict_head(after)
+                    victim, may_come = (None, False) if life.deleted else self.source.next_to_go(after)
                     if victim is None:
                         break
+                    life.drop(victim, DeadLetterReason.MAXLEN, after)
             if victim is None:
                 if not may_come:
                     return

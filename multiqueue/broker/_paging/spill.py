@@ -23,11 +23,10 @@ from typing import Final
 
 from multiqueue.store import Commit, Level, Put, StoreDamaged, StoreError
 
-from .._base.fair_options import FairOptions
 from .._base.message import DeadLetterReason
 from .._base.message_codec import encode_message
 from .._base.ports import AT_ONCE
-from .._base.settings import Overflow, QueueKind
+from .._base.settings import QueueKind
 from .._base.waits import may_take_long, nap
 from .._queue.consumer import QueueConsumer
 from .._queue.entry import Entry
@@ -61,9 +60,6 @@ class Spill:
         # The other kinds need all their entries to know which is next.
         settings, kinds = self._queue.settings, (QueueKind.STANDARD, QueueKind.PRIORITY, QueueKind.FAIR)
         self._may_page = settings.kind in kinds and not settings.has_groups
-        if self._queue.life.is_fair:  # which of its tenants' heads go first is asked of those in memory
-            options = FairOptions.of(settings.kind_options)
-            self._may_page = settings.overflow is not Overflow.RING and not options.may_drop_heads
         self._keep_in_memory_locked()
 
     def _keep_in_memory_locked(self) -> None:

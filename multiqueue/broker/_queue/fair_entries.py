@@ -169,7 +169,6 @@ class FairEntries(EntrySource):
             self._lane_opened,
             self._lane_forgotten,
             life.changed_tenants,
-            is_ring=life.settings.overflow is Overflow.RING,
         )
         self.tenants.listen(self._lane_opened, self._lane_forgotten)
         self._woken = 0  # tenants that a reader found to be no longer above their rates; housekeeping tells the others
@@ -252,7 +251,7 @@ class FairEntries(EntrySource):
     # -- what one tenant may have waiting
 
     def limits_changed(self) -> None:
-        """Tenants have other limits now."""
+        self.tenants.know_ring(self._life.settings.overflow is Overflow.RING)
         self._life.limit.ask_tenants(refuse=self.tenants.may_refuse, overflow=self.tenants.may_overflow)
 
     def change_tenant(self, name: str, changes: Mapping[str, object] | None, after: After) -> None:

@@ -112,6 +112,7 @@ class Life:
         """Behave by other settings."""
         self.settings = settings
         self.limit.govern(settings, after)
+        self.source.limits_changed()
         self._look_at_settings()
         self._apply_overflow(after)
         if settings.expires is not None:
@@ -191,9 +192,7 @@ class Life:
 
     # -- arriving: now, after a commit, or at the opening
 
-    def put(
-        self, entries: Sequence[Entry], *, immediate: bool = False, unlimited: bool = False
-    ) -> PutOutcome | None:
+    def put(self, entries: Sequence[Entry], *, immediate: bool = False, unlimited: bool = False) -> PutOutcome | None:
         """Have an entry that no store is to keep join now, or in its turn; `unlimited`: beyond limits. Under no lock.
 
         Or several, that `entries_of` made; None, and nothing was done: put each.
@@ -441,7 +440,7 @@ class Life:
 
     def _apply_overflow(self, after: After) -> PutOutcome:
         limit, overflow = self.limit, self.settings.overflow
-        if (overflow is Overflow.RING and limit.is_exceeded()) or self.source.has_surplus:
+        if self.is_above_limit() or self.source.has_surplus:
             self.evict_surplus(after)
         if overflow is Overflow.FLOW_CONTROL:
             limit.throttled = limit.throttled or limit.is_exceeded()
@@ -727,13 +726,9 @@ class Life:
 
     # -- limits and time
 
-    def evict_head(self, after: After) -> tuple[Entry | None, bool]:
-        """Drop the first ready entry that is in memory; and whether a look into a store may bring one."""
-        source = self.source
-        victim = source.next_for(source.begin_get(None), after)
-        if victim is not None:
-            self.drop(victim, DeadLetterReason.MAXLEN, after)
-        return victim, source.end_get(found=victim is not None)
+    def is_above_limit(self) -> bool:
+        """True when a ring has more than it may."""
+        return self.settings.overflow is Overflow.RING and self.limit.is_exceeded()
 
     def evict_surplus(self, after: After) -> None:
         """Drop what is above a limit: some now, and the rest soon."""
@@ -743,9 +738,8 @@ class Life:
 
     def evict_some(self, after: After) -> bool:
         """Drop some of what a ring, or a tenant, has above its limit; True when there is more."""
-        is_ring = self.settings.overflow is Overflow.RING
         for _ in range(FEW if self._is_to_evict else 0):
-            is_over = is_ring and self.limit.is_exceeded()
+            is_over = self.is_above_limit()
             victim = self.source.least_significant(after) if is_over else self.source.surplus(after)
             if victim is None:
                 self._is_to_evict = False

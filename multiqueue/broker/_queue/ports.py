@@ -190,6 +190,10 @@ class EntrySource(Protocol):
         """A ready entry of a tenant that has more than it may; None when there is none."""
         return None
 
+    def limits_changed(self) -> None:
+        """The queue, or a tenant, has other limits now."""
+        return
+
     def change_tenant(self, name: str, changes: Mapping[str, object] | None, after: After) -> None:
         """Let a tenant of a fair queue have other options; None: as declared. Raises ValueError."""
         return

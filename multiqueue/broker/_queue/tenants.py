@@ -298,8 +298,6 @@ class Tenants:
         opened: Callable[[Lane], object],
         forgotten: Callable[[Lane], object],
         changed: dict[str, dict[str, object]],
-        *,
-        is_ring: bool = False,
     ) -> None:
         self._options = options
         self._clock = clock
@@ -317,7 +315,7 @@ class Tenants:
         self.misread = 0  # messages whose key, or cost, was not what it should be
         self._over: dict[Tenant, None] = {}  # those that may have more waiting than they may, and drop their heads
         # Of a ring: a heap with the longest lane of the lowest level, as they were once. Invariant: has each as it is.
-        self._longest: list[tuple[int, int, int, Lane]] | None = [] if is_ring else None
+        self._longest: list[tuple[int, int, int, Lane]] | None = None
         self._coming: dict[str, tuple[int, int]] = {}  # admitted, on their way to a store: messages and bytes
         self._find_limits()
 
@@ -382,6 +380,8 @@ class Tenants:
                 lane.leave()
             else:
                 lane.join()
+        if count > 0 and not self._is_plain:
+            self._look_at_length(lane)
         if len(self._idle) > _IDLE:
             self._retire(self._idle.popitem(last=False)[0])
 
@@ -399,13 +399,29 @@ class Tenants:
                 lane.join()
             else:
                 lane.resume()
+        if not self._is_plain:
+            self._look_at_length(lane)
+
+    def _look_at_length(self, lane: Lane) -> None:
+        """A lane has become longer."""
         if self._has_limits and lane.tenant.drops_head and lane.tenant.is_over():
             self._over[lane.tenant] = None
         if self._longest is not None:
             heappush(self._longest, (-lane.level, -lane.live, next(self._numbers), lane))
             if len(self._longest) > 2 * len(self.by_name) + _MANY:
-                self._longest = [(-each.level, -each.live, next(self._numbers), each) for each in self.lanes()]
-                heapify(self._longest)
+                self._measure()
+
+    def _measure(self) -> None:
+        self._longest = [(-each.level, -each.live, next(self._numbers), each) for each in self.lanes()]
+        heapify(self._longest)
+
+    def know_ring(self, is_ring: bool) -> None:
+        """Whether the queue is a ring, which drops from its longest lane."""
+        if is_ring is (self._longest is None):
+            self._longest = None
+            if is_ring:
+                self._measure()
+            self._is_plain = not self._has_limits and not is_ring
 
     def take(self, entry: Entry) -> None:
         """It is delivered: charge its turn, if that is the first time."""
