@@ -90,6 +90,7 @@ def test_a_policy_applies_to_what_is_there_and_to_what_comes(broker: Broker) -> 
         ({"x-max-length": 5}, [{"overflow": "reject-publish"}], {"overflow": Overflow.REJECT}),
         ({"x-overflow": "drop-head"}, [{"overflow": "reject-publish"}], {"overflow": Overflow.RING}),
         ({}, [{"overflow": "drop-head"}, {"overflow": "reject-publish"}], {"overflow": Overflow.REJECT}),
+        ({"x-queue-type": "quorum"}, [{"consumer-timeout": 9000}], {"consumer_timeout": 9.0}),
         ({}, [{"queue-mode": "lazy"}], {"overflow": Overflow.NONE}),
     ],
 )
@@ -156,6 +157,22 @@ def test_times_of_a_policy() -> None:
         clock.advance(2)
         assert broker.get("a", auto_accept=True) is not None
         assert broker.get("a", auto_accept=True) is None
+
+
+def test_a_policy_says_how_long_a_consumer_may_keep_a_message() -> None:
+    """Of a quorum queue, for what is taken next; without the policy it is the server's time again."""
+    clock = FakeClock()
+    with Broker(clock=clock, consumer_timeout=500.0) as broker:
+        queue = broker.declare_queue("a", durable=True, arguments={"x-queue-type": "quorum"})
+        fill(broker, "a", 3)
+        for seconds in (500.0, 60.0, 500.0):
+            if seconds == 60.0:
+                broker.policies.set(a_policy(consumer_timeout=60_000))
+            received = broker.get("a")
+            assert received is not None
+            assert queue.housekeeping() == clock() + seconds
+            received.accept()
+            broker.policies.clear("p")
 
 
 def test_dead_letters_go_where_the_policy_says_now(broker: Broker) -> None:

@@ -92,8 +92,8 @@ class Life:
         # Invariant: the number, and the bodies' bytes, of the entries that `admit` gave out and that did not come back.
         self._admitted = self._admitted_bytes = 0
         self._has_keys = self.settings.kind is not QueueKind.STANDARD
-        timeout = consumer_timeout if self.settings.consumer_timeout is None else self.settings.consumer_timeout
-        self._timeouts = None if timeout is None else ConsumerTimeouts(timeout)
+        self._usual_timeout = self.settings.consumer_timeout if consumer_timeout is None else consumer_timeout
+        self._timeouts = None if self._usual_timeout is None else ConsumerTimeouts(self._usual_timeout)
         self.is_fair: bool = self.settings.kind is QueueKind.FAIR
         self.changed_tenants: dict[str, dict[str, object]] = {}  # of a fair queue, since its declaration; kept with it
         self._look_at_settings()
@@ -102,6 +102,9 @@ class Life:
         settings = self.settings
         self._counts_failures = settings.counts_failures
         self._retries = settings.delayed_retry
+        timeout = self._usual_timeout if settings.consumer_timeout is None else settings.consumer_timeout
+        if self._timeouts is not None and timeout is not None:
+            self._timeouts.usual = timeout
         # An entry of this queue is more than a message and its size.
         is_more = settings.has_groups or settings.message_ttl is not None or self._alerts is not None
         self._needs_more = self._has_keys or is_more

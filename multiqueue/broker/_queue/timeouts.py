@@ -15,16 +15,16 @@ from .entry import Entry
 
 
 class ConsumerTimeouts:
-    """`usual` seconds are the time of an owner that has none of its own."""
+    """`usual` seconds are the time of an owner that has none of its own; another time is for what is taken next."""
 
     def __init__(self, usual: float) -> None:
-        self._usual = usual
+        self.usual = usual
         self._deadlines: dict[Entry, float] = {}
 
     def of(self, owner: object) -> float:
         """Seconds that this owner may keep a message."""
         own = owner.timeout if isinstance(owner, QueueConsumer) else None
-        return self._usual if own is None else own
+        return self.usual if own is None else own
 
     def took(self, entries: Iterable[Entry], owner: object, now: float) -> float:
         """The owner has these from now on; returns until when."""

@@ -225,7 +225,7 @@ def queue_settings(
 _OF_POLICIES = (
     *("message-ttl", "expires", "max-length", "max-length-bytes", "overflow", "delivery-limit"),
     *("dead-letter-exchange", "dead-letter-routing-key", "dead-letter-strategy"),
-    *("queue-mode", "queue-version", "queue-leader-locator", "max-age"),
+    *("consumer-timeout", "queue-mode", "queue-version", "queue-leader-locator", "max-age"),
     *("stream-max-segment-size-bytes", "stream-filter-size-bytes"),
 )
 
