@@ -615,7 +615,7 @@ static void owe(Tail *t, Py_ssize_t unfinished) {          /* set it, and end th
     else if (t->attached) h->busy += is - was;
     t->unfinished = unfinished;
     if (!is && t->joiners.first) wake_all(h, &t->joiners);
-    if (!h->busy && h->joiners.first) wake_all(h, &h->joiners);
+    if (h->busy <= 0 && h->joiners.first) wake_all(h, &h->joiners);
 }
 /* After elements have come: count, link, wake. */
 static Py_ALWAYS_INLINE inline void arrived(Tail *t, Py_ssize_t n) {
@@ -1834,7 +1834,7 @@ static PyObject *check(PyObject *module, PyObject *o) {
         HOLDS(seen == linked, "each is linked once");
         HOLDS(ready == h->ready && left == h->left && (h->fair || busy == h->busy), "the totals are the sums");
         HOLDS(!h->fair || h->table.count == there, "the tails that are there are in the table");
-        HOLDS(!(h->joiners.first && !h->busy), "no joiner of all waits for nothing");
+        HOLDS(!(h->joiners.first && h->busy <= 0), "no joiner of all waits for nothing");
     }
     leave(h, gated);
     if (wrong) { PyErr_SetString(PyExc_AssertionError, wrong); return NULL; }

@@ -214,7 +214,8 @@ class MultiQueueExecutor(ThreadPoolExecutor):
         return lane
 
     def _default_lane(self) -> Lane:
-        return self._lanes.get(DEFAULT_LANE) or self._lane(DEFAULT_LANE, {})
+        lane = self._lanes.get(DEFAULT_LANE)
+        return self._lane(DEFAULT_LANE, {}) if lane is None or lane._is_passing else lane
 
     def _passing_lane(self, key: Hashable, settings: LaneSettings) -> Lane:
         """The lane of `keyed`, which may have gone when the caller has it."""

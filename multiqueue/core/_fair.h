@@ -238,15 +238,16 @@ static PyObject *set_fair(PyObject *module, PyObject *const *args, Py_ssize_t n)
     if (n != 3) { PyErr_SetString(PyExc_TypeError, "set_fair takes 3 arguments"); return NULL; }
     MULTI(args[0])
     Head *h = ((Multi *)args[0])->head;
+    if (h->fair) { PyErr_SetString(PyExc_TypeError, "a FairQueue is initialized once"); return NULL; }
     h->capacity = limit_of(args[1]);
     h->max_in_flight = limit_of(args[2]);
     h->ring.least = 0.0;
     if (PyErr_Occurred()) return NULL;
-    if (!h->fair && table_resize(&h->table, LEAST_BITS) < 0) return PyErr_NoMemory();
+    if (table_resize(&h->table, LEAST_BITS) < 0) return PyErr_NoMemory();
     h->fair = 1;
     Py_RETURN_NONE;
 }
-#define FAIR(o) MULTI(o) if (!((Multi *)o)->head->fair) { PyErr_Format(PyExc_TypeError, "%R was not initialized as a fair queue", o); return NULL; }
+#define FAIR(o) MULTI(o) if (!((Multi *)o)->head->fair) { PyErr_Format(PyExc_TypeError, "FairQueue.__init__() was not called of this %s", Py_TYPE(o)->tp_name); return NULL; }
 
 /* keyed(multi, key): its tail, or None. */
 static PyObject *keyed(PyObject *module, PyObject *const *args, Py_ssize_t n) {

@@ -56,6 +56,8 @@ class FairQueue(Takes[T]):
         for name, function in (("key", key), ("cost", cost)):
             if function is not None and not callable(function):
                 raise TypeError(f"{name!r} must be a function of an element, not {function!r}")
+        if weights is not None and not isinstance(weights, Mapping):
+            raise TypeError(f"'weights' must be a mapping of keys to numbers, not {weights!r}")
         limit = check_optional("capacity", capacity)
         most = check_optional("max_in_flight", max_in_flight)
         _engine.set_fair(self, limit, most)
@@ -169,8 +171,8 @@ class FairQueue(Takes[T]):
             ShutDown: as `set_weight`.
         """
         most = check_optional("max_in_flight", max_in_flight)
-        self._is_limited = self._is_limited or most is not None
         self._set(key, "max_in_flight", most)
+        self._is_limited = self._is_limited or most is not None
 
     def pause(self, key: Hashable, reason: Hashable = None) -> None:
         """Take nothing of `key` while `reason` stands; puts are accepted up to the capacity.

@@ -593,13 +593,15 @@ def check(queue: Any) -> None:
 
 def set_fair(multi: Multi, capacity: int | None, max_in_flight: int | None) -> None:
     """It is a fair queue, and these are the limits of each key."""
+    if isinstance(multi._engine_head, FairHead):
+        raise TypeError("a FairQueue is initialized once")
     multi._engine_head = FairHead(capacity, max_in_flight)
 
 
 def _fair_head(multi: Multi) -> FairHead:
     head = multi._engine_head
     if not isinstance(head, FairHead):
-        raise TypeError(f"{multi!r} was not initialized as a fair queue")
+        raise TypeError(f"FairQueue.__init__() was not called of this {type(multi).__name__}")
     return head
 
 

@@ -71,6 +71,9 @@ def test_a_key_is_of_lane_or_of_keyed() -> None:
         executor.keyed("goes").submit(go.wait, PATIENCE)
         with pytest.raises(ValueError, match="that of keyed"):
             executor.lane("goes")
+        executor.keyed("default").submit(go.wait, PATIENCE)
+        with pytest.raises(ValueError, match="that of keyed"):
+            executor.submit(str)
         go.set()
 
 

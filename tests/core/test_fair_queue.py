@@ -347,6 +347,7 @@ def test_a_put_that_raises_has_put_nothing(options: Any, arguments: Any, error: 
         ({"weights": {"a": 0}}, ValueError),
         ({"weights": {"a": "2"}}, TypeError),
         ({"weights": {"a": True}}, TypeError),
+        ({"weights": [("a", 2)]}, TypeError),
         ({"max_in_flight": 0}, ValueError),
         ({"capacity": 0}, ValueError),
         ({"capacity": 1.5}, TypeError),
@@ -356,6 +357,33 @@ def test_wrong_settings_are_refused(arguments: Any, error: type[Exception]) -> N
     """With what was wrong, and what would be right."""
     with pytest.raises(error, match=r"key|cost|weight|max_in_flight|capacity"):
         FairQueue(**arguments)
+
+
+def test_a_limit_that_was_refused_is_none() -> None:
+    """Nothing is half-done: task_done() asks for no key after it."""
+    queue: FairQueue[int] = FairQueue()
+    with pytest.raises(TypeError, match="unhashable"):
+        queue.set_max_in_flight(cast(Any, []), 1)
+    queue.put(1)
+    queue.get()
+    queue.task_done()
+    queue.join()
+
+
+def test_it_is_initialized_once() -> None:
+    """Before, it says what is missing; again, it keeps its elements."""
+
+    class Forgetful(FairQueue[int]):
+        def __init__(self) -> None:
+            self._key = self._cost = None
+
+    with pytest.raises(TypeError, match=r"FairQueue.__init__\(\) was not called of this"):
+        Forgetful().put(1)
+    queue: FairQueue[int] = FairQueue()
+    queue.put(1, key="a")
+    with pytest.raises(TypeError, match="initialized once"):
+        queue.__init__(capacity=3)  # type: ignore[misc]
+    assert queue.take() == ("a", 1)
 
 
 class OddKey:
@@ -554,6 +582,21 @@ def test_shutdown_ends_all_waits() -> None:
     for thread in threads:
         thread.join(PATIENCE)
     assert sorted(ended) == ["get", "put"]
+    queue.check_invariants()
+
+
+def test_a_join_ends_with_what_is_discarded() -> None:
+    """Also where more was said to be done than had been taken, as `queue.Queue` allows."""
+    queue: FairQueue[int] = FairQueue()
+    queue.put(1)
+    queue.task_done()
+    queue.put(2)
+    thread = threading.Thread(target=queue.join, daemon=True)
+    thread.start()
+    wait_until_blocked(thread)
+    queue.shutdown(immediate=True)
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
     queue.check_invariants()
 
 
