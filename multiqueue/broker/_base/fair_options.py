@@ -196,6 +196,26 @@ class FairOptions:
             raise ValueError(f"tenant {name!r} has others in it; {length} is for these")
         return usual.changed(f"tenant {name!r}", own) if own else usual
 
+    def merged(self, name: str, own: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:
+        """A tenant's own options with changes to them. What is taken away takes along what has no use without it.
+
+        Raises:
+            ValueError: no tenant can have such a name, or these are no options.
+        """
+        parts = [name] if len(self.keys) == 1 or not isinstance(name, str) else name.split("/")
+        for part in parts:
+            if not isinstance(part, str) or _text(part.replace("~1", "/").replace("~0", "~"))[1]:
+                raise ValueError(f"{name!r} is not the name of a tenant: text of at most {LONGEST_NAME} bytes")
+        if not isinstance(changes, Mapping):
+            raise ValueError(f"tenant {name!r}: {changes!r} is no table of options")
+        together = {**own, **changes}
+        if "burst" not in changes and together.get("rate", 0) is None:
+            together["burst"] = None
+        lengths = [together.get(each, getattr(self.each, each)) for each in ("max_length", "max_length_bytes")]
+        if "overflow" not in changes and "overflow" in together and lengths == [None, None]:
+            together["overflow"] = None
+        return together
+
     def reader(self, level_of: Callable[[Message], int] | None) -> Callable[[Message], FairKey]:
         """What reads a message: its tenant, level and cost. Runs under no lock, on any thread."""
         parts = [_part(key) for key in self.keys]

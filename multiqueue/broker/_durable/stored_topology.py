@@ -137,24 +137,29 @@ class StoredTopology(Topology):
             if define is None or found is not new:
                 return found
             commit = self._latest = self._journal.submit([define])
+        self._wait_for(commit, undo)
+        return found
+
+    def _wait_for(self, commit: Commit, undo: Callable[[], object]) -> None:
+        """Wait for the commit of a change, or have the caller's wait put off. What the store refuses is undone."""
         if here.put_off is not None or not self._journal.may_wait:
             commit.add_done_callback(lambda error: follow(undo) if isinstance(error, StoreFull) else None)
             if here.put_off is not None:
                 here.put_off.commit, here.put_off.is_own = commit, True
-            return found
+            return
         try:
             commit.wait()
         except StoreFull:
             undo()
             raise
-        return found
 
-    def _keep_again(self, declared: DeclaredQueue) -> None:
+    def _keep_again(self, declared: DeclaredQueue, undo: Callable[[], object]) -> None:
         """Have the store keep what was changed of a queue's tenants, and wait for that."""
         with self._order:
-            if is_kept(declared) and self.find_queue(declared.name) is declared:
-                self._latest = self._journal.submit([definition_of(declared)])
-        self.wait_for_commits()
+            if not is_kept(declared) or self.find_queue(declared.name) is not declared:
+                return
+            commit = self._latest = self._journal.submit([definition_of(declared)])
+        self._wait_for(commit, undo)
 
     @contextmanager
     def _removing(self) -> Iterator[list[Declared]]:

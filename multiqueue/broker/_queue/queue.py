@@ -91,7 +91,8 @@ class BrokerQueue:
         self.label: str = f"queue {name!r} in vhost {vhost!r}"  # as error messages name it
         self.journal = journal
         self.is_stored: bool = journal is not None  # a store keeps the queue and its persistent messages
-        self.keep_tenants: Callable[[], object] = lambda: None  # has what is changed of them stored with the queue
+        # Has what is changed of them stored with the queue; calls what it is given where that is refused.
+        self.keep_tenants: Callable[[Callable[[], object]], object] = lambda undo: None
         self.store_number: int = 0 if journal is None else journal.number
         settings = settings or QueueSettings()
         self.settings: QueueSettings = settings
@@ -523,16 +524,28 @@ class BrokerQueue:
 
         Raises:
             PreconditionFailed: this is no fair queue, or an option does not fit. Nothing was changed.
+            StoreFull: it cannot be kept, and was undone.
         """
-        source = self.life.source
+        changed = self.life.changed_tenants
         with self.callbacks.deciding() as after:
+            source = self.life.source  # it is another one when the queue begins to page
             if source.tenants is None:
                 raise PreconditionFailed(f"{self.label} is a {self.settings.kind_name} queue; it has no tenants")
             try:
+                before = changed.get(name)
                 source.change_tenant(name, changes, after)
-            except ValueError as error:
+                now = changed.get(name)
+            except (ValueError, TypeError) as error:
                 raise PreconditionFailed(f"{self.label}: {error}") from None
-        self.keep_tenants()
+
+        def undo() -> None:
+            with self.callbacks.deciding() as after:
+                if changed.get(name) is now:  # nobody has changed it since
+                    self.life.source.change_tenant(name, None, after)
+                    if before is not None:
+                        self.life.source.change_tenant(name, before, after)
+
+        self.keep_tenants(undo)
 
     def tenants(self, most: int | None = None) -> FairStatistics:
         """The tenants of a fair queue that have messages, in figures; `most` of them, those with the most waiting.

@@ -620,7 +620,8 @@ class Tenants:
     def change(self, name: str, changes: Mapping[str, object] | None) -> None:
         """Let a tenant have other options from now on; None: those that it was declared with. Raises ValueError."""
         declared = self._options.tenants.get(name, {})
-        own = dict(declared) if changes is None else {**self._own(name), **changes}
+        before, changes = (declared, {}) if changes is None else (self._own(name), changes)
+        own = self._options.merged(name, before, changes)
         options = self._options.options_of(name, own)
         if own == declared:
             self._changed.pop(name, None)
