@@ -296,15 +296,14 @@ def test_messages_of_a_run_join_their_queue_together(
     """What was published in a row for one queue joins it in one hold of its lock, each other queue's in its turn."""
     host.declare_queue("r", durable=True)
     joined: list[tuple[str, list[bytes]]] = []
-    for name in ("q", "r"):
-        life = host.queue(name).life
-        arrive = life.arrive
+    life_of = type(host.queue("q").life)
+    arrive = life_of.arrive
 
-        def note(entries: Any, after: Any, *, name: str = name, arrive: Any = arrive) -> Any:
-            joined.append((name, [entry.message.body for entry in entries]))
-            return arrive(entries, after)
+    def note(life: Any, entries: Any, after: Any) -> Any:
+        joined.append((entries[0].queue.name, [entry.message.body for entry in entries]))
+        return arrive(life, entries, after)
 
-        monkeypatch.setattr(life, "arrive", note)
+    monkeypatch.setattr(life_of, "arrive", note)
     for body, key in ((b"1", "q"), (b"2", "q"), (b"3", "r"), (b"4", "q")):
         publisher.publish(persistent(body, key), tag=body)
     publisher.hand_in()

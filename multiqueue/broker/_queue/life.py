@@ -53,6 +53,46 @@ _ENQUEUED, _THROTTLED = PutOutcome.ENQUEUED, PutOutcome.THROTTLED
 class Life:
     """The entries of one broker queue, under its lock. `send(message, reason)` is its dead-letter callback."""
 
+    # CPython shares the names of at most 30 attributes; with more, each one is looked up in a dict of the object's own.
+    __slots__ = (
+        "_admitted",
+        "_admitted_bytes",
+        "_alerts",
+        "_callbacks",
+        "_counts_failures",
+        "_has_keys",
+        "_is_to_evict",
+        "_needs_more",
+        "_queue",
+        "_retries",
+        "_send",
+        "_takes_runs",
+        "_timeouts",
+        "_usual_timeout",
+        "changed_tenants",
+        "clock",
+        "consumer_numbers",
+        "consumers",
+        "deleted",
+        "figures",
+        "groups",
+        "is_fair",
+        "is_let_go",
+        "last_used",
+        "limit",
+        "lock",
+        "notifier",
+        "pager",
+        "pins",
+        "reason_of_deletion",
+        "rows",
+        "settings",
+        "settling_frees",
+        "source",
+        "visit_by",
+        "walk",
+    )
+
     source: EntrySource  # set before anybody knows the queue, and when it begins or ceases to page
     walk: Walk  # through the entries of the source; set with it
 
@@ -95,6 +135,8 @@ class Life:
         self._usual_timeout = self.settings.consumer_timeout if consumer_timeout is None else consumer_timeout
         self._timeouts = None if self._usual_timeout is None else ConsumerTimeouts(self._usual_timeout)
         self.is_fair: bool = self.settings.kind is QueueKind.FAIR
+        # With an entry that is settled a group, or a tenant, may be free.
+        self.settling_frees: bool = self.is_fair or self.groups is not None
         self.changed_tenants: dict[str, dict[str, object]] = {}  # of a fair queue, since its declaration; kept with it
         self._look_at_settings()
 

@@ -248,7 +248,7 @@ class BrokerQueue:
             owned = self._owned_locked(entries, consumer)
             life.end(owned, consumer, after)
             life.figures.acked += len(owned)
-            if owned and (life.groups is not None or life.is_fair):  # a group, or a tenant, may be free
+            if life.settling_frees and owned:
                 life.notifier.pass_baton(after, len(owned))
         if after:
             self._act(after)
