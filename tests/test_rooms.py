@@ -93,7 +93,9 @@ STUBS: set[str] = set()
 
 # The modules behind a room's door that tests name, and why; a room's parts are named in `tests/ROOM_parts_support.py`.
 PRIVATE_IMPORTS = {
-    "test_demo.py: multiqueue.demo._picture",  # the demo has no door but its command
+    "test_demo.py: multiqueue.demo._fair",  # the demo has no door but its command
+    "test_demo.py: multiqueue.demo._picture",
+    "test_demo.py: multiqueue.demo._svg",
     "test_demo.py: multiqueue.demo._threads",
     "test_distribution.py: multiqueue._extras",  # compares it with pyproject.toml
     "held_locks_support.py: multiqueue._locks",  # the locks that it takes the place of

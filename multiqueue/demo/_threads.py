@@ -10,6 +10,7 @@ import queue
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Protocol
@@ -23,9 +24,8 @@ from ._picture import Picture, Row
 
 _JOB_S = 0.010  # each job sleeps as long
 _WORKERS = 2
-# What each tenant puts: how many jobs, and how many seconds apart.
-_TENANTS = {"big": (500, 0.0), "mail": (40, 0.05), "alarm": (8, 0.25)}
-_STYLES = {"big": "blue", "mail": "green", "alarm": "red"}
+Tenants = Mapping[str, tuple[int, float, str]]  # what each puts: how many jobs, how many seconds apart; its colour
+_TENANTS: Tenants = {"big": (500, 0.0, "blue"), "mail": (40, 0.05, "green"), "alarm": (8, 0.25, "red")}
 
 Job = tuple[str, float]  # the tenant, and when it was put
 
@@ -87,12 +87,13 @@ class MultiQueue:
 class Record:
     """When each tenant's jobs began, and how long they had waited, in seconds from the start of the run."""
 
+    tenants: Tenants
     start: float = field(default_factory=time.monotonic)
     began: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     waited: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def picture(self, seconds: float) -> Picture:
-        rows = [Row(name, self.began[name], self._last(name), _STYLES[name]) for name in _TENANTS]
+        rows = [Row(name, self.began[name], self._last(name), style) for name, (_, _, style) in self.tenants.items()]
         return Picture(rows, seconds)
 
     def _last(self, name: str) -> str:
@@ -106,8 +107,8 @@ def run_threads(console: Console, *, scale: float = 1.0) -> None:
         " once, 'mail' and 'alarm' put theirs one by one. The height of a block tells how many jobs began then; the"
         " number is the median of their waits.\n"
     )
-    before = _show(console, "one queue.Queue", OneQueue(), scale)
-    after = _show(console, "a multi-queue: a sub-queue each", MultiQueue(), scale)
+    before = show(console, "one queue.Queue", OneQueue(), _TENANTS, scale)
+    after = show(console, "a multi-queue: a sub-queue each", MultiQueue(), _TENANTS, scale)
     old, new = (median(record.waited["mail"]) for record in (before, after))
     console.print(f"The median wait of 'mail' is {new:.3f} s instead of {old:.3f} s.\n")
     console.print("inbox = LinkedBlockingMultiQueue()", style="cyan")
@@ -115,10 +116,11 @@ def run_threads(console: Console, *, scale: float = 1.0) -> None:
     console.print("subqueue, item = inbox.take()", style="cyan")
 
 
-def _show(console: Console, title: str, inbox: Inbox, scale: float) -> Record:
-    seconds = sum(count for count, _ in _TENANTS.values()) * scale * _JOB_S / _WORKERS * 1.1
+def show(console: Console, title: str, inbox: Inbox, tenants: Tenants, scale: float) -> Record:
+    """Have the tenants put and the workers work until all is done, and draw it meanwhile."""
+    seconds = sum(count for count, _, _ in tenants.values()) * scale * _JOB_S / _WORKERS * 1.1
     console.print(title, style="bold")
-    record = Record()
+    record = Record(tenants)
     with Live(console=console, refresh_per_second=8, get_renderable=lambda: record.picture(seconds)):
         run(inbox, record, scale)
     console.print("" if console.is_terminal else "\n")
@@ -129,7 +131,7 @@ def run(inbox: Inbox, record: Record, scale: float) -> None:
     """Have the tenants put and the workers work until all is done."""
 
     def produce(name: str) -> None:
-        count, gap = _TENANTS[name]
+        count, gap, _ = record.tenants[name]
         for _ in range(max(1, round(count * scale))):
             inbox.put((name, time.monotonic()))
             if gap:
@@ -143,9 +145,18 @@ def run(inbox: Inbox, record: Record, scale: float) -> None:
             record.began[name].append(now - record.start)
             time.sleep(_JOB_S)
 
-    tenants = [threading.Thread(target=produce, args=(name,), name=f"tenant-{name}", daemon=True) for name in _TENANTS]
+    floods = [name for name, (_, gap, _) in record.tenants.items() if not gap]
+    tenants = [
+        threading.Thread(target=produce, args=(name,), name=f"tenant-{name}", daemon=True)
+        for name in record.tenants
+        if name not in floods
+    ]
     workers = [threading.Thread(target=work, name=f"worker-{number}", daemon=True) for number in range(_WORKERS)]
-    for thread in (*tenants, *workers):
+    for thread in workers:
+        thread.start()
+    for name in floods:
+        produce(name)
+    for thread in tenants:
         thread.start()
     for thread in tenants:
         thread.join()

@@ -1,4 +1,4 @@
-"""The command `multiqueue demo`, and its parts that need no Java: `threads` and `broker`."""
+"""The command `multiqueue demo`, and its parts that need no Java: `threads`, `fair` and `broker`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def demo(ctx: click.Context, directory: Path | None, fresh: bool, quick: bool, t
     A lane per top-level package; Spark jobs extract lines, definitions, imports and the longest function of each
     file. Then the same items run first in, first out, and the waiting times of the small lanes are compared.
 
-    Spark needs Java. `multiqueue demo threads` and `multiqueue demo broker` do not, and take ten seconds each.
+    Spark needs Java. `multiqueue demo threads`, `fair` and `broker` do not, and take ten seconds each.
     """
     if ctx.invoked_subcommand is not None:
         if directory is not None or fresh or quick or table:
@@ -47,7 +47,7 @@ def demo(ctx: click.Context, directory: Path | None, fresh: bool, quick: bool, t
     try:
         check_machine(classic=True)
     except Unprepared as missing:
-        instead = "`multiqueue demo threads` and `multiqueue demo broker` need no Java"
+        instead = "`multiqueue demo threads`, `fair` and `broker` need no Java"
         raise Unprepared(f"{missing}; {instead}") from missing
     chosen = directory or Path("-".join([_DIRECTORY, *(["quick"] if quick else []), *([table] if table else [])]))
     ctx.exit(int(run_demo(chosen, console(), fresh=fresh, quick=quick, table=table)))
@@ -61,6 +61,23 @@ def threads() -> None:
     from ._threads import run_threads
 
     run_threads(Console(highlight=False))
+
+
+@demo.command()
+@click.option(
+    "--svg",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    default=Path("multiqueue-demo-fair.svg"),
+    show_default=True,
+    help="Where the picture goes.",
+)
+def fair(svg: Path) -> None:
+    """Eight tenants beside a flood, first in first out and with a fair queue. No Java; ten seconds."""
+    from rich.console import Console
+
+    from ._fair import run_fair
+
+    run_fair(Console(highlight=False), svg)
 
 
 @demo.command()

@@ -1,20 +1,24 @@
-"""`multiqueue demo threads` and `multiqueue demo broker`: what they show, in terminals of all widths."""
+"""`multiqueue demo threads`, `fair` and `broker`: what they show, in terminals of all widths."""
 
 from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
 from multiqueue.cli import main
+from multiqueue.demo._fair import run_fair
 from multiqueue.demo._picture import Picture, Row, heights
+from multiqueue.demo._svg import bars
 from multiqueue.demo._threads import run_threads
 
 HOUSE = Path(__file__).parents[2]
@@ -67,6 +71,48 @@ def test_a_small_tenant_waits_less_beside_a_flood() -> None:
     assert float(pictures[4][1]) < float(pictures[1][1])
 
 
+def test_eight_tenants_wait_less_in_a_fair_queue(tmp_path: Path) -> None:
+    """`multiqueue demo fair` shows both queues in 40 columns, and draws what it shows."""
+    console = Console(width=40, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    svg = tmp_path / "fair.svg"
+    with console.file:
+        run_fair(console, svg, scale=0.25)
+    text = console.export_text()
+    assert all(len(line.rstrip()) <= 40 for line in text.splitlines() if str(tmp_path) not in line)
+    pictures = re.findall(r"^(flood|tenant \d) .* (\d+\.\d+) s$", text, re.MULTILINE)
+    assert len(pictures) == 18
+    before, after = pictures[:9], pictures[9:]
+    assert all(float(fair) < float(old) for (_, old), (_, fair) in zip(before[1:], after[1:], strict=True))
+    drawn = ElementTree.fromstring(svg.read_text())
+    texts = [each.text for each in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"first in, first out", "fair", "flood", "tenant 8"} <= set(texts)
+
+
+def test_bars_are_as_long_as_their_values() -> None:
+    """The longest fills its room; on a logarithmic scale a tenth of it is the same step shorter each time."""
+
+    def lengths(*, log: bool) -> list[float]:
+        text = bars("a & b", ("old", "new"), [("x", [1000.0, 100.0]), ("y", [10.0, 0.0])], log=log)
+        ElementTree.fromstring(text)
+        return [float(width) for width in re.findall(r'<rect x="96".*? width="([\d.]+)"', text)]
+
+    assert lengths(log=False) == [300.0, 30.0, 3.0, 1.0]
+    first, second, third, none = lengths(log=True)
+    assert first - second == pytest.approx(second - third, abs=0.2)
+    assert (first, none) == (300.0, 1.0)
+
+
+def test_a_simulated_day_serves_all_and_spares_the_small() -> None:
+    """`tools/fair_day.py`: each way serves each job once, and in turns a small tenant waits least."""
+    found = runpy.run_path(str(HOUSE / "tools" / "fair_day.py"))
+    jobs = found["day"](60, 2, 1)
+    ways = [found["Fifo"](), found["Priorities"](), found["QueueEach"](2), found["Fair"]()]
+    waits = [found["waits"](way, jobs, 2) for way in ways]
+    assert [sum(map(len, each.values())) for each in waits] == [len(jobs)] * 4
+    fifo, priorities, queue_each, fair = (max(each[59]) for each in waits)
+    assert fair < queue_each < fifo <= priorities
+
+
 @pytest.mark.slow(selected=True)
 def test_no_message_is_lost_when_the_broker_is_killed(need_module: Callable[[str, str], None]) -> None:
     """`multiqueue demo broker` kills the broker, and all messages are confirmed and handled."""
@@ -109,7 +155,7 @@ def test_without_java_there_are_other_demonstrations(tmp_path: Path, monkeypatch
     result = CliRunner().invoke(main, ["demo", "--dir", str(tmp_path / "out")])
     assert result.exit_code == 2
     assert "no java on PATH" in result.stderr
-    assert "`multiqueue demo threads` and `multiqueue demo broker` need no Java" in result.stderr
+    assert "`multiqueue demo threads`, `fair` and `broker` need no Java" in result.stderr
     assert result.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
