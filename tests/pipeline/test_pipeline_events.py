@@ -173,6 +173,7 @@ HOSTILE: dict[str, tuple[bytes | str, bool]] = {
     "a key that is no UTF-8": ('{"Records": [{"s3": {"bucket": {"name": "b"}, "object": {"key": "%ff"}}}]}', False),
     "a key with a zero": (event("b", "a\0b"), False),
     "a long key": (event("b", "k" * 2000), False),
+    "deep JSON": ('{"Records":' + "[" * 100_000, False),
     "nothing": (b"", False),
     "a URL that is not reached": ("hdfs://x/y", False),
     "the test of S3": ('{"Service": "Amazon S3", "Event": "s3:TestEvent"}', True),
@@ -427,6 +428,95 @@ def test_events_of_a_store_over_the_wire(tmp_path: Path, s3_store: Store) -> Non
         assert rows_in(again.output) == sorted(["anew", *keys[1:]])
         assert (host.depth(), host.depth("dead")) == (0, 0)
         host.connection.close()
+
+
+def test_a_flood_of_events_of_one_file(tmp_path: Path, host: Host) -> None:
+    """While a file's item runs, one of its events is kept: more than the queue's `prefetch` hold no other file up.
+
+    (pipeline 34)
+    """
+    a, b = write(tmp_path, "a", "b")
+    host.tell(a)
+    taken: list[int] = []
+    run = local(
+        tmp_path,
+        host,
+        prefetch=3,
+        listing_s=1e6,
+        on_idle=lambda run: run.time() > 40 and run.mailbox.post(StopRequested()),
+        follow=lambda run: Follow(1.0, 0.0, lambda: run.runner.feeding.lanes, run.time, lambda: 4e9),
+        wall=lambda: 1e6,
+    )
+
+    def step() -> bool:
+        run.events.step(0.0, lambda lane, scanned: taken.append(scanned.files))
+        run.events.check_invariants()
+        return sum(taken) > 0
+
+    def tell() -> None:
+        os.utime(tmp_path / a, (5, 5))
+        host.tell(*[a] * 30, b)
+        wait_until_blocked(step, 20.0)
+        assert len(run.events._hints) == 1
+
+    _while_an_item_runs(run, tell)
+    run.run()
+    assert (rows_in(run.output), host.depth()) == (["a", "b"], 0)
+    assert [one.error for one in run.reporter.attempts] == [None, None, None]
+
+
+def _while_an_item_runs(run: Pipeline, act: Callable[[], None]) -> None:
+    """Call this once, while the run's first item runs."""
+    put_out = run.publisher.put_out
+
+    def acts(item: Item, *args: Any, **settings: Any) -> Any:
+        run.publisher.put_out = put_out  # type: ignore[method-assign]
+        act()
+        return put_out(item, *args, **settings)
+
+    run.publisher.put_out = acts  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_lanes_that_fill_no_batch(tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch, follows: bool) -> None:
+    """Where events of many lanes, none of which fills a batch, are all that may be held, batches go as they are.
+
+    (pipeline 34)
+    """
+    monkeypatch.setattr("multiqueue.pipeline._input.events._MOST_HINTS", 10)
+    monkeypatch.setattr("multiqueue.pipeline._input.events.MOST", 4)
+    lanes = []
+    for number in range(8):
+        directory = tmp_path / "in" / str(number)
+        directory.mkdir(parents=True)
+        lanes.append(
+            Lane(str(number), directory, ("*.txt",), events=URL, batch=4, batch_s=1e6, prefetch=8, listing_s=1e9)
+        )
+        for name in "abc":
+            (directory / f"{name}.txt").write_text(f"{name}{number}")
+            host.tell(f"in/{number}/{name}.txt")
+
+    def stop(run: Pipeline) -> None:
+        if not host.depth() or run.time() > 100:
+            run.mailbox.post(StopRequested())
+
+    follow = lambda run: Follow(1.0, 0.0, lambda: lanes, run.time, lambda: 4e9)  # noqa: E731
+    settings: dict[str, Any] = {"follow": follow, "on_idle": stop} if follows else {}
+    run = Pipeline(tmp_path, lanes, connect=host.connect, wall=lambda: 1e6, **settings)
+    with run.ledger.transaction():
+        for lane in lanes:
+            run.ledger.arrivals.note(lane, listed_at=1e6)
+    unlisted(run)
+    step, steps = run.events.step, iter(range(5000))
+
+    def counted(*args: Any) -> None:
+        assert next(steps, None) is not None, "it waits for what does not come"
+        step(*args)
+
+    run.events.step = counted  # type: ignore[method-assign]
+    run.run()
+    taken = sum(len(item.files) for item in run.dispatcher.submitted)
+    assert taken == 24 if not follows else taken >= 16
 
 
 def test_a_store_that_does_not_answer(tmp_path: Path, host: Host, s3_store: Store) -> None:

@@ -89,7 +89,8 @@ class BrokerQueue:
             if isinstance(error, ConnectionInterrupted):
                 self.is_drained = False  # the connection is on its way back
             elif not messages:
-                raise PipelineError(f"lane {self._lane!r}: {error}; run again to go on") from error
+                why = f"queue {self._name!r}: {error}"
+                raise PipelineError(f"lane {self._lane!r}: {why}; run again to go on") from error
         return messages
 
     def events(self, room: int) -> list[tuple[bytes, Settle]]:

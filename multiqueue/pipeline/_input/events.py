@@ -4,9 +4,11 @@ Promise     An event is a hint that a place deserves a look, and no more: the st
             version is recorded as a listing would record it. So events may come twice, late, in any order, for objects
             that were written anew or are gone, and for places that no lane reads. What no event told, the next listing
             finds.
-            An event is settled once the version that it led to stands in the ledger, or there is nothing to record. One
-            that is none is rejected, so that the broker can dead-letter it, and counted.
-State       `_hints`, by lane and path: events that are not settled. Bounded by the queues' `prefetch`.
+            An event is settled once the version that it led to stands in the ledger, or there is nothing to record, or
+            a later one names its file: of a file's events one is kept, so a flood of them holds no others up. One that
+            is none is rejected, so that the broker can dead-letter it, and counted.
+State       `_hints`, by lane and path: events that are not settled, and `_held`, how many of each source. Bounded by
+            the queues' `prefetch`. Where a source gives no more before some are settled, no batch is waited for.
 Order       Of a file whose item runs the ledger cannot tell which version that read: it is asked again later, until it
             can. The event stays unsettled meanwhile.
 Threads     The runner's; a source may have one of its own.
@@ -19,8 +21,9 @@ import contextlib
 import json
 import os
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -72,7 +75,7 @@ class _Event:
     settle: Settle
     at_s: float | None
     open: int = 0
-    """Hints that it has given and that are not settled."""
+    """Hints that it has given and that wait for it."""
 
 
 @dataclass(slots=True)
@@ -84,7 +87,8 @@ class _Hint:
     path: str
     due_s: float
     """When to look."""
-    events: list[_Event] = field(default_factory=list)
+    event: _Event | None = None
+    """The last one."""
     seen: FileSeen | None = None
     """As it was when looked at; None for what is still to be looked at."""
 
@@ -120,6 +124,8 @@ class Events:
         self._names: set[str] = {lane.name for lane in lanes}
         self._lanes: dict[tuple[str, str], list[Lane]] = {}
         self._hints: dict[tuple[str, str], _Hint] = {}
+        self._held: Counter[str | None] = Counter()
+        self._room: dict[str | None, int] = {}
         self._short_since_s: dict[str, float] = {}
         self._new: list[Lane] = []
         self.passed_over = PassedOver()
@@ -160,6 +166,8 @@ class Events:
         if name.startswith("http"):
             return SqsQueue(shown, name, stack)
         prefetch = max((max(lane.prefetch, 2 * lane.batch) for lane in lanes), default=2 * MOST)
+        if self._follow is not None:  # otherwise messages are fetched, as many as one likes
+            self._room[name] = prefetch
         return BrokerQueue(shown, name, prefetch, stack, connect, follow=self._follow is not None)
 
     def _roots(self, name: str, lanes: Sequence[Lane]) -> list[Place]:
@@ -212,15 +220,18 @@ class Events:
                 for body, settle_one in source.events(MOST):
                     self._receive(name, body, settle_one)
         looked = self._look()
-        lanes = {hint.lane.name: hint.lane for hint in self._hints.values() if hint.seen is not None}
-        chosen = [lane for name, lane in lanes.items() if name in looked or self._is_to_go(lane, peek=True)]
+        ready: dict[str, list[_Hint]] = defaultdict(list)
+        for hint in self._hints.values():
+            if hint.seen is not None:
+                ready[hint.lane.name].append(hint)
+        chosen = [hints for name, hints in ready.items() if name in looked or self._is_to_go(hints[0].lane, peek=True)]
         if not chosen:
             return
         settled: list[_Event] = []
         told: list[tuple[str, Scanned]] = []
         with self._ledger.transaction():
-            for lane in chosen:
-                told.append((lane.name, self._record(lane, known_s, settled)))
+            for hints in chosen:
+                told.append((hints[0].lane.name, self._record(hints, known_s, settled)))
         for event in settled:
             event.settle(True)
         for name, scanned in told:
@@ -241,10 +252,15 @@ class Events:
                 path = place.text
                 if place.is_local and place.path.is_relative_to(self._base):
                     path = str(place.path.relative_to(self._base))
-                hint = self._hints.setdefault((lane.name, path), _Hint(lane, place, path, 0.0))
-                hint.due_s, hint.seen = self._clock(), None
-                hint.events.append(event)
+                hint = self._hints.get((lane.name, path))
+                if hint is None:
+                    hint = self._hints[lane.name, path] = _Hint(lane, place, path, 0.0)
+                    self._held[lane.events] += 1
+                earlier, hint.event = hint.event, event
                 event.open += 1
+                hint.due_s, hint.seen = self._clock(), None
+                for one in _let_go(earlier):
+                    one.settle(True)
         if not event.open:
             settle_one(True)  # of a place that no lane reads
 
@@ -298,13 +314,13 @@ class Events:
         elif self._follow is None:  # its event goes back, for the next run
             name = hint.lane.name
             self.lost[name] = Lost(name, f"lane {name!r}: cannot ask for {hint.path!r}: {reason}", False)
-            del self._hints[hint.lane.name, hint.path]
+            self._forget(hint)
         else:
             hint.due_s = self._clock() + _UNREAD_S
 
-    def _record(self, lane: Lane, known_s: float, settled: list[_Event]) -> Scanned:
-        """Record the lane's files that were looked at; those events are noted that can be settled then."""
-        hints = [hint for hint in self._hints.values() if hint.lane.name == lane.name and hint.seen is not None]
+    def _record(self, hints: Sequence[_Hint], known_s: float, settled: list[_Event]) -> Scanned:
+        """Record a lane's files that were looked at; those events are noted that can be settled then."""
+        lane = hints[0].lane
         seen = [hint.seen for hint in hints if hint.seen is not None]
         scanned = self._ledger.record_scan(lane.name, seen, lane.batch, known_s, lane.batch_bytes)
         if not scanned.rest:
@@ -314,30 +330,33 @@ class Events:
             scanned = scanned.with_rest()
         for one in scanned.refused:
             self.passed_over.add(REFUSED, one.path)
-        for one in scanned.refused:
-            self.passed_over.add(REFUSED, one.path)
         kept, busy = {one.path for one in scanned.rest}, {one.path for one in scanned.busy}
-        at_s = None
+        at_s: float | None = None
         for hint in hints:
             if hint.path in busy:
                 hint.seen, hint.due_s = None, self._clock() + _BUSY_S
             elif hint.path not in kept:
-                at_s = max((event.at_s for event in hint.events if event.at_s), default=at_s)
+                told_s = hint.event.at_s if hint.event is not None else None
+                at_s = max(at_s or 0.0, told_s) if told_s else at_s
                 settled += self._closed(hint)
         self._ledger.arrivals.note(lane, by_event=scanned.files, event_at=at_s, taken_at=self._wall())
         return scanned
 
     def _closed(self, hint: _Hint) -> list[_Event]:
-        """The hint is done with: the events that wait for no other one."""
+        """The hint is done with: its event, if that waits for no other one."""
+        self._forget(hint)
+        return _let_go(hint.event)
+
+    def _forget(self, hint: _Hint) -> None:
         del self._hints[hint.lane.name, hint.path]
-        for event in hint.events:
-            event.open -= 1
-        return [event for event in dict.fromkeys(hint.events) if not event.open]
+        self._held[hint.lane.events] -= 1
 
     def _is_to_go(self, lane: Lane, *, peek: bool = False) -> bool:
         """Whether files that do not fill a batch are an item as they are, or wait for others."""
         if lane.target_s is not None:  # what waits is joined
             return True
+        if len(self._hints) >= _MOST_HINTS or self._held[lane.events] >= self._room.get(lane.events, _MOST_HINTS):
+            return True  # nothing more comes before some are settled
         if self._follow is None:
             return all(one is not None and one.is_drained for one in self._sources.values())
         now_s = self._clock()
@@ -351,9 +370,18 @@ class Events:
         """Raise AssertionError unless no event is settled before its hints are."""
         open_events: dict[_Event, int] = {}
         for hint in self._hints.values():
-            for event in hint.events:
-                open_events[event] = open_events.get(event, 0) + 1
+            if hint.event is not None:
+                open_events[hint.event] = open_events.get(hint.event, 0) + 1
         assert all(event.open >= count for event, count in open_events.items())
+        assert self._held == Counter(hint.lane.events for hint in self._hints.values())
+
+
+def _let_go(event: _Event | None) -> list[_Event]:
+    """A hint waits for the event no more: the event, if that was the last."""
+    if event is None:
+        return []
+    event.open -= 1
+    return [] if event.open else [event]
 
 
 def places_told(body: bytes, base: Path) -> tuple[list[Place], float | None]:
@@ -368,9 +396,12 @@ def places_told(body: bytes, base: Path) -> tuple[list[Place], float | None]:
     if not text.startswith("{"):
         places = [place_of(text, base)]
         return [_checked(place) for place in places], None
-    document = json.loads(text)
-    if isinstance(document.get("Message"), str):  # SNS
-        document = json.loads(document["Message"])
+    try:
+        document = json.loads(text)
+        if isinstance(document.get("Message"), str):  # SNS
+            document = json.loads(document["Message"])
+    except RecursionError:
+        raise ValueError("its JSON is nested too deeply") from None
     if not isinstance(document, dict) or ("Records" not in document and document.get("Event") != "s3:TestEvent"):
         raise ValueError("it has no Records")
     places, at_s = [], None
