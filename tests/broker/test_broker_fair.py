@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +234,20 @@ def test_a_wrong_option_refuses_the_declaration(options: dict[str, Any], said: s
         with pytest.raises(ValueError, match=r"\w"):
             QueueSettings(kind="fair", kind_options=options)
         assert broker.virtual_host().queues() == []
+
+
+@pytest.mark.parametrize("options", [{"rate": Decimal("2.5"), "burst": 1, "key": "header:tenant"}, {"rate": 3}, None])
+def test_a_redeclaration_is_compared_by_what_it_means(options: Any) -> None:
+    """pika has decimals where other clients have doubles; a default that is spelled out is what it was."""
+    with Broker() as broker:
+        said = {"rate": 2.5, "burst": 1} if options and "burst" in options else {"key": ["header:tenant"]}
+        broker.declare_queue("q", arguments={"x-queue-kind": "fair", "x-queue-kind-options": said})
+        arguments = {"x-queue-kind": "fair"} | ({} if options is None else {"x-queue-kind-options": options})
+        if options == {"rate": 3}:
+            with pytest.raises(PreconditionFailed, match="inequivalent arg 'x-queue-kind-options'"):
+                broker.declare_queue("q", arguments=arguments)
+        else:
+            broker.declare_queue("q", arguments=arguments)
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,22 @@ def test_a_flood_drops_its_own(data: Path | None, is_paged: bool, by: str) -> No
         }
 
 
+def test_what_consumers_had_counts_at_a_limit_after_a_restart(tmp_path: Path) -> None:
+    """It is ready again, so the oldest of it goes, though nobody publishes."""
+    with opened(tmp_path) as broker:
+        for number in range(2000):
+            put(broker, "a", number)
+        broker.wait_for_commits()
+        assert is_paging(broker)
+        owner, queue = object(), broker.queue("q")
+        held = [queue.get(owner) for _ in range(30)]
+        assert None not in held
+        queue.change_tenant("a", {"max_length": 1970})
+    with opened(tmp_path) as broker:
+        _until(lambda: waiting(broker) == {"a": 1970})
+        assert drained(broker)["a"] == list(range(30, 2000))
+
+
 def _until(is_so: Callable[[], bool]) -> None:
     end = monotonic() + HANG
     while not is_so() and monotonic() < end:

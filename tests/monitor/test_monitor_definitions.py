@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from monitor_parts_support import Import, _pieces, export_definitions
 from monitor_support import Client
 
 from multiqueue.amqp import Access, Permissions, User, guest
-from multiqueue.broker import Broker, QueueSettings
+from multiqueue.broker import Broker, Message, QueueSettings
 from multiqueue.cli import main
 
 EVERYTHING = {"configure": ".*", "write": ".*", "read": ".*"}
@@ -201,6 +202,21 @@ def test_a_queue_that_was_declared_by_settings_is_in_the_backup(client: Client, 
         assert Client(second.listen_http().url)("POST", "/api/definitions", exported).status == 204
         assert second.queue("set").settings == settings
         assert second.declare_queue("set", settings=settings) is second.queue("set")
+
+
+def test_tenants_of_a_fair_queue_are_in_the_backup(client: Client, broker: Broker) -> None:
+    """What they were given while it ran comes along, and numbers that AMQP has as decimals are numbers."""
+    options = {"weights": {"a": Decimal("2.5")}, "tenants": {"b": {"rate": 5, "burst": 2}}}
+    broker.declare_queue("fair", arguments={"x-queue-kind": "fair", "x-queue-kind-options": options})
+    broker.queue("fair").change_tenant("b", {"rate": None, "paused": True})
+    exported = client.get("/api/definitions")
+    with Broker() as second:
+        assert Client(second.listen_http().url)("POST", "/api/definitions", exported).status == 204
+        assert second.queue("fair").changed_tenants == {"b": {"rate": None, "burst": None, "paused": True}}
+        second.publish(Message(b"", routing_key="fair", headers={"tenant": "a"}))
+        assert second.queue("fair").tenants().largest[0].options.weight == 2.5
+    exported["queues"][0]["tenants"] = {"b": {"weight": 0}}
+    assert "tenant 'b': weight is 0" in client("POST", "/api/definitions", exported).json["reason"]
 
 
 def test_a_server_takes_back_its_own_backup(tmp_path: Path) -> None:

@@ -402,6 +402,7 @@ class Life:
         if self.pager is not None and self.pager.recover(levels):
             for level in levels:
                 self.figures.arrived(level.messages, level.bytes)
+            self._is_to_evict = self.limit.may_overflow  # what consumers had is ready again, and may be too much
             return
         rows = self._queue.journal
         assert rows is not None, "only a durable queue is opened with what a store has"

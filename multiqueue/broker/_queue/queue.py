@@ -547,6 +547,11 @@ class BrokerQueue:
 
         self.keep_tenants(undo)
 
+    @property
+    def changed_tenants(self) -> dict[str, Mapping[str, object]]:
+        """What tenants of a fair queue were given since its declaration, for a backup: options of each's own."""
+        return dict(self.life.changed_tenants)
+
     def tenants(self, most: int | None = None) -> FairStatistics:
         """The tenants of a fair queue that have messages, in figures; `most` of them, those with the most waiting.
 

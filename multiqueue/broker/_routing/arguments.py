@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from multiqueue._carried import check_value, short_string
 
 from .._base.errors import PreconditionFailed
+from .._base.fair_options import FairOptions
 from .._base.settings import (
     KIND_OF_SETTING,
     LONGEST,
@@ -34,6 +35,7 @@ from .compat import LENIENT, QUEUE_TYPE, Compat, Table, wire_type
 
 ALTERNATE_EXCHANGE = "alternate-exchange"
 DEFAULT_LVQ_KEY = "qpid.LVQ_key"
+_KIND_OPTIONS = "x-queue-kind-options"
 
 _Convert: TypeAlias = Callable[[Any], Any]
 _T = TypeVar("_T")
@@ -150,7 +152,7 @@ _ARGUMENTS: dict[str, _Argument] = {
     "x-max-active-consumers": _Argument("max_active_consumers", RANGES["max_active_consumers"]),
     "x-flow-resume-ratio": _Argument("flow_resume_ratio", _share),
     "x-queue-kind": _Argument("kind", _kind),
-    "x-queue-kind-options": _Argument("kind_options", _of_type(Mapping, "a table")),
+    _KIND_OPTIONS: _Argument("kind_options", _of_type(Mapping, "a table")),
     "x-qpid-priorities": _Argument("priority_levels", RANGES["priority_levels"]),
     "qpid.queue_sort_key": _Argument("sort_key", _name),
     "qpid.last_value_queue_key": _Argument("lvq_key", _name),
@@ -403,6 +405,10 @@ def assert_same_queue(what: str, received: Table, current: Table, compat: Compat
     elif mine == other:
         received, current = {**received, QUEUE_TYPE: mine}, {**current, QUEUE_TYPE: mine}
     names = compat.compared(mine, _ARGUMENTS)
+    if received.get("x-queue-kind") == current.get("x-queue-kind") == QueueKind.FAIR.value:
+        tables: list[Any] = [each.get(_KIND_OPTIONS) for each in (received, current)]
+        if FairOptions.of(tables[0]) == FairOptions.of(tables[1]):  # 2 and 2.0 are one weight
+            names = names - {_KIND_OPTIONS}
     assert_same_arguments(what, received, current, [QUEUE_TYPE, *sorted(names - {QUEUE_TYPE})])
 
 

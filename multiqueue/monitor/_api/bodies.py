@@ -256,7 +256,7 @@ _ITEMS: Final[Mapping[str, Body]] = {
     "topic_permissions": {"user": _needed(NAME), "vhost": _needed(NAME), **TOPIC_PERMISSIONS},
     "permissions": {"user": _needed(NAME), "vhost": _needed(NAME), **PERMISSIONS},
     "exchanges": {**_IN_HOST, **EXCHANGE},
-    "queues": {**_IN_HOST, **QUEUE},
+    "queues": {**_IN_HOST, **QUEUE, "tenants": Field(OBJECT, _NO_TABLE)},
     "bindings": {
         "vhost": _needed(NAME),
         "source": _needed(NAME),

@@ -130,6 +130,7 @@ def _declared(hosts: Iterable[VirtualHost], *, with_host: bool) -> View:
                 "durable": each.queue.settings.durable,
                 "auto_delete": each.queue.settings.auto_delete,
                 "arguments": plain(each.arguments),
+                **({"tenants": plain(changed)} if (changed := each.queue.changed_tenants) else {}),
             }
             for where, each in queues
         ),
@@ -314,12 +315,14 @@ class Import:
             raise _NotHere(f"there are no exchanges of the type {settings['type']!r}")
         self._broker.virtual_host(vhost).declare_exchange(name, **settings)
 
-    def _declare_queue(self, name: str, vhost: str, **settings: Any) -> None:
+    def _declare_queue(self, name: str, vhost: str, tenants: Mapping[str, Any], **settings: Any) -> None:
         kind = settings["arguments"].get("x-queue-type", "classic")
         if kind not in QUEUE_TYPES:
             self._absent.add((vhost, "queue", name))
             raise _NotHere(f"there are no queues of the type {kind!r}")
-        self._broker.virtual_host(vhost).declare_queue(name, **settings, is_restored=True)
+        queue = self._broker.virtual_host(vhost).declare_queue(name, **settings, is_restored=True)
+        for tenant, own in tenants.items():
+            queue.change_tenant(tenant, own)
 
     def _bind(self, vhost: str, source: str, destination: str, destination_type: str, **of: Any) -> None:
         for kind, name in (("exchange", source), (destination_type, destination)):

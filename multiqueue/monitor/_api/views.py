@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
+from decimal import Decimal
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
@@ -625,7 +626,8 @@ def plain(value: Any) -> Any:
         return int(value.replace(tzinfo=value.tzinfo or UTC).timestamp())
     if isinstance(value, bool | int | str) or value is None:
         return value
-    if isinstance(value, float):
+    if isinstance(value, float | Decimal):
+        value = float(value)
         return value if value == value and abs(value) != float("inf") else str(value)
     return str(value)
 
