@@ -270,9 +270,9 @@ def tenants(url: str, vhost: str, name: str, count: int, as_json: bool, is_live:
             each.update({part: f"{each[part]:.0%}" for part in ("share", "fair_share")})
         return found
 
-    columns = [field("name", "tenant")]
+    columns = [field("name", "tenant"), field("passed_over", "passed over")]
     columns += [field(each, each.replace("_", " "), is_number=True) for each in ("waiting", "in_flight", "served")]
-    columns += [field(each, each.replace("_", " ")) for each in ("longest_wait", "share", "fair_share", "passed_over")]
+    columns += [field(each, each.replace("_", " ")) for each in ("longest_wait", "share", "fair_share")]
     if is_live:
         watch(View("tenant", columns, lambda api, *_: look(api)["largest"]), Api(url), None, "")
         return
@@ -280,7 +280,8 @@ def tenants(url: str, vhost: str, name: str, count: int, as_json: bool, is_live:
     if as_json:
         _print(found)
         return
-    _show(found["largest"], columns, "tenant", False)
+    for line in table(found["largest"], columns, "tenant", drops=True):
+        click.echo(printable(line))
     fairness = "" if found["jain"] is None else f", Jain's index over the last minute {found['jain']:.3f}"
     click.echo(f"{counted(found['tenants'], 'tenant')}{fairness}")
 

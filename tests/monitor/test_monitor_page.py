@@ -348,6 +348,7 @@ def test_tenants_of_a_fair_queue_are_paused_and_weighed(
     card.get_by_role("button", name="Tenant").click()
     rows.first.get_by_text("(no name)").wait_for()
     assert look.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert card.locator(".scroll").evaluate("each => each.scrollWidth <= each.clientWidth"), "a button is out of sight"
     if shots := os.environ.get("MULTIQUEUE_SCREENSHOTS"):
         look.page.screenshot(path=Path(shots) / f"tenants-{theme}-{width}.png", full_page=True)
     look.go("#/queue/%2F/plain")

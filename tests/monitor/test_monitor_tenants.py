@@ -79,6 +79,7 @@ def test_tenants_are_watched(client: Client, broker: Broker, monkeypatch: pytest
 
     monkeypatch.setattr(_watch, "_pause", pause)
     for command, columns, heads in (
+        (["queue", "tenants", "jobs", "--watch"], 80, ["tenant", "passed over", "waiting", "in flight", "served"]),
         (["queue", "tenants", "jobs", "--watch"], 40, ["tenant", "waiting", "in flight", "served"]),
         (["top"], 80, ["name", "vhost", "kind", "ready", "unacked", "in/s", "out/s"]),
     ):

@@ -38,12 +38,13 @@ export function tenantsCard(here, act) {
 
   const list = table("Tenants", [
     { title: "Tenant", name: true, sort: "name", cell: (row) => h("span", {}, named(row),
-      h("span", { class: "tag narrow" }, `${percent(row.share)} of ${percent(row.fair_share)}`),
+      h("span", { class: "tag narrow" }, `waits ${duration(row.longest_wait)}`),
+      h("span", { class: "tag narrow" }, `${Math.round(row.share * 100)} of ${percent(row.fair_share)}`),
       row.passed_over && h("span", { class: "tag warn" }, WHY[row.passed_over] ?? row.passed_over)) },
     { title: "Waiting", number: true, sort: "waiting", cell: (row) => compact(row.waiting) },
     { title: "In flight", number: true, wide: true, sort: "in_flight", cell: (row) => count(row.in_flight) },
     { title: "Served", number: true, wide: true, sort: "served", cell: (row) => compact(row.served) },
-    { title: "Longest wait", number: true, sort: "longest_wait", cell: (row) => duration(row.longest_wait) },
+    { title: "Longest wait", number: true, wide: true, sort: "longest_wait", cell: (row) => duration(row.longest_wait) },
     { title: "Share, by weight", number: true, wide: true, sort: "share", cell: shares },
     { title: "Weight", number: true, cell: (row) => button(row, String(row.options.weight ?? 1), `Weight ${row.options.weight ?? 1} of`, weigh) },
     { title: "", cell: (row) => button(row, row.options.paused ? "Resume" : "Pause", row.options.paused ? "Resume" : "Pause", pause) },
