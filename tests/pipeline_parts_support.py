@@ -72,6 +72,7 @@ from multiqueue.pipeline._config.sections import StepSection as StepSection
 from multiqueue.pipeline._config.sections import StorageSection as StorageSection
 from multiqueue.pipeline._config.source import split_source as split_source
 from multiqueue.pipeline._input import scanner as _scanner  # noqa: F401
+from multiqueue.pipeline._input.inotify import Watches as Watches
 from multiqueue.pipeline._input.queues import Queues as Queues
 from multiqueue.pipeline._input.scanner import Follow as Follow
 from multiqueue.pipeline._input.scanner import Scanner as Scanner

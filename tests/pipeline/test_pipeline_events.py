@@ -21,7 +21,7 @@ if find_spec("pamqp") is None:
     do_without("pamqp is not installed: pip install 'blocking-multiqueue[amqp]'")
 
 from click.testing import CliRunner
-from pipeline_parts_support import Follow, Lane, StopRequested, arrival_sentence, pipeline_command
+from pipeline_parts_support import Follow, Lane, Place, StopRequested, Watches, arrival_sentence, pipeline_command
 from s3_support import KEYS
 
 from multiqueue.amqp import serve
@@ -655,6 +655,68 @@ def test_events_that_inotify_dropped(tmp_path: Path) -> None:
     watching.acts = [lambda: None] * 5 + [lose]
     watching.run.run()
     assert rows_in(watching.run.output) == ["a"]
+
+
+@linux
+def test_a_root_that_goes_and_comes_back(tmp_path: Path) -> None:
+    """A root that is removed and made again, or that another directory replaces, is watched as before."""
+    inbox = tmp_path / "in"
+
+    def again() -> None:
+        inbox.mkdir()
+        (inbox / "again.txt").write_text("again")
+
+    def replace() -> None:
+        os.rename(inbox, tmp_path / "old")
+        (tmp_path / "new").mkdir()
+        (tmp_path / "new" / "with.txt").write_text("with")
+        os.rename(tmp_path / "new", inbox)
+
+    watching = Watching(
+        tmp_path,
+        lambda: None,
+        inbox.rmdir,
+        lambda: None,
+        again,
+        lambda: (inbox / "late.txt").write_text("late"),
+        lambda: None,
+        replace,
+        lambda: (inbox / "last.txt").write_text("last"),
+    )
+    watching.run.run()
+    assert rows_in(watching.run.output) == ["again", "last", "late", "with"]
+
+
+@linux
+def test_a_directory_whose_making_inotify_dropped(tmp_path: Path) -> None:
+    """Where events were dropped, one of them may have told of a directory: it is watched from then on."""
+    watching = Watching(tmp_path)
+
+    def lose() -> None:
+        source: Any = watching.run.events._sources["inotify"]
+        (tmp_path / "in" / "new").mkdir()
+        os.read(source._fd, 1 << 16)
+        source._note(-1, 0x4000, "")
+
+    watching.acts = [
+        *[lambda: None] * 5,
+        lose,
+        *[lambda: None] * 20,
+        lambda: (tmp_path / "in" / "new" / "a.txt").write_text("a"),
+    ]
+    watching.run.run()
+    assert rows_in(watching.run.output) == ["a"]
+
+
+@linux
+def test_what_is_avoided_is_not_watched(tmp_path: Path) -> None:
+    """A directory that the run makes for itself below a root costs no watches."""
+    with contextlib.ExitStack() as stack:
+        watches = Watches("i", [Place(str(tmp_path))], [Place(f"{tmp_path}/out")], stack)
+        (tmp_path / "out" / "item").mkdir(parents=True)
+        (tmp_path / "other").mkdir()
+        assert watches.events(9) == []
+        assert sorted(watches._directories.values()) == [str(tmp_path), f"{tmp_path}/other"]
 
 
 @linux

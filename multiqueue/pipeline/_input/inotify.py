@@ -1,8 +1,8 @@
 """Files that come into local directories, as Linux tells it: `events = "inotify"`.
 
 Promise     A file that is written, linked or moved into a directory below the roots is told, also in directories that
-            come later. When the system has dropped events, or more came at once than is held, `has_lost` says so, and a
-            listing finds them.
+            come later, and where a root is removed, or another directory takes its place. When the system has dropped
+            events, or more came at once than is held, `has_lost` says so, and a listing finds them.
 Why ours    Four calls of the C library and a struct; a package would bring threads of its own and hide the overflow.
 Threads     The runner's.
 """
@@ -49,9 +49,11 @@ class Watches:
         self.has_lost = False
         """Events were dropped; whoever lists the lanes sets it back."""
         self.is_drained = False
+        self._roots: dict[str, tuple[int, int] | None] = {}
         for root in roots:
             if not os.path.isdir(root.text):
                 raise Unprepared(f"lane {lane!r}: {root.text!r} does not exist, and inotify watches what is there")
+            self._roots[root.text] = _identity(root.text)
             self._watch(root.text, tells=False)
 
     @property
@@ -60,6 +62,10 @@ class Watches:
 
     def events(self, room: int) -> list[tuple[Place, Settle]]:
         """Files that have come, at most so many."""
+        for root, known in self._roots.items():
+            if (now := _identity(root)) != known:
+                self._roots[root] = now
+                self._watch(root, tells=True)  # one that is gone has nothing
         while len(self._found) < room:
             try:
                 events = os.read(self._fd, _READ_BYTES)
@@ -76,12 +82,15 @@ class Watches:
     def _note(self, watch: int, mask: int, name: str) -> None:
         if mask & _OVERFLOW:
             self.has_lost = True
+            for root in self._roots:  # for directories that were not told
+                self._watch(root, tells=False)
         elif mask & _IGNORED:  # the directory is gone
             self._directories.pop(watch, None)
         elif watch in self._directories and name:
             path = os.path.join(self._directories[watch], name)
             if mask & _IS_DIRECTORY:
-                self._watch(path, tells=True)
+                if path not in self._avoid:
+                    self._watch(path, tells=True)
             else:
                 self._tell(path)
 
@@ -110,3 +119,12 @@ class Watches:
         more = "; raise fs.inotify.max_user_watches" if code == errno.ENOSPC else ""
         more = "; raise fs.inotify.max_user_instances" if code == errno.EMFILE else more
         return Unprepared(f"lane {self._lane!r}: cannot watch {what!r}: {os.strerror(code)}{more}")
+
+
+def _identity(directory: str) -> tuple[int, int] | None:
+    """What the name stands for now; None where there is nothing."""
+    try:
+        status = os.stat(directory)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
