@@ -1,6 +1,7 @@
 /* Load from C clients (librabbitmq), so that the server and not the client is what a benchmark measures.
  *
- *   load HOST PORT USER PASSWORD VHOST QUEUE WORK CONNECTIONS MESSAGES SIZE PERSISTENT PREFETCH EXCHANGE RATE
+ *   load HOST PORT USER PASSWORD VHOST QUEUE WORK CONNECTIONS MESSAGES SIZE PERSISTENT PREFETCH EXCHANGE RATE \
+ *        TENANTS KIND
  *
  * WORK is one of
  *   publish          publish, then one round trip, so that the server has taken everything
@@ -15,6 +16,8 @@
  * seconds from the moment when all are connected until the last has ended. Of the work latency also the 50th and the 99th
  * percentile of the seconds from the call that publishes to the one that returns the message, and, with confirms, to the
  * one that returns the confirm.
+ * With TENANTS above 0 messages name so many tenants in turn, in the header `tenant`; KIND is empty, or the `x-queue-kind`
+ * of the queues.
  * Whatever a server refuses goes to standard error, with status 2.
  */
 
@@ -34,10 +37,11 @@
 #endif
 
 enum { WINDOW = 100, LONGEST_NAME = 200, MOST_THREADS = 512, PATIENCE = 60, FRAME_MAX = 131072 };
+enum { LONGEST_TENANT = 24 };
 enum { FIRST = 100 }; /* messages of the work latency that are not counted */
 
-static const char *host, *user, *password, *vhost, *queue, *exchange;
-static int port, messages, size, persistent, prefetch, rate;
+static const char *host, *user, *password, *vhost, *queue, *exchange, *kind;
+static int port, messages, size, persistent, prefetch, rate, tenants;
 static int publishes, consumes, confirms, acknowledges, paced;
 /* Of the work latency, `messages` of each connection: when each was sent, seconds to its delivery and to its confirm. */
 static double *sent_at, *delivered, *confirmed_after;
@@ -77,7 +81,10 @@ static void check(const char *doing, amqp_rpc_reply_t reply) {
 }
 
 static void declare(amqp_connection_state_t connection, const char *name) {
-  amqp_queue_declare(connection, 1, amqp_cstring_bytes(name), 0, persistent, 0, 0, amqp_empty_table);
+  amqp_table_entry_t argument = {
+      amqp_cstring_bytes("x-queue-kind"), {.kind = AMQP_FIELD_KIND_UTF8, .value.bytes = amqp_cstring_bytes(kind)}};
+  amqp_table_t arguments = {*kind ? 1 : 0, &argument};
+  amqp_queue_declare(connection, 1, amqp_cstring_bytes(name), 0, persistent, 0, 0, arguments);
   check("queue.declare", amqp_get_rpc_reply(connection));
 }
 
@@ -140,6 +147,12 @@ static void *producer(void *number) {
   memset(body.bytes, 'x', body.len);
   amqp_bytes_t to = amqp_cstring_bytes(exchange);
   amqp_basic_properties_t properties = {._flags = AMQP_BASIC_DELIVERY_MODE_FLAG, .delivery_mode = persistent ? 2 : 1};
+  char tenant[LONGEST_TENANT];
+  amqp_table_entry_t header = {amqp_cstring_bytes("tenant"), {.kind = AMQP_FIELD_KIND_UTF8}};
+  if (tenants) {
+    properties._flags |= AMQP_BASIC_HEADERS_FLAG;
+    properties.headers = (amqp_table_t){1, &header};
+  }
   if (confirms) {
     amqp_confirm_select(connection, 1);
     check("confirm.select", amqp_get_rpc_reply(connection));
@@ -154,6 +167,10 @@ static void *producer(void *number) {
       if (confirms) confirmed = note_confirms(connection, due, first, confirmed);
       sleep_until(due);
       sent_at[first + (int)sent - 1] = now();
+    }
+    if (tenants) {
+      snprintf(tenant, sizeof tenant, "tenant %d", (int)(sent % (uint64_t)tenants));
+      header.value.value.bytes = amqp_cstring_bytes(tenant);
     }
     if (amqp_basic_publish(connection, 1, to, amqp_cstring_bytes(name), 0, 0, &properties, body) < 0)
       fail("basic.publish");
@@ -210,14 +227,15 @@ static void print_percentiles(double *seconds, int connections) {
 }
 
 int main(int count, char **given) {
-  if (count != 15) {
-    fprintf(stderr, "load HOST PORT USER PASSWORD VHOST QUEUE WORK CONNECTIONS MESSAGES SIZE PERSISTENT PREFETCH EXCHANGE RATE\n");
+  if (count != 17) {
+    fprintf(stderr, "load HOST PORT USER PASSWORD VHOST QUEUE WORK CONNECTIONS MESSAGES SIZE PERSISTENT PREFETCH EXCHANGE RATE TENANTS KIND\n");
     return 2;
   }
   host = given[1], port = atoi(given[2]), user = given[3], password = given[4], vhost = given[5], queue = given[6];
   const char *work = given[7];
   int connections = atoi(given[8]);
   messages = atoi(given[9]), size = atoi(given[10]), persistent = atoi(given[11]), prefetch = atoi(given[12]), exchange = given[13], rate = atoi(given[14]);
+  tenants = atoi(given[15]), kind = given[16];
   paced = strcmp(work, "latency") == 0;
   confirms = strcmp(work, "confirm") == 0 || (paced && persistent);
   acknowledges = strcmp(work, "publish-ack") == 0;

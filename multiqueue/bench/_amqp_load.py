@@ -21,6 +21,7 @@ from time import monotonic, sleep
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from .._words import counted
 from ._amqp_servers import OURS, THEIRS, Server, servers
 from ._harness import expect
 from ._model import RATE, BenchError, Figures, Goal, Metric, Rival, Suite, Workload
@@ -64,6 +65,8 @@ class Load:
     size: int = KIB  # bytes of a body
     fans_out: bool = False
     at_half_rate: bool = False
+    tenants: int = 0  # that messages name in turn; 0: none
+    kind: str = ""  # of the queues, where it is not the standard one
     label: str = ""
 
     @property
@@ -79,6 +82,8 @@ class Load:
             size += (
                 " at half of the server's own highest rate" if self.at_half_rate else f" at {LATENCY_RATE} messages/s"
             )
+        if self.tenants:
+            size += f", {counted(self.tenants, 'tenant')} named in turn, {self.kind or 'standard'} queues"
         return f"{_TITLES[self.work]}, {'persistent' if self.persistent else 'transient'}, {sides}{size}"
 
 
@@ -115,6 +120,20 @@ LOADS: Final = (
     *(
         Load(PUBLISH_CONSUME, queues, 40_000 // queues, fans_out=True, label=f"fan-out-{queues}")
         for queues in (1, 10, 100)
+    ),
+    *(
+        Load(
+            PUBLISH_ACK,
+            1,
+            30_000,
+            persistent,
+            tenants=tenants,
+            kind=kind,
+            label=f"{kind or 'standard'}-{tenants}{'-durable' if persistent else ''}",
+        )
+        for persistent in (False, True)
+        for tenants in (1, 100, 10_000)
+        for kind in ("", "fair")
     ),
 )
 
@@ -194,6 +213,8 @@ class _Attempt:
             *map(str, (load.connections, self._messages, load.size, int(load.persistent), PREFETCH)),
             self._prefix if load.fans_out else "",
             str(self._rate),
+            str(load.tenants),
+            load.kind,
         ]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
