@@ -675,6 +675,7 @@ class Tenants:
         for lane in tenant.lanes:
             del self._lanes[lane.level][tenant.name]
             self._forgotten(lane)
+        tenant.lanes.clear()  # they refer to it: without this cycle both are freed at once
         outer = tenant.outer
         if outer is not None:
             outer.children -= 1
