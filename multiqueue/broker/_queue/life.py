@@ -518,6 +518,8 @@ class Life:
     ) -> list[Entry]:
         """As `BrokerQueue.deliver_messages`, of a willing consumer, if no selector is asked; `higher` go before it."""
         source, notifier = self.source, self.notifier
+        if self.is_fair and source.has_all and most > 1 and consumer.acquires and not consumer.auto_accept:
+            return self._pull_turns(consumer, most, most_bytes, after)
         entries: list[Entry] = []
         while most_bytes > 0:
             if most > 1:
@@ -540,6 +542,38 @@ class Life:
                 break
             most_bytes -= sum([entry.size for entry in run])
         return entries
+
+    def _pull_turns(self, consumer: QueueConsumer, most: int, most_bytes: int, after: After) -> list[Entry]:
+        """As `pull`, of a fair queue in memory: a turn is charged before the next is found, the rest done for all."""
+        source, credit, figures = self.source, consumer.credit, self.figures
+        run: list[Entry] = []
+        is_open, is_more = True, True
+        consumer.at_end = False
+        while is_open and most > 0 and most_bytes > 0:
+            entry = source.next_for(consumer, after)
+            if entry is None:
+                is_more = False
+                break
+            if credit is not None:
+                if not credit.take_run((entry.size,)):
+                    is_open = False
+                    break
+                is_open = credit.is_open
+            source.pass_over(consumer, entry)
+            source.take((entry,), consumer)
+            run.append(entry)
+            most -= 1
+            most_bytes -= entry.size
+        if run:
+            figures.delivered += len(run)
+            self._acquired(run, consumer, after, ACQUIRE if consumer.lock_deliveries else DELIVER)
+        if not is_open:
+            self.notifier.lose_interest(consumer, after)
+        elif run and consumer.state is ConsumerState.INTERESTED:
+            self.consumers.move(consumer, Interest.NOTIFY)
+        if not is_more:
+            self.notifier.found_nothing(consumer, after)
+        return run
 
     def give(self, consumer: QueueConsumer, run: list[Entry], after: After, *, is_past: bool = False) -> list[Entry]:
         """Give a willing consumer what its credit covers, from the first; it passes that, unless it `is_past` it."""
