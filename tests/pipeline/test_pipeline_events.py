@@ -153,10 +153,12 @@ def test_a_listing_finds_what_no_event_told(tmp_path: Path, host: Host) -> None:
     moment[0] += 2
     last = local(tmp_path, host, listed=False, wall=lambda: moment[0])
     found = last.ledger.arrivals
+    close = last.ledger.close
     last.ledger.close = lambda: None  # type: ignore[method-assign]
     last.run()
     assert rows_in(last.output) == ["a", "b", "later", "lost"]
     told = found.of("in")
+    close()
     assert (told.by_event, told.by_listing, told.listed_at) == (2, 2, moment[0])
 
 
