@@ -38,6 +38,7 @@ from ._channel.consumers import Inbox
 from ._channel.lifecycle import ChannelStatistics, ConnectionStatistics
 from ._channel.publishing import Confirm
 from ._connection.connection import Connection, async_connect, connect
+from ._connection.fair_inbox import FairInbox
 
 _one_line_each("multiqueue.client")
 
@@ -59,6 +60,7 @@ __all__ = [
     "ConnectionInterrupted",
     "ConnectionStatistics",
     "ConsumerCancelled",
+    "FairInbox",
     "Inbox",
     "Message",
     "Nacked",

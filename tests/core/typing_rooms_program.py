@@ -24,7 +24,7 @@ from multiqueue.broker import (
     Received,
     VirtualHost,
 )
-from multiqueue.client import Channel, Confirm, Connection, Inbox, connect
+from multiqueue.client import Channel, Confirm, Connection, FairInbox, Inbox, connect
 from multiqueue.client import Message as Delivered
 from multiqueue.pipeline import PipelineConfig, load_config, run_pipeline
 from multiqueue.spark import FanIn, Progress, SparkDispatcher, SparkFuture, SparkLane
@@ -71,6 +71,7 @@ def client(target: Broker) -> None:
         inbox = channel.consume("orders")
         assert_type(inbox, Inbox)
         assert_type(inbox.get(1.0), Delivered)
+        assert_type(connection.inbox("jobs.*", weights={"jobs.gold": 3}), FairInbox)
         channel.publish("text", routing_key="orders")  # type: ignore[arg-type]
 
 

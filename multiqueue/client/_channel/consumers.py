@@ -18,11 +18,11 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from pamqp import commands
 
-from ...core import LinkedBlockingMultiQueue
+from ...core import FairQueue, LinkedBlockingMultiQueue
 from ...errors import ShutDown
 from .._base.errors import Closed, ConsumerCancelled
 from .._base.message import Message, MessageChannel
@@ -146,6 +146,16 @@ class Consumer:
             self._consumers.dispatch(self._on_ended, error)
 
 
+class Accepting(Protocol):
+    """A consumer whose messages wait in the client until somebody takes them, as `Inbox` is. The reader calls it."""
+
+    request: ConsumerRequest
+
+    def accept(self, message: Message) -> None: ...
+
+    def ended(self, error: Exception | None) -> None: ...
+
+
 class Inbox(Closing):
     """A consumer without a callback: messages wait in it until you take them.
 
@@ -160,7 +170,7 @@ class Inbox(Closing):
     def __init__(self, consumers: Consumers, request: ConsumerRequest) -> None:
         self.request = request
         self._consumers = consumers
-        self._messages: LinkedBlockingMultiQueue[Message] = LinkedBlockingMultiQueue()
+        self._messages: LinkedBlockingMultiQueue[Message] | FairQueue[Message] = LinkedBlockingMultiQueue()
         self._tail = self._messages.add_subqueue(request.consumer_tag)
         self._error: Exception | None = None
 
@@ -189,7 +199,7 @@ class Inbox(Closing):
                 message = self._messages.get(timeout=timeout)
             except ShutDown:
                 raise self._end() from None
-            if self._consumers.begin(message):
+            if self._begin(message):
                 return message
 
     async def async_get(self) -> Message:
@@ -199,7 +209,7 @@ class Inbox(Closing):
                 message = await self._messages.async_get()
             except ShutDown:
                 raise self._end() from None
-            if self._consumers.begin(message):
+            if self._begin(message):
                 return message
 
     def qsize(self) -> int:
@@ -212,6 +222,9 @@ class Inbox(Closing):
         self.ended(None)
         while (message := self._messages.poll()) is not None:
             self._consumers.drop(message)
+
+    def _begin(self, message: Message) -> bool:
+        return self._consumers.begin(message)
 
     def _end(self) -> Exception:
         return copy.copy(self._error) or ShutDown(f"consumer {self.request.consumer_tag!r} is closed")
@@ -248,7 +261,7 @@ class Consumers:
     _receive_buffer: ReceiveBuffer
     _to_flush: list[Consumers]
     _current_name: Callable[[str], str]
-    _consumers: dict[str, Consumer | Inbox] = field(default_factory=dict)
+    _consumers: dict[str, Consumer | Accepting] = field(default_factory=dict)
     queued: int = 0  # deliveries that no callback has begun with
     running_since: float | None = None
 
@@ -261,7 +274,7 @@ class Consumers:
 
     # ---- who consumes
 
-    def start(self, consumer: Consumer | Inbox) -> None:
+    def start(self, consumer: Consumer | Accepting) -> None:
         """Register a consumer and ask the server to serve it. Raises ValueError: the channel has one with that tag. As
         a call."""
         life, tag = self._life, consumer.request.consumer_tag
@@ -299,7 +312,7 @@ class Consumers:
         if is_here:
             life.call(commands.Basic.Cancel, {"consumer_tag": tag})
 
-    def take_locked(self) -> list[Consumer | Inbox]:
+    def take_locked(self) -> list[Consumer | Accepting]:
         consumers, self._consumers = list(self._consumers.values()), {}
         return consumers
 

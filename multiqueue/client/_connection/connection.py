@@ -24,10 +24,10 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Self
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from pamqp import commands
 
@@ -43,6 +43,7 @@ from .._dispatch.buffers import ReceiveBuffer
 from .._dispatch.work_pool import Callbacks
 from .._link.link import Event, Link, Listener
 from .._link.wire_link import open_wire
+from .fair_inbox import FairInbox, finder
 
 _log = logging.getLogger("multiqueue.client")
 
@@ -56,8 +57,9 @@ _RECOVERABLE = (0, 320, 541)
 class Connection(Closing):
     """A connection to a broker; made by `connect`. Every method may be called from any thread."""
 
-    def __init__(self, connector: Connector, settings: Settings) -> None:
+    def __init__(self, connector: Connector, settings: Settings, where: Any) -> None:
         self.settings = settings
+        self._where = where  # an `Address`, or a virtual host of this process
         self.name: str = settings.name
         self._log = logging.LoggerAdapter(_log, {"connection": repr(self)})
         self.receive_buffer: ReceiveBuffer = ReceiveBuffer(settings.buffer_bytes, settings.name)
@@ -73,6 +75,7 @@ class Connection(Closing):
         self._error: Exception | None = None
         self._is_finished = False
         self._channels: dict[int, Channel] = {}
+        self._inboxes: WeakSet[FairInbox] = WeakSet()
         self.to_flush: list[Consumers] = []  # the reader's: channels with deliveries that the pool does not have
         self._numbers: list[int] = []  # a heap of those below _next_number that are free
         self._next_number = 1
@@ -119,6 +122,36 @@ class Connection(Closing):
     async def async_channel(self) -> Channel:
         """`channel()` for a coroutine."""
         return await asyncio.to_thread(self.channel)
+
+    def inbox(
+        self,
+        pattern: str = "*",
+        *,
+        queues: Iterable[str] | None = None,
+        api: str | None = None,
+        prefetch: int = 10,
+        weights: Mapping[str, float] | None = None,
+        every: float = 5.0,
+    ) -> FairInbox:
+        """Messages of all queues that match, to take in turns: a queue with many delays none with few.
+
+            with connection.inbox("jobs.*") as inbox:
+                for message in inbox:
+                    message.ack()
+
+        `pattern` is as in a shell. Which queues there are is asked every `every` seconds of the HTTP API at the URL
+        `api`; without it, of port 15672 of the server. `queues` names them instead. Each is consumed from on a channel
+        of its own, with this `prefetch`. `weights` are shares of queues beside others, 1 each.
+
+        Raises:
+            ConnectionFailed: nothing there lists the queues.
+            TooManyChannels: there are more queues than the server allows channels.
+        """
+        inbox = FairInbox(self, finder(self._where, pattern, queues, api), prefetch, weights, every)
+        with self._lock:
+            self._open_link_locked()
+            self._inboxes.add(inbox)
+        return inbox.open()
 
     def _new_channel(self, link: Link | None = None) -> tuple[Channel, Link]:
         with self._lock:
@@ -348,10 +381,12 @@ class Connection(Closing):
             self._is_finished = True
             self._error = error
             self._state = after(self._state, Happening.ENDED)
-            channels = list(self._channels.values())
+            channels, inboxes = list(self._channels.values()), list(self._inboxes)
             self._changed.notify_all()
         for channel in channels:
             channel.finish(error)
+        for inbox in inboxes:
+            inbox.ended(error)
         self._tell(self.settings.on_closed, error)
         self.callbacks.end()
         self._ended.set()
@@ -454,11 +489,11 @@ def connect(target: str | Iterable[str] | Any, **options: Any) -> Connection:
         from .._link.direct_link import DirectLink  # here, because it loads the broker's side of a channel
 
         host: Any = target.virtual_host() if hasattr(target, "virtual_host") else target
-        made = Connection(lambda listener: DirectLink(host, settings, listener), settings)
+        made = Connection(lambda listener: DirectLink(host, settings, listener), settings, host)
     else:
         address = parse_address(target)
         settings = settings_for(address, options)
-        made = Connection(lambda listener: open_wire(address, settings, listener), settings)
+        made = Connection(lambda listener: open_wire(address, settings, listener), settings, address)
     made.open()
     with _open_lock:
         _open[made] = os.getpid()
