@@ -183,7 +183,7 @@ class FairHead(Head):
     def drop_gone(self) -> None:
         """Without the lock."""
         while self.gone:
-            self.gone.pop()
+            del self.gone[-1:]  # a signal handler may have emptied it
 
     def join(self) -> None:
         self.locked(None, self.wait_locked, self.joiners, self.done_locked, True, None)
@@ -275,9 +275,12 @@ class FairHead(Head):
         while each is not None:
             if each.flying > 0:
                 each.flying -= 1
-            if not each.attached:
-                self.come_locked(each)
             each = each.outer
+        while not source.attached:
+            each = source
+            while each.outer is not None and not each.outer.attached:
+                each = each.outer
+            self.come_locked(each, self.table.get(each.hash, ()))
 
     def mend(self, tail: Any, taken: list[Any] | None = None) -> None:
         lock = self.lock
@@ -308,10 +311,11 @@ class FairHead(Head):
         each = tail
         while each is not None:
             level = (each.outer or self).inner
-            if each.is_ready():
-                level.join(each, True)
-            else:
-                level.leave(each)
+            while (is_ready := each.is_ready()) is not (each._next is not None):  # a signal handler may change it
+                if is_ready:
+                    level.join(each, True)
+                else:
+                    level.leave(each)
             if not each.items and each.inner.cursor is None:
                 each._round = 0  # what it has not used of its turn is not kept for later
             each = each.outer
@@ -333,24 +337,26 @@ class FairHead(Head):
 
     def add_locked(self, tail: FairFifo, bucket: tuple[FairFifo, ...]) -> bool:
         """Add `tail` to the bucket that was looked through. False: that is another one now, or the queue is shut."""
-        outer = tail.outer
-        is_same = self.table.get(tail.hash, ()) is bucket
-        if not is_same or self.is_closed or (outer is not None and outer.closed == GONE):
+        if self.is_closed:
             return False
-        self.come_locked(tail)
-        return True
+        self.come_locked(tail, bucket)
+        return bool(tail.attached)
 
-    def come_locked(self, tail: FairFifo) -> None:
-        there = self.table.get(tail.hash, ())
-        if tail.attached:
+    def come_locked(self, tail: FairFifo, bucket: tuple[FairFifo, ...]) -> None:
+        """Add `tail`, unless it is there, its bucket is another one, or what it is nested in has gone."""
+        table, number, outer = self.table, tail.hash, tail.outer
+        grown = (*bucket, tail)
+        if tail.attached or (outer is not None and not outer.attached):
             return
-        self.table[tail.hash] = (*there, tail)
+        if table[number] is not bucket if number in table else bucket:
+            return
+        table[number] = grown
         self.tails[tail] = None
         tail.attached = True
         tail.closed = SHUT if self.is_closed else OPEN
         tail.limit = -1 if self.is_closed else UNBOUNDED if tail.capacity is None else tail.capacity
-        if tail.outer is not None:
-            tail.outer.nested += 1
+        if outer is not None:
+            outer.nested += 1
 
     def reap_locked(self, tail: Any) -> None:
         """Have `tail` go, and those it is nested in, if they have nothing; and those that have faded beside them."""
@@ -376,10 +382,10 @@ class FairHead(Head):
 
     def go_locked(self, tail: FairFifo) -> None:
         while tail.is_idle():
-            bucket = self.table[tail.hash]
+            bucket = self.table.get(tail.hash, ())
             rest = tuple([each for each in bucket if each is not tail])
             self.gone.append(tail)
-            if self.table[tail.hash] is bucket and not tail.items and not tail.nested and not tail.putters:
+            if tail.attached and self.table[tail.hash] is bucket and not (tail.items or tail.nested or tail.putters):
                 if rest:
                     self.table[tail.hash] = rest
                 else:
