@@ -456,3 +456,14 @@ def test_a_limit_that_is_taken_away_takes_along_what_needs_it() -> None:
         broker.publish(Message(b"", routing_key="q", headers={"tenant": "a"}))
         options = queue.tenants().largest[0].options
         assert (options.rate, options.burst, options.max_length_bytes, options.overflow) == (None, None, None, None)
+
+
+def test_a_delay_that_ends_stands_behind_what_a_selector_has_not_looked_at() -> None:
+    """Within a tenant the first is the first, for a consumer with a selector too."""
+    bench = fair()
+    red = bench.consumer(selector=lambda message: True)
+    bench.put("first", headers={"tenant": "a"})
+    bench.put("second", headers={"tenant": "a"}, delay=3.0)
+    bench.clock.advance(3.0)
+    bench.queue.housekeeping()
+    assert bench.pull_bodies(red) == ["first", "second"]

@@ -58,7 +58,7 @@ class Item:
     color: str
     is_waiting: bool
     owner: object = None
-    is_charged: bool = False
+    is_charged: bool = False  # at the last delivery
     refused_by: frozenset[object] = frozenset()
 
 
@@ -206,7 +206,7 @@ class FairMachine(RuleBasedStateMachine):
         assert item is first, "within a tenant the one that arrived first is the first"
         assert self._rank(item) == min(map(self._rank, ready)), "levels, then priorities, are strict"
         self._check_bound(item, consumer)
-        item.owner, item.is_charged = consumer, True
+        item.owner, item.is_charged = consumer, not item.is_charged
         for name in item.names:
             self.starts.setdefault((name,), []).append(self.clock())
         self.taken.append((entry, item, consumer))

@@ -75,6 +75,27 @@ def test_tenants_take_turns_wherever_their_messages_are(data: Path | None) -> No
                     received.accept()
 
 
+@pytest.mark.parametrize("is_paged", [False, True])
+def test_what_comes_back_for_ever_keeps_nobody_waiting(data: Path | None, is_paged: bool) -> None:
+    """A consumer returns one message each time it has it: the other tenants are served all the same, in their turns."""
+    with opened(data, MIB // 2 if is_paged else 64 * MIB) as broker:
+        for number in range(300):
+            for tenant in ("a", "b", "c"):
+                put(broker, tenant, number)
+        broker.wait_for_commits()
+        assert is_paging(broker) is is_paged
+        with broker.subscribe("q", prefetch=1) as consumer:
+            served = Counter[str]()
+            for _ in range(80):
+                received = consumer.get(HANG)
+                served[tenant_of(received)] += 1
+                if (tenant_of(received), int(received.body)) == ("a", 0):
+                    received.release()
+                else:
+                    received.accept()
+        assert served == {"a": 40, "b": 20, "c": 20}
+
+
 def test_a_new_tenant_is_served_in_this_round(data: Path | None) -> None:
     """A message of another tenant than a flood's is the next but one, though the flood fills the memory."""
     with opened(data) as broker:

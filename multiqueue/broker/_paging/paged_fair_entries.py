@@ -52,7 +52,7 @@ class PagedFairEntries(PagedEntries):
             name, level, cost, is_odd = entry.key
             lane = self.tenants.lane_of(name, level)
             self._lanes[_place(lane)] = lane
-            ticket = entry.key = Ticket(lane, 0.0 if entry.delivery_count else cost)
+            ticket = entry.key = Ticket(lane, -cost if entry.delivery_count % 2 else cost)
             self.tenants.misread += is_odd
         return ticket
 

@@ -48,12 +48,14 @@ class Look(Turn):
 
     def first(self, get: Callable[[Position], Entry | None]) -> Entry | None:
         """The first entry of the lane that it has not looked at."""
+        following = self.lane.after(self.cursor)
         while self.revisits:
             entry = get(self.revisits[0])
             if entry is not None and entry.key.where == WAITING:
-                return entry
+                # A delay that ended may stand behind what was never looked at.
+                return entry if following is None or entry.position < following.position else following
             heappop(self.revisits)
-        return self.lane.after(self.cursor)
+        return following
 
     def passed(self, entry: Entry) -> None:
         if self.revisits and self.revisits[0] == entry.position:
@@ -196,7 +198,7 @@ class FairEntries(EntrySource):
     def take(self, entries: Sequence[Entry], owner: object) -> None:
         view = self._views.get(owner) if self._views and isinstance(owner, Reader) else None
         for entry in entries:
-            if view is not None and entry.key.cost:
+            if view is not None and entry.key.cost > 0:
                 view.look(entry.key.lane).charge(entry.key.cost)
             self.tenants.take(entry)
 

@@ -2,7 +2,8 @@
 
 Promise     Each operation costs O(1), or O(log n) for an entry that comes back, however many tenants there are. A
             tenant at a limit, or paused, is out of the ring: nothing of it is looked at. Within a tenant and a level
-            the entry that arrived first is the first, whatever came back in between. An entry is charged once.
+            the entry that arrived first is the first, whatever came back in between. An entry is charged at
+            every other delivery, from the first on.
 State       Guarded by the queue's lock. No I/O, no user code: the clock is asked under the lock.
 Membership  A tenant comes with its first message. Without one it stays among the last 256 that have none, or until its
             rate has forgotten it.
@@ -71,7 +72,9 @@ class Ticket:
 
     def __init__(self, lane: Lane, cost: float) -> None:
         self.lane = lane
-        self.cost = cost  # what its turn is still to be charged: 0 after the first delivery
+        # What its turn costs; negative when its next delivery is free, as every other one is: what comes back once is
+        # not charged again, and what comes back for ever does not keep the turn.
+        self.cost = cost
         self.where = WAITING
         # Invariant: it stands in the lane's `arrived` or `returned`; True where the queue pages, and lanes only count.
         self.has_slot = True
@@ -424,11 +427,11 @@ class Tenants:
             self._is_plain = not self._has_limits and not is_ring
 
     def take(self, entry: Entry) -> None:
-        """It is delivered: charge its turn, if that is the first time."""
+        """It is delivered: charge its turn, unless it was at the delivery before."""
         ticket: Ticket = entry.key
         lane, cost = ticket.lane, ticket.cost
-        if cost:
-            ticket.cost = 0.0
+        ticket.cost = -cost
+        if cost > 0:
             lane.charge(cost)
         half_minute = int(self._clock() / HALF_MINUTE)
         ticket.where = TAKEN
@@ -441,7 +444,7 @@ class Tenants:
             tenant.waiting -= 1
             tenant.waiting_bytes -= entry.size
             tenant.in_flight += 1
-            if cost:
+            if cost > 0:
                 tenant.served += 1
                 tenant.served_cost += cost
                 slot, lately, before = tenant.recent
