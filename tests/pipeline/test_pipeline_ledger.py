@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import math
 import os
 import sqlite3
 import subprocess
@@ -415,6 +416,30 @@ def test_no_file_is_refused_that_no_listing_could_meet(forgetting: Forgetting) -
     forgetting.write("e", at_s=forgetting.now_s - 800)  # by a clock that is behind
     assert forgetting.scan(after_s=50_000) == REFUSED
     assert forgetting.known() == ["d", "e"]
+
+
+def test_a_clock_that_is_wrong_for_a_while(forgetting: Forgetting) -> None:
+    """A run whose clock is ten years ahead forgets too much, and refuses no file that comes later. (pipeline 37)"""
+    for name in "abc":
+        forgetting.write(name)
+    assert not forgetting.scan()
+    assert not forgetting.scan(after_s=3e8)
+    forgetting.scan()
+    assert forgetting.known() == ["c"]
+    forgetting.now_s -= 3e8 - 100
+    forgetting.write("new")
+    assert forgetting.scan() == REFUSED
+    assert forgetting.known() == ["c", "new"]
+
+
+@pytest.mark.parametrize("after_s", [1e-9, 1e10, 1e300, math.inf])
+def test_any_forget_after(forgetting: Forgetting, after_s: float) -> None:
+    """What is done is never forgotten before it could be listed, however long or short `forget_after` is."""
+    forgetting.lane = dataclasses.replace(forgetting.lane, forget_after_s=after_s)
+    forgetting.write("a")
+    assert not forgetting.scan()
+    assert not forgetting.scan()
+    assert forgetting.known() == ["a"]
 
 
 def test_what_is_forgotten_may_be_done_again(forgetting: Forgetting) -> None:

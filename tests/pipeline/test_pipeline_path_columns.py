@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterator, Mapping
+from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,10 @@ def test_values_are_typed() -> None:
         ("/in/dt=2026-02-30/region=a/n=1/f.csv", "'2026-02-30' is no DATE of dt"),
         ("/in/dt=2026-01-02/region=a/n=3000000000/f.csv", "'3000000000' is no INT of n"),
         ("/in/region=a/dt=2026-01-02/n=1", "no directory n=VALUE"),
+        ("/in/dt=2026-01-02/region=a/n=1/n=2/f.csv", "n=VALUE twice"),
+        ("/in/dt=2026-01-02/region=a/n=1_0/f.csv", "'1_0' is no INT of n"),
+        ("/in/dt=20260102/region=a/n=1/f.csv", "'20260102' is no DATE of dt"),
+        ("/in/dt=/region=a/n=1/f.csv", "'' is no DATE of dt"),
     ],
 )
 def test_paths_without_good_values(path: str, complaint: str) -> None:
@@ -123,6 +128,14 @@ def test_a_filter_prunes_the_listing(
         ({"path_columns": "dt DATE", "path_filter": {"dt": ">= soon"}}, "'soon' is no DATE of dt"),
         ({"path_columns": "n INT", "path_filter": {"n": "> 1 and 5"}}, "'5' is no condition of n"),
         ({"path_filter": {"dt": "x"}}, "'dt', which path_columns has not"),
+        ({"path_columns": "dt DATE", "path_filter": {"dt": []}}, r"dt = \[\] would read nothing"),
+        ({"path_columns": "r STRING", "path_filter": {"r": "== eu"}}, "'== eu' is no condition of r"),
+        ({"path_columns": "r STRING", "path_filter": {"r": "<> eu"}}, "'<> eu' is no condition of r"),
+        ({"path_columns": "r STRING", "path_filter": {"r": ">="}}, "'>=' is no condition of r"),
+        ({"path_columns": "n INT", "path_filter": {"n": "1_0"}}, "'1_0' is no INT of n"),
+        ({"path_columns": "dt DATE", "path_filter": {"dt": datetime(2026, 1, 1)}}, "'2026-01-01T00:00:00' is no DATE"),
+        ({"path_columns": "_metadata STRING"}, "the column that tells of each row's file"),
+        ({"events": "sqs"}, 'sqs.REGION.amazonaws.com/ACCOUNT/QUEUE, and for local directories "inotify"'),
     ],
 )
 def test_mistakes_in_the_configuration(tmp_path: Path, keys: Mapping[str, Any], complaint: str) -> None:
@@ -130,6 +143,19 @@ def test_mistakes_in_the_configuration(tmp_path: Path, keys: Mapping[str, Any], 
     lane = {"files": "*", "format": "text", **keys}
     with pytest.raises(ConfigError, match=complaint):
         parse_config({"lanes": {"a": lane}, "job": {"sql": "SELECT 1"}, "output": {"path": "out"}}, tmp_path)
+
+
+def test_a_filter_of_days_of_toml(tmp_path: Path) -> None:
+    """A day may be one of TOML's own, and `and` be written in capitals."""
+    lane = {"files": "*", "format": "text", "path_columns": "dt DATE, r STRING"}
+    lane["path_filter"] = {"dt": [date(2026, 1, 1)], "r": ">= a AND < c"}  # type: ignore[assignment]
+    values = {"lanes": {"a": lane}, "job": {"sql": "SELECT 1"}, "output": {"path": "out"}}
+    (made,) = parse_config(values, tmp_path).lanes()
+    days, regions = (column.test for column in made.path_columns)
+    assert days is not None
+    assert [days(date(2026, 1, day)) for day in (1, 2)] == [True, False]
+    assert regions is not None
+    assert [regions(one) for one in "bc"] == [True, False]
 
 
 def test_a_query_that_asks_for_files() -> None:

@@ -18,7 +18,8 @@ from .._base.place import Place
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _COLUMN = re.compile(r"\s*(?P<name>\w+)\s+(?P<type>\w+)\s*")
-_CONDITION = re.compile(r"\s*(?P<how><=|>=|<|>|!=|=)\s*(?P<value>.+?)\s*")
+_CONDITION = re.compile(r"\s*(?P<how><=|>=|<|>|!=|=)\s*(?P<value>[^\s<>=].*?)\s*")
+_BEGINS_ONE = re.compile(r"\s*[<>=]|\s*!=")
 _HOW: Mapping[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le,
     ">=": operator.ge,
@@ -43,6 +44,8 @@ _TYPES: Mapping[str, Callable[[str], Any]] = {
     "DATE": date.fromisoformat,
     "BOOLEAN": _boolean,
 }
+# Python takes more than Spark: 1_0 for ten, 20260101 for a day.
+_SHAPES = {"INT": r"[+-]?[0-9]+", "BIGINT": r"[+-]?[0-9]+", "DOUBLE": r"[^_\s]+", "DATE": r"[0-9]{4}-[0-9]{2}-[0-9]{2}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,8 @@ def columns_in(ddl: str) -> tuple[tuple[str, str], ...]:
         column = _COLUMN.fullmatch(part)
         if column is None or column["type"].upper() not in _TYPES:
             raise ValueError(f"{part.strip()!r} is no column of a path: one is `NAME TYPE` with {', '.join(_TYPES)}")
+        if column["name"].lower() == "_metadata":
+            raise ValueError("_metadata is the column that tells of each row's file: no column of a path has this name")
         found.append((column["name"], column["type"].upper()))
     if len({name.lower() for name, _ in found}) < len(found):
         raise ValueError(f"{ddl!r} names a column twice")
@@ -91,12 +96,14 @@ def path_columns(ddl: str | None, wanted: Mapping[str, Any]) -> tuple[PathColumn
 
 def _test(name: str, kind: str, wanted: Any) -> _AnyOf:
     if isinstance(wanted, Sequence) and not isinstance(wanted, str):
+        if not wanted:
+            raise ValueError(f"path_filter: {name} = [] would read nothing; leave {name} out to read all")
         return _AnyOf(values=tuple(_typed(name, kind, str(one)) for one in wanted))
     text = str(wanted)
-    if _CONDITION.fullmatch(text) is None:
+    if _BEGINS_ONE.match(text) is None:
         return _AnyOf(values=(_typed(name, kind, text),))
     comparisons = []
-    for part in re.split(r"\s+and\s+", text):
+    for part in re.split(r"\s+and\s+", text, flags=re.IGNORECASE):
         condition = _CONDITION.fullmatch(part)
         if condition is None:
             raise ValueError(f"path_filter: {part!r} is no condition of {name}: one is `>= VALUE`")
@@ -106,6 +113,8 @@ def _test(name: str, kind: str, wanted: Any) -> _AnyOf:
 
 def _typed(name: str, kind: str, text: str) -> Any:
     try:
+        if kind in _SHAPES and re.fullmatch(_SHAPES[kind], text) is None:
+            raise ValueError
         value = _TYPES[kind](text)
     except ValueError:
         raise ValueError(f"{text!r} is no {kind} of {name}") from None
@@ -136,9 +145,12 @@ def values_in(columns: Sequence[PathColumn], place: Place) -> tuple[Any, ...]:
     Raises:
         ValueError: the path has no such directory, or no value of the column's type.
     """
-    there = dict(part.split("=", 1) for part in place.parts[1:-1] if "=" in part)
+    told = [part.split("=", 1) for part in place.parts[1:-1] if "=" in part]
+    there = dict(told)
     values = []
     for column in columns:
+        if sum(name == column.name for name, _ in told) > 1:
+            raise ValueError(f"its path has {column.name}=VALUE twice")
         if column.name not in there:
             raise ValueError(f"its path has no directory {column.name}=VALUE")
         text = unquote(there[column.name])

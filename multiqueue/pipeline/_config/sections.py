@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Annotated, Literal, get_args
+from datetime import date
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
@@ -50,6 +51,10 @@ class SparkSection(Section):
         if self.master is not None and self.remote is not None:
             raise ValueError("master and remote exclude each other: keep one")
         return self
+
+
+def _as_text(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, date) else value
 
 
 class LaneSection(Section):
@@ -137,8 +142,24 @@ class LaneSection(Section):
     @classmethod
     def _tell_of_files(cls, value: str | None) -> str | None:
         if value is not None and value != INOTIFY and not value.startswith(("http://", "https://")):
-            split_source(value)
+            try:
+                split_source(value)
+            except ValueError as error:
+                others = 'of SQS https://sqs.REGION.amazonaws.com/ACCOUNT/QUEUE, and for local directories "inotify"'
+                raise ValueError(f"{error}; {others}") from None
         return value
+
+    @field_validator("path_filter", mode="before")
+    @classmethod
+    def _days_are_values(cls, value: Any) -> Any:
+        """TOML has dates of its own."""
+        if not isinstance(value, dict):
+            return value
+        shown = {
+            name: [_as_text(one) for one in wanted] if isinstance(wanted, list) else _as_text(wanted)
+            for name, wanted in value.items()
+        }
+        return shown
 
     @model_validator(mode="after")
     def _paths_have_columns(self) -> LaneSection:

@@ -1,8 +1,9 @@
 """What a ledger forgets: items that were done long ago, with their files, so that a state does not grow for ever.
 
 Promise     An item is forgotten as a whole, in one transaction, `forget_after` after it was done, if none of its files
-            is younger than that. From then on files of its lane that are as old and unknown are refused, for one of
-            them may have been done; with `forgets_for_good` they are new ones. No file is refused that was there when
+            is younger than that. From then on files of its lane that are unknown, and no younger than the youngest
+            that was forgotten, are refused, for one of them may have been done; a clock that was wrong for a while
+            refuses no more than that. With `forgets_for_good` they are new ones. No file is refused that was there when
             the lane was last listed to its end: what is younger than `_CLOCKS_S` before the begin of that listing is
             neither forgotten nor refused. The numbers of what is forgotten are kept. The newest item of a state stays.
 State       A row of `meta` for each such lane.
@@ -78,17 +79,16 @@ class LedgerForgetting:
         if lane.forget_after_s is None:
             return
         now = before = self.of(lane.name)
-        until_s = min(wall_s - lane.forget_after_s, before.whole_s)
+        until_s = max(min(wall_s - lane.forget_after_s, before.whole_s), 0.0)
         below_ns = int(until_s * 1e9)
         rows = self._connection.execute(
-            "SELECT seq, files, bytes FROM items WHERE state = 'done' AND lane = ? AND ended_at <= ? "
+            "SELECT seq, files, bytes, (SELECT max(mtime_ns) FROM files WHERE item = seq) FROM items "
+            "WHERE state = 'done' AND lane = ? AND ended_at <= ? "
             "AND seq < (SELECT max(seq) FROM items) "
             "AND NOT EXISTS (SELECT 1 FROM files WHERE item = seq AND mtime_ns >= ?) ORDER BY ended_at, seq LIMIT ?",
             (lane.name, until_s, below_ns, _MOST_ITEMS),
         ).fetchall()
-        if rows and not lane.forgets_for_good:
-            now = replace(now, below_ns=max(now.below_ns, below_ns))
-        for seq, files, size_bytes in rows:
+        for seq, files, size_bytes, youngest_ns in rows:
             if now.files - before.files >= _MOST_FILES:
                 break
             self._connection.execute("DELETE FROM files WHERE item = ?", (seq,))
@@ -96,6 +96,8 @@ class LedgerForgetting:
             now = replace(
                 now, items=now.items + 1, files=now.files + files, size_bytes=now.size_bytes + int(size_bytes)
             )
+            if youngest_ns is not None and not lane.forgets_for_good:
+                now = replace(now, below_ns=max(now.below_ns, youngest_ns + 1))
         if now != before:
             self._keep(lane.name, now)
 
