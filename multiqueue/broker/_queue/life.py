@@ -223,14 +223,15 @@ class Life:
 
     def _key(self, entry: Entry) -> None:
         message, settings = entry.message, self.settings
-        if self._has_keys:
+        if self.is_fair:
+            entry.key = key = self.source.key_of(message)
+            entry.level = place_of(key[1], key[0])
+        elif self._has_keys:
             entry.key = self.source.key_of(message)
-        if self._queue.is_stored and settings.kind is QueueKind.PRIORITY:
-            assert isinstance(entry.key, int)
-            entry.level = entry.key
-        elif self.is_fair:
-            entry.level = place_of(entry.key[1], entry.key[0])
-        if settings.has_groups:
+            if self._queue.is_stored and settings.kind is QueueKind.PRIORITY:
+                assert isinstance(entry.key, int)
+                entry.level = entry.key
+        if self.groups is not None:
             entry.group = plain_key(message.headers.get(settings.group_key or ""))
         if self._alerts is not None or self.is_fair:
             entry.arrived_at = self.clock()

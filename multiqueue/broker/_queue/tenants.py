@@ -115,7 +115,7 @@ class Tenant:
         self.served = 0
         self.served_cost = 0.0
         self.busy_since = math.inf  # since when something of it waits
-        self.recent = (0, 0.0, 0.0)  # a half minute, the cost of what was served in it, and in the one before
+        self.recent = (0.0, 0.0, 0.0)  # a half minute, the cost of what was served in it, and in the one before
 
     def chain(self) -> Iterator[Tenant]:
         """It, and what it is nested in."""
@@ -137,7 +137,7 @@ class Tenant:
     def drops_head(self) -> bool:
         return self.options.is_limited and self.options.overflow in (None, DROP_HEAD)
 
-    def served_lately(self, half_minute: int) -> float:
+    def served_lately(self, half_minute: float) -> float:
         """The cost of what it was served in this half minute and the one before."""
         slot, cost, before = self.recent
         return cost + before if slot == half_minute else cost if slot == half_minute - 1 else 0.0
@@ -433,7 +433,7 @@ class Tenants:
         ticket.cost = -cost
         if cost > 0:
             lane.charge(cost)
-        half_minute = int(self._clock() / HALF_MINUTE)
+        half_minute = self._clock() // HALF_MINUTE
         ticket.where = TAKEN
         lane.pop(entry)
         lane.live -= 1
@@ -692,7 +692,7 @@ class Tenants:
     def figures(self, most: int | None = None) -> FairStatistics:
         """What each tenant has, the longest lines first."""
         now = self._clock()
-        half_minute = int(now / HALF_MINUTE)
+        half_minute = now // HALF_MINUTE
         leaves = [each for each in self.by_name.values() if each.count and not each.children]
         total = sum(each.served_lately(half_minute) for each in leaves)
         weights = sum(each.options.weight for each in leaves)
