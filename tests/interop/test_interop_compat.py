@@ -46,6 +46,11 @@ def _invalid(argument: str, why: str) -> Answer:
     return 406, f"PRECONDITION_FAILED - invalid arg 'x-{argument}' for queue '{{}}' in vhost '/'{why}"
 
 
+def _other(argument: str, received: str) -> Answer:
+    inequivalent = f"PRECONDITION_FAILED - inequivalent arg 'x-{argument}' for queue '{{}}' in vhost '/'"
+    return 406, f"{inequivalent}: received {received}"
+
+
 def _foreign(argument: str, type: str) -> Answer:
     return _invalid(argument, f" of queue type rabbit_{type}_queue")
 
@@ -169,6 +174,28 @@ SEEN: dict[str, Row] = {
         {"type": "quorum"},
     ),
     "unknown, then none": _again(None, None, {"unknown": 1}, {}),
+    "then an argument of another type": _again(None, None, {}, {"delivery_limit": 3}),
+    "then a wrong one": _again(*[_other("expires", "the value '0' of type '")] * 2, {}, {"expires": 0}),
+    "then a wrong one, which is exclusive": _again(
+        *[(405, "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '{}'")] * 2,
+        {},
+        {"exclusive": True, "expires": 0},
+    ),
+    "two that differ": _again(
+        *[_other("message-ttl", "none but current")] * 2, {"message_ttl": 9, "dead_letter_exchange": ""}, {}
+    ),
+    # The order in which they are looked at
+    "dead-letter exchange first": _declared(
+        *[(406, "PRECONDITION_FAILED - invalid type '")] * 2, dead_letter_exchange=5, expires=0
+    ),
+    "dead-letter key before length": _declared(
+        *[_invalid("dead-letter-routing-key", ": routing_key_but_no_dlx_defined")] * 2,
+        dead_letter_routing_key="k",
+        max_length=-1,
+    ),
+    "an exchange and a queue that are missing": Row(
+        (lambda name: Queue.Bind(queue=name, exchange=name),), *[(404, "NOT_FOUND - no exchange '{}'")] * 2
+    ),
     # Consumers
     "priority text": _consumed(*[_invalid("priority", _TEXT)] * 2, "quorum", priority="a"),
     "classic, consumer's timeout": _consumed(

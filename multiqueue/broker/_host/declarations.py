@@ -198,6 +198,11 @@ class Declarations:
         given = checked_arguments(what, arguments)
         if settings is None:
             flags = {"durable": durable, "exclusive": exclusive, "auto_delete": auto_delete}
+            if (found := self._topology.find_queue(name)) is not None and not found.queue.is_deleted:
+                # What differs is told before what is wrong, as RabbitMQ does; what is the same is right.
+                self._assert_alike(found, **flags, owner=owner)
+                assert_same_queue(what, given, found.arguments, self.compat)
+                return self._found(found)
             settings = queue_settings(what, given, **flags, compat=self.compat)
             self.compat.check_named(asked_name, settings.type)
         elif given or durable or exclusive or auto_delete:
@@ -226,28 +231,33 @@ class Declarations:
                     return found.queue
                 declared.queue.delete()  # another thread's came first
             if not found.queue.is_deleted:
-                self._assert_alike(found, settings, arguments, owner)
-                found.queue.touch()
-                self._topology.wait_for_commits()
-                self._host_state.past.declared(is_new=False)
-                return found.queue
+                flags = {each: getattr(settings, each) for each in ("durable", "exclusive", "auto_delete")}
+                self._assert_alike(found, **flags, owner=owner)
+                what = self._label("queue", name)
+                if arguments is not None:
+                    # What follows from them may differ from what it was by the rules of another version.
+                    assert_same_queue(what, arguments, found.arguments, self.compat)
+                else:
+                    assert_same_settings(what, settings, found.queue.settings)
+                return self._found(found)
             self._topology.remove_queue(found.queue)
 
+    def _found(self, found: DeclaredQueue) -> BrokerQueue:
+        found.queue.touch()
+        self._topology.wait_for_commits()
+        self._host_state.past.declared(is_new=False)
+        return found.queue
+
     def _assert_alike(
-        self, found: DeclaredQueue, settings: QueueSettings, arguments: Table | None, owner: object
+        self, found: DeclaredQueue, *, durable: bool, exclusive: bool, auto_delete: bool, owner: object
     ) -> None:
         what = self._label("queue", found.name)
         current = found.queue.settings
-        if settings.exclusive != current.exclusive:
+        if exclusive != current.exclusive:
             self._refuse_locked(found.name)
         self._check_access(found, owner)
-        assert_same(what, "durable", settings.durable, current.durable)
-        assert_same(what, "auto_delete", settings.auto_delete, current.auto_delete)
-        if arguments is not None:
-            # What follows from them may differ from what it was by the rules of another version.
-            assert_same_queue(what, arguments, found.arguments, self.compat)
-        else:
-            assert_same_settings(what, settings, current)
+        assert_same(what, "durable", durable, current.durable)
+        assert_same(what, "auto_delete", auto_delete, current.auto_delete)
 
     def delete_queue(self, name: str, *, if_unused: bool = False, if_empty: bool = False, owner: object = None) -> int:
         """Delete a queue and its messages; returns how many were ready, 0 when there is none.
@@ -309,7 +319,7 @@ class Declarations:
         _check_text(f"routing key of a binding from exchange '{exchange}'", key)
         arguments = checked_arguments(f"a binding from exchange '{exchange}'", arguments)
         while True:  # until both ends are still there at the moment of binding, or one is missed by name
-            destination, source = end(), self._exchange(exchange)
+            source, destination = self._exchange(exchange), end()  # the source is missed first, as by RabbitMQ
             if isinstance(source.matcher, HashRing):
                 ring_weight(key)
             condition = binding_condition(source, arguments)

@@ -8,6 +8,7 @@ says of its own arguments is in `compat`.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -398,18 +399,21 @@ def assert_same(what: str, name: str, received: object, current: object) -> None
 
 def assert_same_queue(what: str, received: Table, current: Table, compat: Compat = LENIENT) -> None:
     """Refuse arguments of a queue that differ where its type has them."""
-    mine, other = compat.queue_type(what, received), current.get(QUEUE_TYPE, "classic")
+    other = current.get(QUEUE_TYPE, "classic")
     if compat.says("a queue without a type was declared with `classic`"):
-        received, current = {**received, QUEUE_TYPE: mine}, {**current, QUEUE_TYPE: other}
+        mine = received.get(QUEUE_TYPE)
+        mine = "classic" if mine in (None, "", "undefined") else mine
         assert_same(what, QUEUE_TYPE, mine, other)
-    elif mine == other:
+        received, current = {**received, QUEUE_TYPE: mine}, {**current, QUEUE_TYPE: other}
+    elif (mine := compat.queue_type(what, received)) == other:
         received, current = {**received, QUEUE_TYPE: mine}, {**current, QUEUE_TYPE: mine}
-    names = compat.compared(mine, _ARGUMENTS)
+    names = compat.compared(str(mine), _ARGUMENTS)
     if received.get("x-queue-kind") == current.get("x-queue-kind") == QueueKind.FAIR.value:
         tables: list[Any] = [each.get(_KIND_OPTIONS) for each in (received, current)]
-        if FairOptions.of(tables[0]) == FairOptions.of(tables[1]):  # 2 and 2.0 are one weight
-            names = names - {_KIND_OPTIONS}
-    assert_same_arguments(what, received, current, [QUEUE_TYPE, *sorted(names - {QUEUE_TYPE})])
+        with suppress(ValueError, TypeError):  # wrong ones are not the same
+            if FairOptions.of(tables[0]) == FairOptions.of(tables[1]):  # 2 and 2.0 are one weight
+                names.remove(_KIND_OPTIONS)
+    assert_same_arguments(what, received, current, names)
 
 
 def assert_same_arguments(what: str, received: Table, current: Table, names: Iterable[str]) -> None:

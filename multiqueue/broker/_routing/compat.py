@@ -240,11 +240,11 @@ class Compat:
             PreconditionFailed: a value does not fit, or the type has no such argument.
             DeprecatedFeature: it is one that is not permitted.
         """
-        known = frozenset(known)
+        known, dead_letters = frozenset(known), arguments.get("x-dead-letter-exchange", "")
+        if self.version != "lenient" and not isinstance(dead_letters, str):  # RabbitMQ looks at it before the others
+            kind = wire_type(dead_letters)
+            raise PreconditionFailed(f"invalid type '{kind}' for arg 'x-dead-letter-exchange' in {queue}")
         self._check(queue, type, arguments, QUEUE_ARGUMENTS, known)
-        is_lost = "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments
-        if is_lost and self.version != "lenient":
-            raise _invalid("x-dead-letter-routing-key", queue, "routing_key_but_no_dlx_defined")
         if "x-queue-master-locator" in arguments:
             self.use("queue_master_locator")
         self._look_for_typos(queue, arguments, (*QUEUE_ARGUMENTS, *known, QUEUE_TYPE))
@@ -270,9 +270,10 @@ class Compat:
             if self.version == "lenient" and name in read:
                 continue
             check = row.check_older if row.check_older is not None and self.version != "4.3" else row.check
-            if (objection := check(value)) is not None:
-                if name == "x-dead-letter-exchange":
-                    raise PreconditionFailed(f"invalid type '{wire_type(value)}' for arg '{name}' in {queue}")
+            objection = check(value)
+            if name == "x-dead-letter-routing-key" and "x-dead-letter-exchange" not in arguments:
+                objection = objection or "routing_key_but_no_dlx_defined"
+            if objection is not None:
                 raise _invalid(name, queue, objection)
         if foreign is not None:
             raise PreconditionFailed(f"invalid arg '{foreign}' for {queue} of queue type rabbit_{type}_queue")
@@ -282,11 +283,11 @@ class Compat:
         row = rows.get(name)
         return row is None or row.types_in(self.version) is not None
 
-    def compared(self, type: str, known: Iterable[str]) -> set[str]:
-        """The arguments that two declarations of a queue must have in common."""
+    def compared(self, type: str, known: Iterable[str]) -> list[str]:
+        """The arguments that two declarations of a queue must have in common, in the order in which RabbitMQ asks."""
         rows = QUEUE_ARGUMENTS.items()
-        ours = {QUEUE_TYPE, *known} - QUEUE_ARGUMENTS.keys()
-        return ours | {name for name, row in rows if type in (row.types_in(self.version) or ())}
+        ours = sorted(set(known) - QUEUE_ARGUMENTS.keys() - {QUEUE_TYPE})
+        return [QUEUE_TYPE, *(name for name, row in rows if type in (row.types_in(self.version) or ())), *ours]
 
     def usual_settings(self, type: str) -> Mapping[str, object]:
         """The settings of a queue of this type whose arguments say nothing else."""

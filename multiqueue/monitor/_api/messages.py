@@ -56,6 +56,8 @@ def publish(
     except ChannelFault as error:
         raise bad_request(f"{error.reply_code} {error.reply_text}") from None
     except BrokerError as error:
+        if error.reply_code == 404:
+            raise Refused(404, "not_found", "exchange_not_found") from None
         raise bad_request(f"{error.reply_code} {error.reply_text}") from None
     return published
 
@@ -98,17 +100,17 @@ def get_messages(
                     why = f"the first message has {size} bytes, an answer {LARGEST_ANSWER}; give truncate"
                     raise bad_request(f"{why}, or an ackmode that puts it back")
                 taken.pop().release()
-            left = len(host.queue(queue))
+            left = host.queue(queue).statistics().available + len(taken)
         except BrokerError as error:
             _settle(taken, "ack_requeue_true")
             if error.reply_code == 404:
-                raise Refused(404, "not_found", error.reply_text) from None
+                raise Refused(404, "not_found", "queue_not_found") from None
             raise bad_request(error.reply_text) from None
         except BaseException:
             _settle(taken, "ack_requeue_true")
             raise
         _settle(taken, ackmode)
-        return shown.answer(left, is_all=len(taken) == count or left == 0)
+        return shown.answer(left, is_all=len(taken) == count or left == len(taken))
 
 
 def _settle(taken: list[Received], mode: str) -> None:
