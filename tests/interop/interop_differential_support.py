@@ -1,50 +1,67 @@
 """The same steps on two brokers: what each of them answers, and where their queues stand afterwards.
 
 A step is a function of a `Side` that returns what was seen, in words that do not depend on the broker. Names are of one
-program: another program's begin with another number.
+program: another program's begin with another number. A program may have several sides at each broker, one a connection.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from http.client import HTTPConnection
 from typing import Any
 
 from interop_wire_support import ChannelClosed, ConnectionClosed, Content, Wire, WireChannel
 from pamqp import commands
 
+from multiqueue.testing import PATIENCE
+
 QUEUES = ("q0", "q1", "q2")
 EXCHANGES = ("x0", "x1")
 NEVER_WAS = -1
-LAG = 5.0  # seconds a broker has to come to where the other one is: dead letters and returns are not immediate
+LAG = 2.0  # seconds a broker has to come to where the other one is: dead letters and returns are not immediate
+
+# RabbitMQ names the type of a number as the client sent it. Four texts of ours say more, or say it otherwise.
+_NUMBERS = re.compile(r"\b(?:byte|signedint|long|float|double)\b")
+_SAYS_MORE = (
+    re.compile(r"PRECONDITION_FAILED - invalid expiration '.*?':"),
+    re.compile(r"PRECONDITION_FAILED - Invalid x-match field value"),
+    re.compile(r"ACCESS_REFUSED - queue '.*?' in vhost '/'"),
+    re.compile(r"(?=Invalid ackmode value|ackmode is)"),
+)
 
 Step = Callable[["Side"], Any]
 
 
 class Side:
-    """One of the two brokers, as one program sees it: a connection, a channel with confirms, what is unsettled."""
+    """A connection to one of the two brokers, as a program sees it: a channel, what it was given, what is unsettled."""
 
-    def __init__(self, port: int, prefix: str) -> None:
-        self.port, self.prefix = port, prefix
-        self.unsettled: list[int] = []
+    def __init__(self, port: int, prefix: str, mode: str = "confirms", http_port: int = 0) -> None:
+        self.port, self.prefix, self.mode, self.http_port = port, prefix, mode, http_port
+        self.seen: dict[str, list[Any]] = {}  # by consumer
         self._connect()
 
     def _connect(self) -> None:
         self.wire = Wire(self.port).open()
         self.number = 0
-        self._watching = self._open()
-        self.channel = self._open(confirms=True)
+        self._watching = self.wire.channel(900)
+        self.channel = self._open()
 
-    def _open(self, *, confirms: bool = False) -> WireChannel:
+    def _open(self) -> WireChannel:
         self.number += 1
         channel = self.wire.channel(self.number)
-        if confirms:
+        if self.mode == "confirms":
             channel.call(commands.Confirm.Select())
-        self.unsettled = []
+        elif self.mode == "transactions":
+            channel.call(commands.Tx.Select())
+        self.unsettled: list[tuple[str, int]] = []  # where each is from, and its tag
+        self._no_ack: set[str] = set()
         return channel
 
     def name(self, short: str) -> str:
-        return f"{self.prefix}-{short}" if short in QUEUES + EXCHANGES else short
+        return f"{self.prefix}-{short}" if short in (*QUEUES, *EXCHANGES, "wrong") else short
 
     def named(self, value: Any) -> Any:
         """A table, or another value, with the names of this program."""
@@ -68,23 +85,66 @@ class Side:
         try:
             return step(self)
         except ChannelClosed as closed:
-            self.channel = self._open(confirms=True)
-            return ("channel closed", closed.code, closed.name, closed.cause)
+            self.channel = self._open()
+            return ("channel closed", closed.code, self.plain(closed.text), closed.cause)
         except ConnectionClosed as closed:
-            self.wire.socket.close()
-            self._connect()
-            return ("connection closed", closed.code, closed.name, closed.cause)
+            self.die()
+            return ("connection closed", closed.code, self.plain(closed.text), closed.cause)
 
-    def state(self) -> dict[str, int | None]:
-        """How many messages are ready in each queue; None where there is none."""
-        return {queue: self._ready(queue) for queue in QUEUES}
+    def plain(self, text: str) -> str:
+        """A text without this program's names, and without what the table of differences excuses."""
+        text = _NUMBERS.sub("number", text.replace(f"{self.prefix}-", ""))
+        return next((f"{cause[0]} ..." for cause in (each.match(text) for each in _SAYS_MORE) if cause), text)
+
+    def die(self) -> None:
+        """The connection ends without a word, and there is another."""
+        self.wire.socket.close()
+        self._connect()
+
+    def reopen(self) -> None:
+        self.channel.close()
+        self.channel = self._open()
+
+    def consume(self, queue: str, tag: str, **settings: Any) -> str:
+        """Start a consumer that lasts."""
+        tag = self.channel.consume(self.name(queue), consumer_tag=tag, **settings)
+        if settings.get("no_ack"):
+            self._no_ack.add(tag)
+        return tag
+
+    def take(self, came: Any) -> None:
+        """Note what came unasked."""
+        if not isinstance(came, Content):
+            tag = getattr(came, "consumer_tag", None)
+            self.seen.setdefault(tag or "", []).append(type(came).__name__)
+            return
+        tag = getattr(came.method, "consumer_tag", "returned")
+        self.seen.setdefault(tag, []).append(self.shown(came))
+        if tag != "returned" and tag not in self._no_ack:
+            self.unsettled.append((tag, came.tag))
+
+    def look(self) -> dict[str, list[Any]]:
+        """What the consumers have had so far."""
+        self.do(lambda side: side.channel.sync())
+        for came in self.channel.kept():
+            self.take(came)
+        return self.seen
+
+    def state(self) -> dict[str, Any]:
+        """How many messages are ready in each queue, and its consumers; the code where it cannot be told."""
+        return {queue: self._counts(queue) for queue in QUEUES}
+
+    def _counts(self, queue: str) -> Any:
+        try:
+            reply = self._watching.call(commands.Queue.Declare(queue=self.name(queue), passive=True))
+            return (reply.message_count, reply.consumer_count)
+        except ChannelClosed as closed:
+            self._watching = self.wire.channel(self._watching.number)
+            return closed.code
 
     def _ready(self, queue: str) -> int | None:
-        try:
-            return self._watching.count(self.name(queue))
-        except ChannelClosed:
-            self._watching = self.wire.channel(self._watching.number)
-            return None
+        counts = self._counts(queue)
+        return counts[0] if isinstance(counts, tuple) else None
 
     def shown(self, content: Content) -> Any:
         """A delivered message, as far as it is the same everywhere."""
@@ -100,20 +160,23 @@ class Side:
         )
 
     def close(self) -> None:
-        for queue in QUEUES:
-            self._watching.call(commands.Queue.Delete(queue=self.name(queue)))
+        for queue in (*QUEUES, "wrong"):
+            try:
+                self._watching.call(commands.Queue.Delete(queue=self.name(queue)))
+            except ChannelClosed:  # another connection's, and gone with it
+                self._watching = self.wire.channel(self._watching.number)
         for exchange in EXCHANGES:
             self._watching.call(commands.Exchange.Delete(exchange=self.name(exchange)))
         self.wire.close()
 
 
-def agree(one: Side, other: Side) -> tuple[Any, Any]:
-    """Where the two stand, as soon as they stand alike, or after `LAG` seconds."""
+def agree(one: Sequence[Side], other: Sequence[Side]) -> tuple[Any, Any]:
+    """Where the two brokers stand, as soon as they stand alike, or after `LAG` seconds."""
     deadline = time.monotonic() + LAG
     while True:
-        states = one.state(), other.state()
+        states = [(sides[0].state(), [side.look() for side in sides]) for sides in (one, other)]
         if states[0] == states[1] or time.monotonic() > deadline:
-            return states
+            return states[0], states[1]
 
 
 # -- steps
@@ -129,16 +192,23 @@ def call(method: type, **fields: Any) -> Step:
     return step
 
 
-def publish(body: bytes, exchange: str, key: str, *, mandatory: bool, **properties: Any) -> Step:
+def publish(body: bytes, exchange: str, key: str, *, mandatory: bool, wait: float = 0.0, **properties: Any) -> Step:
     def step(side: Side) -> Any:
         named = {each: side.named(value) for each, value in properties.items()}
         side.channel.publish(side.name(key), body, exchange=side.name(exchange), mandatory=mandatory, **named)
         seen: list[Any] = []
-        while True:
+        while side.mode == "confirms":
             came = side.channel.next()
-            if not isinstance(came, Content):
-                return [*seen, type(came).__name__]
-            seen.append((came.method.reply_code, side.shown(came)))
+            if isinstance(came, Content) and isinstance(came.method, commands.Basic.Return):
+                seen.append((came.method.reply_code, side.shown(came)))
+            elif isinstance(came, (commands.Basic.Ack, commands.Basic.Nack)):
+                seen.append(type(came).__name__)
+                break
+            else:
+                side.take(came)
+        side.channel.sync()
+        time.sleep(wait)  # a time to live passes at both
+        return seen
 
     return step
 
@@ -149,7 +219,7 @@ def get(queue: str, *, no_ack: bool) -> Step:
         if got is None:
             return "nothing"
         if not no_ack:
-            side.unsettled.append(got.tag)
+            side.unsettled.append((f"got from {queue}", got.tag))
         return side.shown(got)
 
     return step
@@ -159,17 +229,10 @@ def consume_one(queue: str, **settings: Any) -> Step:
     """Start a consumer, let it have one message if there is any, and cancel it."""
 
     def step(side: Side) -> Any:
-        name = side.name(queue)
-        waiting = side._ready(queue)
         side.channel.prefetch(1)
-        tag = side.channel.consume(name, **settings)
-        seen = None
-        if waiting:
-            came = side.channel.next()
-            side.unsettled.append(came.tag)
-            seen = side.shown(came)
+        tag = side.consume(queue, "one", **settings)
         side.channel.cancel(tag)
-        return seen
+        return None
 
     return step
 
@@ -178,16 +241,19 @@ def settle(method: type, which: int, **fields: Any) -> Step:
     """Settle one of the unsettled messages, or a tag that never was; then see whether the channel is open."""
 
     def step(side: Side) -> Any:
+        side.unsettled.sort()
         if which == NEVER_WAS:
             tag = 1000
         elif side.unsettled:
-            tag = side.unsettled[which % len(side.unsettled)]
+            _, tag = side.unsettled[which % len(side.unsettled)]
         else:
             return "nothing to settle"
+        if len({source for source, _ in side.unsettled}) > 1:
+            fields.pop("multiple", None)  # the order of messages of several queues on a channel is anyone's
         side.channel.send(method(tag, **fields))
         side.channel.sync()
         is_several = fields.get("multiple", False)
-        side.unsettled = [each for each in side.unsettled if each != tag and not (is_several and each < tag)]
+        side.unsettled = [each for each in side.unsettled if each[1] != tag and not (is_several and each[1] < tag)]
         return "settled"
 
     return step
@@ -202,3 +268,49 @@ def recover(requeue: bool) -> Step:
         return "recovered"
 
     return step
+
+
+def http(method: str, path: str, body: dict[str, Any] | None) -> Step:
+    """A request of the management API; `{}` stands before each name of the program in the path."""
+
+    def step(side: Side) -> Any:
+        connection = HTTPConnection("127.0.0.1", side.http_port, timeout=PATIENCE)
+        try:
+            content = None if body is None else json.dumps(side.named(body))
+            connection.request(method, path.replace("{}", f"{side.prefix}-"), content, _GUEST)
+            response = connection.getresponse()
+            found = response.read().decode()
+        finally:
+            connection.close()
+        return response.status, _kept(json.loads(found.replace(f"{side.prefix}-", "")), side) if found else None
+
+    return step
+
+
+_GUEST = {"authorization": "Basic Z3Vlc3Q6Z3Vlc3Q=", "content-type": "application/json"}
+_FIELDS = {
+    *("error", "reason", "name", "durable", "auto_delete", "arguments", "type", "routed", "source", "destination"),
+    *("destination_type", "routing_key", "payload", "payload_bytes", "redelivered", "exchange", "message_count"),
+    *("properties", "payload_encoding", "properties_key", "headers", "priority", "expiration"),
+}
+
+
+def _kept(found: Any, side: Side) -> Any:
+    """The fields that do not depend on when one asks. 4.3 shows its default type of queue among the arguments."""
+    if isinstance(found, list):
+        return sorted((_kept(each, side) for each in found), key=repr)
+    if isinstance(found, dict):
+        found = {key: _inner(found[key]) for key in found.keys() & _FIELDS}
+        if "reason" in found:
+            found["reason"] = side.plain(str(found["reason"]))
+    return found
+
+
+def _inner(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_inner(each) for each in value]
+    if isinstance(value, dict):
+        kept = [key for key in value if key not in ("time", "x-queue-type") and not key.startswith("x-last-")]
+        kept = [key for key in kept if key != "headers" or value[key]]  # an empty table is not shown here
+        return {key: _inner(value[key]) for key in kept}
+    return value

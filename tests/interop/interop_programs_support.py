@@ -1,0 +1,287 @@
+"""Programs made up by Hypothesis: steps of AMQP and HTTP by several connections, and the run of one at two brokers.
+
+What is meant to differ is not made up, where that can be said of a program beforehand; decision 0841 has the table.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Sequence
+
+from hypothesis import HealthCheck, Phase, note, settings
+from hypothesis import strategies as st
+from interop_differential_support import (
+    EXCHANGES,
+    NEVER_WAS,
+    QUEUES,
+    Side,
+    agree,
+    call,
+    consume_one,
+    get,
+    http,
+    publish,
+    recover,
+    settle,
+)
+from pamqp import commands
+
+Queue, Exchange, Basic, Tx = commands.Queue, commands.Exchange, commands.Basic, commands.Tx
+HOUR = 3_600_000  # milliseconds
+SHOWN_WITHIN = 10.0  # seconds until the management API knows what was declared
+MODES = ("confirms", "transactions", "plain")  # of the connections of a program
+
+
+def comparable(arguments: dict[str, object]) -> dict[str, object]:
+    """Without what is meant to differ: a full queue with priorities drops its lowest here, its highest in RabbitMQ."""
+    if "x-max-priority" in arguments:
+        arguments = {key: value for key, value in arguments.items() if not key.startswith("x-max-length")}
+    if arguments.get("x-dead-letter-exchange") == "":
+        arguments = arguments | {"x-dead-letter-routing-key": "q0"}
+    return arguments
+
+
+queues = st.sampled_from(QUEUES)
+exchanges = st.sampled_from(EXCHANGES)
+anywhere = st.sampled_from(("", *EXCHANGES, "amq.direct", "amq.fanout"))
+keys = st.sampled_from(("q0", "q1", "q2", "a", "a.b", "a.*", "#", ""))
+flags = st.sampled_from((False, False, True))
+kinds = st.sampled_from(("direct", "fanout", "topic", "headers"))
+queue_arguments = st.fixed_dictionaries(
+    {},
+    optional={
+        "x-max-length": st.sampled_from((0, 1, 3)),
+        "x-max-length-bytes": st.sampled_from((0, 4)),
+        "x-overflow": st.sampled_from(("drop-head", "reject-publish", "reject-publish-dlx")),
+        "x-dead-letter-exchange": st.sampled_from(("", "x0", "nope")),
+        "x-message-ttl": st.just(HOUR),
+        "x-max-priority": st.just(2),
+        "x-single-active-consumer": st.booleans(),
+        "x-unknown": st.just(1),
+    },
+).map(comparable)
+wrong_arguments = st.fixed_dictionaries(
+    {},
+    optional={
+        "x-overflow": st.just("other"),
+        "x-max-length": st.sampled_from((-1, "text", 1.5)),
+        "x-message-ttl": st.sampled_from((-1, "text")),
+        "x-max-priority": st.sampled_from((-1, 300, "text")),
+        "x-dead-letter-exchange": st.just(5),
+        "x-dead-letter-routing-key": st.sampled_from(("no exchange is named", 5)),
+        "x-expires": st.sampled_from((0, "text")),
+    },
+)
+header_arguments = st.fixed_dictionaries(
+    {}, optional={"x-match": st.sampled_from(("all", "any", "bad")), "h": st.sampled_from((1, "1", True))}
+)
+few = st.one_of(st.none(), st.none(), queue_arguments)
+headers = st.one_of(
+    st.none(),
+    st.fixed_dictionaries(
+        {}, optional={"h": st.sampled_from((1, "1", True)), "CC": st.lists(keys, max_size=2), "BCC": st.lists(queues)}
+    ),
+)
+
+# Each step as a description that Hypothesis can show, and the function that makes it.
+MAKERS = {
+    "call": lambda method, fields: call(method, **fields),
+    "publish": lambda body, fields: publish(body, **fields),
+    "get": lambda queue, no_ack: get(queue, no_ack=no_ack),
+    "consume": lambda queue, fields: consume_one(queue, **fields),
+    "recover": recover,
+    "settle": lambda method, which, fields: settle(method, which, **fields),
+}
+
+
+def calls(method: type, **fields: st.SearchStrategy[object]) -> st.SearchStrategy[tuple[object, ...]]:
+    return st.tuples(st.just("call"), st.just(method), st.fixed_dictionaries(fields))
+
+
+which = st.sampled_from((0, 1, 2, NEVER_WAS))
+often = st.sampled_from(("q0", "q0", *QUEUES))
+topology = st.one_of(
+    calls(Queue.Declare, queue=queues, durable=flags, auto_delete=flags, exclusive=flags, arguments=few),
+    calls(Queue.Declare, queue=st.just("wrong"), arguments=wrong_arguments),
+    calls(Queue.Declare, queue=queues, passive=st.just(True)),
+    calls(Queue.Delete, queue=queues, if_unused=flags, if_empty=flags),
+    calls(Queue.Purge, queue=queues),
+    calls(Queue.Bind, queue=queues, exchange=anywhere, routing_key=keys, arguments=st.none() | header_arguments),
+    calls(Queue.Bind, queue=queues, exchange=exchanges, routing_key=keys),
+    calls(Queue.Unbind, queue=queues, exchange=anywhere, routing_key=keys),
+    calls(
+        Exchange.Declare,
+        exchange=exchanges,
+        exchange_type=kinds,
+        auto_delete=flags,
+        internal=flags,
+        arguments=st.none() | st.just({"alternate-exchange": "x1"}),
+    ),
+    calls(Exchange.Declare, exchange=exchanges, exchange_type=kinds),
+    calls(Exchange.Declare, exchange=exchanges, passive=st.just(True)),
+    calls(Exchange.Delete, exchange=exchanges, if_unused=flags),
+    calls(Exchange.Bind, destination=exchanges, source=exchanges, routing_key=keys),
+    calls(Exchange.Unbind, destination=exchanges, source=exchanges, routing_key=keys),
+)
+messages = st.one_of(
+    *[
+        st.tuples(
+            st.just("publish"),
+            st.binary(min_size=1, max_size=3),
+            st.fixed_dictionaries(
+                {"exchange": exchange, "key": key, "mandatory": flags},
+                optional={"headers": headers, "priority": st.integers(0, 5), "expiration": expiration},
+            ),
+        )
+        for exchange, key, expiration in (
+            (st.just(""), often, st.just("3600000")),
+            (st.just(""), often, st.just("3600000")),
+            (st.just(""), queues, st.sampled_from(("x", "-1"))),
+            (exchanges, keys, st.just("3600000")),
+            (anywhere, keys, st.just("3600000")),
+        )
+    ],
+    st.tuples(st.just("get"), often, flags),
+    st.tuples(st.just("get"), often, flags),
+    st.tuples(
+        st.just("consume"),
+        often,
+        st.fixed_dictionaries({}, optional={"exclusive": st.booleans(), "no_ack": st.just(False)}),
+    ),
+    st.tuples(st.just("recover"), st.sampled_from((True, True, False))),
+    calls(Basic.Qos, prefetch_size=st.sampled_from((0, 1)), prefetch_count=st.integers(0, 2)),
+    calls(Basic.Cancel, consumer_tag=st.just("nobody")),
+    st.tuples(st.just("settle"), st.just(Basic.Ack), which, st.fixed_dictionaries({"multiple": flags})),
+    st.tuples(
+        st.just("settle"),
+        st.just(Basic.Nack),
+        which,
+        st.fixed_dictionaries({"multiple": flags, "requeue": st.booleans()}),
+    ),
+    st.tuples(st.just("settle"), st.just(Basic.Reject), which, st.fixed_dictionaries({"requeue": st.booleans()})),
+)
+tags = st.sampled_from(("c0", "c0", "c1"))
+lasting = st.fixed_dictionaries(
+    {"no_ack": flags},
+    optional={"exclusive": flags, "arguments": st.sampled_from(({"x-priority": 1}, {"x-priority": "a"}, {"x-odd": 1}))},
+)
+lives = st.one_of(
+    st.tuples(st.just("start"), often, tags, lasting),
+    st.tuples(st.just("start"), often, tags, lasting),
+    calls(Basic.Cancel, consumer_tag=tags),
+    calls(Basic.Qos, prefetch_count=st.integers(0, 2), global_=flags),
+    calls(Tx.Commit),
+    calls(Tx.Commit),
+    calls(Tx.Rollback),
+    calls(commands.Confirm.Select),
+    calls(Tx.Select),
+    st.just(("reopen",)),
+    st.just(("die",)),
+)
+_QUEUE_PATHS, _EXCHANGE_PATHS = ("/api/queues/%%2F/{}%s", "/api/exchanges/%%2F/{}%s")
+queue_paths = queues.map(lambda name: _QUEUE_PATHS % name)
+exchange_paths = exchanges.map(lambda name: _EXCHANGE_PATHS % name)
+binding_paths = st.builds("/api/bindings/%2F/e/{{}}{}/q/{{}}{}".format, exchanges, queues)
+
+
+def asks(method: str, paths: st.SearchStrategy[str], **body: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
+    return st.tuples(st.just("http"), st.just(method), paths, st.fixed_dictionaries(body) if body else st.none())
+
+
+requests = st.one_of(
+    asks("GET", queue_paths),
+    asks("GET", exchange_paths),
+    asks("GET", binding_paths),
+    asks("GET", queues.map(lambda name: f"{_QUEUE_PATHS % name}/bindings")),
+    asks("PUT", queue_paths, durable=flags, auto_delete=flags, arguments=few.map(lambda given: given or {})),
+    asks("PUT", queue_paths, arguments=wrong_arguments),
+    asks("PUT", exchange_paths, type=kinds, durable=flags, auto_delete=flags, internal=flags),
+    asks("DELETE", st.builds("{}{}".format, queue_paths, st.sampled_from(("", "?if-empty=true", "?if-unused=true")))),
+    asks("DELETE", exchange_paths),
+    asks("POST", binding_paths, routing_key=keys, arguments=st.just({})),
+    asks("DELETE", st.builds("{}/{}".format, binding_paths, st.sampled_from(("a", "q0", "~")))),
+    asks(
+        "POST",
+        exchange_paths.map(lambda path: f"{path}/publish"),
+        routing_key=keys,
+        payload=st.sampled_from(("", "text")),
+        payload_encoding=st.sampled_from(("string", "string", "base64")),
+        properties=st.sampled_from(({}, {"priority": 1}, {"headers": {"h": 1}})),
+    ),
+    asks(
+        "POST",
+        queue_paths.map(lambda path: f"{path}/get"),
+        count=st.integers(1, 2),
+        ackmode=st.sampled_from(("ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "bad")),
+        encoding=st.sampled_from(("auto", "base64")),
+    ),
+)
+MAKERS |= {
+    "start": lambda queue, tag, fields: lambda side: side.consume(queue, tag, **side.named(fields)),
+    "reopen": lambda: lambda side: side.reopen(),
+    "die": lambda: lambda side: side.die(),
+    "http": http,
+}
+Ports = tuple[int, int]  # of AMQP and of HTTP; 0 where there is no HTTP
+Program = list[tuple[int, tuple[object, ...]]]  # of each step, which connection makes it, and what
+_programs = itertools.count(1)
+
+
+class Different(AssertionError):
+    """The two brokers answered otherwise, or stand elsewhere afterwards."""
+
+
+def compare(ports: Sequence[Ports], program: Program) -> None:
+    """Run a program at both brokers, each step at one and then at the other. Raises Different."""
+    prefix = f"{os.getpid()}-{next(_programs)}"
+    brokers = [[Side(amqp, prefix, mode, web) for mode in MODES] for amqp, web in ports]
+    try:
+        for who, (kind, *details) in program:
+            if kind == "http" and not ports[0][1]:
+                continue
+            step = MAKERS[str(kind)](*details)  # type: ignore[operator]
+            one, other = (sides[who].do(step) for sides in brokers)
+            deadline = time.monotonic() + SHOWN_WITHIN
+            while one != other and details[:1] == ["GET"] and time.monotonic() < deadline:  # shown a moment later
+                one, other = (sides[who].do(step) for sides in brokers)
+            note(f"{who} {kind} {details}: {one}")
+            if one != other:
+                raise Different(f"{who} {kind} {details}:\n  RabbitMQ {one}\n  the server {other}")
+            states = agree(*brokers)
+            if states[0] != states[1]:
+                raise Different(f"after {who} {kind} {details}:\n  RabbitMQ {states[0]}\n  the server {states[1]}")
+    finally:
+        for sides in brokers:
+            for side in reversed(sides):
+                side.close()
+
+
+def settings_for(examples: int, *, shrinks: bool = False, derandomize: bool = True) -> settings:
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=derandomize,
+        print_blob=False,
+        # In a test a smaller program is not worth the minutes: the notes tell every step.
+        phases=[Phase.generate, Phase.shrink] if shrinks else [Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+steps = st.sampled_from((messages, messages, messages, lives, lives, topology, requests)).flatmap(lambda kind: kind)
+who = st.sampled_from((0, 0, 0, 1, 1, 2))
+
+# A program declares before it does anything else, or it would meet little but 404.
+declarations = st.tuples(
+    *[calls(Queue.Declare, queue=st.just(queue), durable=flags, arguments=few) for queue in QUEUES],
+    *[calls(Exchange.Declare, exchange=st.just(exchange), exchange_type=kinds) for exchange in EXCHANGES],
+)
+
+
+def programs(length: int) -> st.SearchStrategy[Program]:
+    """Programs of so many steps beside the declarations, or fewer."""
+    made = st.lists(st.tuples(who, steps), min_size=length // 2, max_size=length)
+    return st.tuples(declarations, made).map(lambda parts: [*[(0, each) for each in parts[0]], *parts[1]])
