@@ -32,6 +32,11 @@ def test_invariants_hold_where_levels_take_turns(block: int) -> None:
         random_history(seed, levels=(1, 3, 6, 12)[seed % 4], is_keyed=True)
 
 
+def test_a_load_that_takes_back_what_it_gave_is_not_repeated() -> None:
+    """One level gives way for a message of another that has no room all the same: the loader comes to an end."""
+    random_history(11_433, levels=3, is_keyed=True)
+
+
 @pytest.mark.slow
 def test_invariants_hold_in_many_longer_histories() -> None:
     """The same for thousands of histories, and for longer ones."""

@@ -352,11 +352,13 @@ class Loads:
         """As `_take_page`, of a list by key: a level's messages as far as they were read whole; False if none was."""
         due, has_moved = windows.due, False
         area, paging = load.area, self._paging
+        scans = {span.level: target.scans[span.level] for span in load.spans}
         by_level: dict[int, list[Found]] = {}
         for each in found:
             by_level.setdefault(each.position >> LEVEL_SHIFT, []).append(each)
         for span in load.spans:
             level, through, before = span.level, span.through, target.scans[span.level]
+            has_moved = has_moved or (level in area.last and scans[level] != span.after)
             is_taken = level in area.last and before == span.after  # else it was cut, or forgotten
             reached = before if is_taken else END
             for position, cost, payload in by_level.get(level, ()):
@@ -377,10 +379,10 @@ class Loads:
             if level in area.last and target.scans[level] == reached:  # else it gave way for what was taken
                 target.scans[level] = max(reached, through)
             if level in area.last:
-                has_moved = has_moved or before != span.after or target.scans[level] != before
                 windows.low.pop(level, None)  # behind the others, if it is low still
                 paging.note(target, windows, level)
-        return has_moved
+        # At the end: what one level was given may have gone for a message of another, which had no room all the same.
+        return has_moved or any(level in area.last and target.scans[level] != scan for level, scan in scans.items())
 
     def _take_from_head(self, target: TargetList, level: int) -> bool:
         """Go on as far as the head cache reaches, some hundred messages at most; False when there is no room.
