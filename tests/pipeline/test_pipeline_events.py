@@ -569,6 +569,17 @@ def test_the_queue_of_a_bucket_at_sqs(tmp_path: Path, s3_store: Store, monkeypat
     client.delete_queue(QueueUrl=url)
 
 
+@pytest.mark.skipif(find_spec("botocore") is None, reason="botocore is not installed: pip install s3fs")
+def test_a_queue_of_sqs_without_a_region(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address that tells no region, and an environment that has none, are one sentence."""
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    lane = Lane("u", tmp_path, ("*.txt",), events="http://127.0.0.1:1/1/uploads", section="u")
+    with pytest.raises(Unprepared, match=r"lane 'u': 'http://127.0.0.1:1/1/uploads' does not answer: .* region"):
+        Pipeline(tmp_path, [lane]).run()
+
+
 def test_a_queue_of_sqs_that_is_not_there(tmp_path: Path, s3_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue that does not answer is one sentence before anything starts."""
     for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):

@@ -135,6 +135,7 @@ def test_a_filter_prunes_the_listing(
         ({"path_columns": "n INT", "path_filter": {"n": "1_0"}}, "'1_0' is no INT of n"),
         ({"path_columns": "dt DATE", "path_filter": {"dt": datetime(2026, 1, 1)}}, "'2026-01-01T00:00:00' is no DATE"),
         ({"path_columns": "_metadata STRING"}, "the column that tells of each row's file"),
+        ({"events": "https://sqs.eu-west-1.amazonaws.com/"}, "names no queue; of SQS https"),
         ({"events": "sqs"}, 'sqs.REGION.amazonaws.com/ACCOUNT/QUEUE, and for local directories "inotify"'),
     ],
 )

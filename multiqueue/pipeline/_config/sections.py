@@ -141,9 +141,13 @@ class LaneSection(Section):
     @field_validator("events")
     @classmethod
     def _tell_of_files(cls, value: str | None) -> str | None:
-        if value is not None and value != INOTIFY and not value.startswith(("http://", "https://")):
+        if value is not None and value != INOTIFY:
+            is_sqs = value.startswith(("http://", "https://"))
             try:
-                split_source(value)
+                if not is_sqs:
+                    split_source(value)
+                elif not urlsplit(value).hostname or not urlsplit(value).path.strip("/"):
+                    raise ValueError(f"{value!r} names no queue")
             except ValueError as error:
                 others = 'of SQS https://sqs.REGION.amazonaws.com/ACCOUNT/QUEUE, and for local directories "inotify"'
                 raise ValueError(f"{error}; {others}") from None

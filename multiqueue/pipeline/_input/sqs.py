@@ -39,9 +39,11 @@ class SqsQueue:
         """Raises Unprepared where botocore is missing, or the queue does not answer."""
         self._lane = lane
         self._url = url
-        self._client = _client(url)
         try:
+            self._client = _client(url)
             waiting(url, self._client)
+        except Unprepared:
+            raise
         except Exception as error:
             raise Unprepared(f"lane {lane!r}: {url!r} does not answer: {error}") from error
         self._came: deque[tuple[str, str]] = deque()
