@@ -9,6 +9,7 @@ import itertools
 import os
 import time
 from collections.abc import Sequence
+from decimal import Decimal
 
 from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from interop_differential_support import (
     EXCHANGES,
     NEVER_WAS,
     QUEUES,
+    SHORT,
     Side,
     agree,
     call,
@@ -81,7 +83,13 @@ few = st.one_of(st.none(), st.none(), queue_arguments)
 headers = st.one_of(
     st.none(),
     st.fixed_dictionaries(
-        {}, optional={"h": st.sampled_from((1, "1", True)), "CC": st.lists(keys, max_size=2), "BCC": st.lists(queues)}
+        {},
+        optional={
+            "h": st.sampled_from((1, "1", True)),
+            "CC": st.lists(keys, max_size=2),
+            "BCC": st.lists(queues),
+            "odd": st.sampled_from((None, 1.5, -1, 2**40, "", [1, ["a"], {}], {"a": {"b": None}}, Decimal("1.5"))),
+        },
     ),
 )
 
@@ -125,6 +133,13 @@ topology = st.one_of(
     calls(Exchange.Bind, destination=exchanges, source=exchanges, routing_key=keys),
     calls(Exchange.Unbind, destination=exchanges, source=exchanges, routing_key=keys),
 )
+others = {
+    "delivery_mode": st.sampled_from((1, 2)),
+    "user_id": st.just("guest"),  # wrong ones beside another error are told in another order
+    "reply_to": st.just("back"),
+    "message_id": st.just(""),
+    "app_id": st.just("an app"),
+}
 messages = st.one_of(
     *[
         st.tuples(
@@ -132,13 +147,14 @@ messages = st.one_of(
             st.binary(min_size=1, max_size=3),
             st.fixed_dictionaries(
                 {"exchange": exchange, "key": key, "mandatory": flags},
-                optional={"headers": headers, "priority": st.integers(0, 5), "expiration": expiration},
+                optional={"headers": headers, "priority": st.integers(0, 5), "expiration": expiration, **others},
             ),
         )
         for exchange, key, expiration in (
             (st.just(""), often, st.just("3600000")),
             (st.just(""), often, st.just("3600000")),
             (st.just(""), queues, st.sampled_from(("x", "-1"))),
+            (st.just(""), often, st.just(SHORT)),
             (exchanges, keys, st.just("3600000")),
             (anywhere, keys, st.just("3600000")),
         )
