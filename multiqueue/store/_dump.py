@@ -30,6 +30,7 @@ from ._sqlite import SqliteStore
 _DUMP_FORMAT = 1
 _TOGETHER = 500  # messages of one submission while loading
 _CACHE_BYTES = 8 << 20
+_LARGEST_LEVEL = (1 << 63) - 1  # a tenant's level is any number that SQLite has
 _LARGEST = (1 << 62) - 1  # of a number in a dump: there is room for what comes after it
 
 
@@ -203,7 +204,7 @@ def _operation(numbered: tuple[int, str]) -> Operation | None:
             _number(fields["queue"]),
             base64.b64decode(fields["properties"], validate=True),
             base64.b64decode(fields["body"], validate=True),
-            level=_number(fields["level"]),
+            level=_number(fields["level"], _LARGEST_LEVEL),
             expires_at=None if fields["expires_at"] is None else float(fields["expires_at"]),
             deliveries=_number(fields["deliveries"]),
             id=_number(fields["id"]),
@@ -214,9 +215,9 @@ def _operation(numbered: tuple[int, str]) -> Operation | None:
         raise NotLoaded(f"line {numbered[0]} is not a line of a dump: {error}") from error
 
 
-def _number(value: object) -> int:
-    if type(value) is not int or abs(value) > _LARGEST:
-        raise ValueError(f"{value!r} is not a whole number up to {_LARGEST}")
+def _number(value: object, largest: int = _LARGEST) -> int:
+    if type(value) is not int or abs(value) > largest:
+        raise ValueError(f"{value!r} is not a whole number up to {largest}")
     return value
 
 

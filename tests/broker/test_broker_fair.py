@@ -467,3 +467,20 @@ def test_a_delay_that_ends_stands_behind_what_a_selector_has_not_looked_at() -> 
     bench.clock.advance(3.0)
     bench.queue.housekeeping()
     assert bench.pull_bodies(red) == ["first", "second"]
+
+
+def test_a_dump_of_a_fair_queue_loads(tmp_path: Path) -> None:
+    """A tenant's level is any number of 63 bits; messages, options and pauses come back."""
+    with Broker(data=tmp_path / "x") as broker:
+        queue = broker.declare_queue("q", durable=True, arguments={"x-queue-kind": "fair"})
+        queue.change_tenant("t3", {"paused": True})
+        for number in range(64):
+            headers = {"tenant": f"t{number % 16}"}
+            broker.publish(Message(b"%d" % number, routing_key="q", headers=headers, persistent=True))
+    store = [sys.executable, "-m", "multiqueue", "store"]
+    dumped = subprocess.run([*store, "dump", str(tmp_path / "x" / "%2f")], check=True, capture_output=True)
+    subprocess.run([*store, "load", str(tmp_path / "y" / "%2f")], check=True, input=dumped.stdout, capture_output=True)
+    with Broker(data=tmp_path / "y") as broker:
+        queue = broker.declare_queue("q", durable=True, arguments={"x-queue-kind": "fair"})
+        assert queue.changed_tenants == {"t3": {"paused": True}}
+        assert len(queue) == 64
