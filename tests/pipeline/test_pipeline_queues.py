@@ -81,6 +81,21 @@ def test_what_is_in_the_queue_is_done(tmp_path: Path, host: Host, batch: int) ->
     assert (host.depth("work"), host.depth("dead")) == (0, 0)
 
 
+@pytest.mark.parametrize("batch", [1, 3, 4])
+@pytest.mark.parametrize("prefetch", [1, 5, 100])
+def test_a_lane_keeps_the_turns_of_a_fair_queue(tmp_path: Path, host: Host, batch: int, prefetch: int) -> None:
+    """Items of a lane that a fair queue feeds begin in the order of the turns at the broker, in batches too."""
+    host.channel.queue_delete("work")
+    host.channel.queue_declare("work", durable=True, arguments={"x-queue-kind": "fair"})
+    for tenant, count in (("flood", 20), ("a", 4), ("b", 4)):
+        host.publish(*(f"{tenant}{number}" for number in range(count)), headers={"tenant": tenant})
+    run = pipeline(tmp_path, host, batch=batch, prefetch=prefetch)
+    run.run()
+    begun = [message.body.decode() for item in run.dispatcher.submitted for message in item.messages]
+    turns = [f"{tenant}{number}" for number in range(4) for tenant in ("flood", "a", "b")]
+    assert begun == turns + [f"flood{number}" for number in range(4, 20)]
+
+
 def test_an_empty_queue(tmp_path: Path, host: Host) -> None:
     """A run over an empty queue ends at once."""
     assert pipeline(tmp_path, host).run().total.total == 0

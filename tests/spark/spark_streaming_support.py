@@ -173,10 +173,10 @@ def source_reader(options: dict[str, str], schema: StructType = RAW) -> QueueStr
     return QueueDataSource(options).streamReader(schema)
 
 
-def publish(url: str, queue: str, *bodies: bytes, **properties: Any) -> None:
+def publish(url: str, queue: str, *bodies: bytes, arguments: dict[str, Any] | None = None, **properties: Any) -> None:
     """Declare a durable queue and put messages on it, confirmed; message ids are the bodies unless given."""
     with connect(url) as connection, connection.channel() as channel:
-        channel.queue_declare(queue, durable=True)
+        channel.queue_declare(queue, durable=True, arguments=arguments)
         for body in bodies:
             ids = {"message_id": body.decode("ascii", "replace"), "delivery_mode": 2, **properties}
             channel.publish_confirmed(body, routing_key=queue, **ids)

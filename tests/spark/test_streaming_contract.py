@@ -104,6 +104,19 @@ def test_a_spark_that_tells_no_start(url: str, engine: Any) -> None:
     assert max(len(rows) for rows in stream.output.values()) <= 7
 
 
+@pytest.mark.parametrize("place", ["spool", "lease"], indirect=True)
+@pytest.mark.parametrize("prefetch", ["1", "5", "1000"])
+def test_batches_of_a_fair_queue_hold_turns(url: str, engine: Any, prefetch: str) -> None:
+    """Tenants stand in the batches of a fair queue as they take turns at the broker, however much is prefetched."""
+    kind = {"x-queue-kind": "fair"}
+    for tenant, first, count in (("flood", 0, 30), ("a", 100, 5), ("b", 200, 5)):
+        publish(url, "orders", *numbers(first, count), arguments=kind, headers={"tenant": tenant})
+    stream = engine(maxMessagesPerBatch="6", prefetch=prefetch)
+    turns = [number for turn in range(5) for number in (turn, 100 + turn, 200 + turn)]
+    assert list(map(int, bodies(stream.run_until(40)))) == turns + list(range(5, 30))
+    assert max(len(rows) for rows in stream.output.values()) <= 6
+
+
 def test_several_queues_in_one_stream(url: str, engine: Any) -> None:
     """A stream has the messages of all its queues, by priority in a batch, and takes them off all of them."""
     publish(url, "returns", *numbers(100, 5))
