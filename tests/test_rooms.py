@@ -91,6 +91,22 @@ MANY_BASES: dict[str, int] = {}
 STUBS: set[str] = set()
 
 
+# Who takes turns by the core's ring, by name or inside a multi-queue; decision 0117 says who does not, and why.
+TAKES_TURNS = {"Ring", "FairQueue", "LinkedBlockingMultiQueue", "MultiQueueExecutor"}
+BY_THE_RING = {
+    "amqp._server.strangers": {"MultiQueueExecutor"},
+    "broker._delivery.subscription": {"LinkedBlockingMultiQueue"},
+    "broker._queue.fair_entries": {"Ring"},
+    "broker._queue.tenants": {"Ring"},
+    "client._channel.consumers": {"LinkedBlockingMultiQueue"},
+    "client._dispatch.work_pool": {"LinkedBlockingMultiQueue", "MultiQueueExecutor"},
+    "pipeline._verbs.plan": {"LinkedBlockingMultiQueue"},
+    "spark._dispatch.dispatcher": {"MultiQueueExecutor"},
+    "spark._events.events": {"LinkedBlockingMultiQueue"},
+    "spark._fan_in.fan_in": {"LinkedBlockingMultiQueue"},
+    "spark._stream.queue_reader": {"LinkedBlockingMultiQueue"},
+}
+
 # The modules behind a room's door that tests name, and why; a room's parts are named in `tests/ROOM_parts_support.py`.
 PRIVATE_IMPORTS = {
     "test_demo.py: multiqueue.demo._fair",  # the demo has no door but its command
@@ -268,6 +284,16 @@ def test_the_client_loads_no_broker() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_who_takes_turns_by_the_ring() -> None:
+    """The rooms that stand on the ring import it, or what is built on it, and no other module of theirs does."""
+    found: dict[str, set[str]] = {}
+    for path in modules():
+        for _, module, name in imported_names(path):
+            if module == "core" and name in TAKES_TURNS and room_of(path) not in SEES_ALL | {"core", "observe"}:
+                found.setdefault(name_of(path), set()).add(name)
+    assert found == BY_THE_RING
 
 
 def test_only_the_loading_dock_imports_pyspark() -> None:
