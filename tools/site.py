@@ -39,7 +39,7 @@ PROJECT = {
     "security": "SECURITY.md",
     "conduct": "CODE_OF_CONDUCT.md",
 }
-LINK = re.compile(r"\[((?:[^\[\]]|`[^`]*`)*)\]\((?!https?:|mailto:|#)([^)#\s]+)(#[^)\s]*)?\)")
+LINK = re.compile(r"\[((?:[^\[\]`]|`[^`]*`)*)\]\((?!https?:|mailto:|#)([^)#\s]+)(#[^)\s]*)?\)")
 DEFINITION = re.compile(r"^\[([^\]]+)\]: (\S+)$", re.MULTILINE)
 FENCE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 # Where the pages that are made here stand, by the file each of them shows.
