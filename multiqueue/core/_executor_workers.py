@@ -432,7 +432,7 @@ class Ending:
     __slots__ = ("begun", "gone", "is_passing")
 
     def __init__(self, is_passing: bool = False) -> None:
-        self.is_passing = is_passing  # it was not closed, and ends when it has no job any more
+        self.is_passing: bool = is_passing  # it was not closed, and ends when it has no job any more
         # Guarded by the workers' lock; once it is True the lane is no longer, and never again, in `_closing`.
         self.begun: bool = False
         self.gone: threading.Event = threading.Event()

@@ -185,29 +185,33 @@ class PagedFairEntries(PagedEntries):
         if tenants.wakes:
             tenants.wake(self._life.clock())
         passed: list[Lane] = []
-        may_adopt = self._coming is not None
         try:
-            while (lane := tenants.ring.due()) is not None:
-                assert isinstance(lane, Lane)
-                entry, may_come = self._first_of(lane, target, reader, after)
-                if entry is not None:
-                    return entry
-                target = self.assignments.target_of(reader)
-                if may_come or target is None:
-                    return None  # it keeps its turn
-                if self._coming is not None:
-                    if not may_adopt or not self.adopt_some(_ADOPTED_BY_A_READER):
-                        return None  # a loader goes on, and tells who may have it
-                    may_adopt = False
-                    continue
-                if lane.is_in:  # there is nothing for this reader
-                    passed.append(lane)
-                    lane.leave()
-            return None
+            return self._find(reader, target, passed, after)
         finally:
             for lane in reversed(passed):
                 if lane.live and not lane.tenant.is_blocked:
                     lane.resume()
+
+    def _find(self, reader: Reader, target: TargetList, passed: list[Lane], after: After) -> Entry | None:
+        """The next entry for a reader; lanes that have nothing for it have left the ring, and are in `passed`."""
+        ring, may_adopt, looked_at = self.tenants.ring, self._coming is not None, target
+        while (lane := ring.due()) is not None:
+            assert isinstance(lane, Lane)
+            entry, may_come = self._first_of(lane, looked_at, reader, after)
+            if entry is not None:
+                return entry
+            there = self.assignments.target_of(reader)
+            if may_come or there is None:
+                return None  # it keeps its turn
+            looked_at = there
+            if self._coming is not None:
+                if not may_adopt or not self.adopt_some(_ADOPTED_BY_A_READER):
+                    return None  # a loader goes on, and tells who may have it
+                may_adopt = False
+            elif lane.is_in:  # there is nothing for this reader
+                passed.append(lane)
+                lane.leave()
+        return None
 
     def _first_of(self, lane: Lane, target: TargetList, reader: Reader, after: After) -> tuple[Entry | None, bool]:
         """The first entry of a lane that a reader can have, and whether a load may bring one."""

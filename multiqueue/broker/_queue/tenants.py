@@ -233,7 +233,10 @@ class Lane(Turn):
         return None
 
     def let_go(self) -> None:
-        """Only count what waits from now on."""
+        """Only count what waits from now on. What a consumer has must not look for its slot later."""
+        for entry in (*self._arrived[self._begin :], *(entry for _, entry in self._returned)):
+            if entry is not None:
+                entry.key.has_slot = False
         self._arrived, self._returned, self._begin, self._dead = [], [], 0, 0
 
     def closed(self) -> Lane | None:

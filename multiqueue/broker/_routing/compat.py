@@ -168,6 +168,8 @@ RULES: Final[Mapping[str, frozenset[str]]] = {
     "an unknown exchange type closes the connection": frozenset({"3.10"}),
     "a queue without a type was declared with `classic`": frozenset({"4.3"}),
     "an empty type of queue is none": frozenset({"4.3"}),
+    # HTTP
+    "a queue or exchange that is missing at a get or publish is named by its kind": frozenset({"4.3"}),
 }
 """The columns in which a sentence is true."""
 

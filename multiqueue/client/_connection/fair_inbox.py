@@ -56,7 +56,8 @@ class _Source:
     def ended(self, error: Exception | None) -> None:
         self.is_consuming = False
         if isinstance(error, ChannelClosed):
-            _log.warning("queue %r leaves its inbox: %s", self.request.queue, error)
+            extra = {"queue": self.request.queue}
+            _log.warning("queue %r leaves its inbox: %s", self.request.queue, error, extra=extra)
 
 
 class FairInbox(Inbox):
@@ -112,7 +113,8 @@ class FairInbox(Inbox):
             channel.abort()
             if not isinstance(error, ChannelClosed):
                 raise
-            _log.info("queue %r does not come into its inbox: %s", name, error)  # it went, or is somebody's own
+            # It went, or is somebody's own.
+            _log.info("queue %r does not come into its inbox: %s", name, error, extra={"queue": name})
 
     def _watch(self) -> None:
         while not self._ended.wait(self._every):
@@ -121,7 +123,8 @@ class FairInbox(Inbox):
             except ConnectionClosed:
                 pass  # it comes back, or ends the inbox
             except ClientError as error:
-                _log.warning("%r: %s; looking again in %g s", self, error, self._every)
+                extra = {"connection": repr(self)}
+                _log.warning("%r: %s; looking again in %g s", self, error, self._every, extra=extra)
 
     @property
     def queues(self) -> frozenset[str]:

@@ -106,9 +106,9 @@ def _declared(hosts: Iterable[VirtualHost], *, with_host: bool) -> View:
     queues: list[tuple[View, DeclaredQueue]] = []
     exchanges: list[tuple[View, Exchange]] = []
     bindings: list[tuple[str, Binding]] = []
-    named = [(host.name if with_host else None, host) for host in hosts]
-    for name, host in named:
-        where = {} if name is None else {"vhost": name}
+    hosts = list(hosts)
+    for host in hosts:
+        where = {"vhost": host.name} if with_host else {}
         declared = host.declared_queues()
         owned = {each.name for each in declared if each.queue.settings.exclusive}
         queues += [(where, each) for each in declared if each.name not in owned]
@@ -119,9 +119,9 @@ def _declared(hosts: Iterable[VirtualHost], *, with_host: bool) -> View:
             if each.source.name != "" and (isinstance(each.destination, Exchange) or each.destination.name not in owned)
         ]
     return {
-        "policies": [policy_view(each, name) for name, host in named for each in host.policies.all()],
+        "policies": [policy_view(each, host.name) for host in hosts for each in host.policies.all()],
         "parameters": [
-            _parameter(policy_view(each, name)) for name, host in named for each in host.policies.all(is_operators=True)
+            _parameter(policy_view(each, host.name)) for host in hosts for each in host.policies.all(is_operators=True)
         ],
         "queues": (
             {

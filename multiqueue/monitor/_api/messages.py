@@ -19,6 +19,7 @@ from .bodies import shown
 from .views import View, plain
 
 LARGEST_ANSWER: Final = 4 * 2**20  # bytes of their bodies, as far as they are shown
+_NAMED_BY_KIND: Final = "a queue or exchange that is missing at a get or publish is named by its kind"
 _LARGEST_LOOK: Final = 32 * 2**20  # bytes of bodies that are read for it
 _OF_ONE: Final = 256  # bytes that a message costs beside its body
 CUT: Final = "x-multiqueue-cut"  # the header of an answer that has not all that was asked for
@@ -56,7 +57,7 @@ def publish(
     except ChannelFault as error:
         raise bad_request(f"{error.reply_code} {error.reply_text}") from None
     except BrokerError as error:
-        if error.reply_code == 404:
+        if error.reply_code == 404 and host.compat.says(_NAMED_BY_KIND):
             raise Refused(404, "not_found", "exchange_not_found") from None
         raise bad_request(f"{error.reply_code} {error.reply_text}") from None
     return published
@@ -104,7 +105,8 @@ def get_messages(
         except BrokerError as error:
             _settle(taken, "ack_requeue_true")
             if error.reply_code == 404:
-                raise Refused(404, "not_found", "queue_not_found") from None
+                said = "queue_not_found" if host.compat.says(_NAMED_BY_KIND) else error.reply_text
+                raise Refused(404, "not_found", said) from None
             raise bad_request(error.reply_text) from None
         except BaseException:
             _settle(taken, "ack_requeue_true")

@@ -77,16 +77,16 @@ class PolicyRequests:
             raise not_authorised("Not policymaker user")
 
     def _found(self, ask: Ask) -> Iterator[tuple[VirtualHost, Policy]]:
-        hosts = [self._host(ask)] if "vhost" in ask.parts else self._broker.virtual_hosts()
+        hosts = [self._host(ask, not_found())] if "vhost" in ask.parts else self._broker.virtual_hosts()
         for host in hosts:
             if ask.caller.sees_host(host.name):
                 for each in host.policies.all(is_operators=self._is_operators):
                     yield host, each
 
-    def _host(self, ask: Ask) -> VirtualHost:
+    def _host(self, ask: Ask, absent: Refused | None = None) -> VirtualHost:
         try:
             host = self._broker.virtual_host(ask["vhost"])
         except NotAllowed:
-            raise Refused(404, "not_found", "vhost_not_found") from None
+            raise absent or Refused(404, "not_found", "vhost_not_found") from None
         ask.caller.check_host(host.name)
         return host
