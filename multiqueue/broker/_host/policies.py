@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from .._durable.journal import Journal
 
 APPLY_TO: Final = ("queues", "classic_queues", "quorum_queues", "streams", "exchanges", "all")
-POLICY, OPERATOR_POLICY = "policy", "operator_policy"
+POLICY: Final = "policy"
+OPERATOR_POLICY: Final = "operator_policy"
 _LEAST: Final = ("max_length", "max_length_bytes", "message_ttl", "expires", "max_delivery_attempts")
 _LEAST_KEYS: Final = ("max-length", "max-length-bytes", "message-ttl", "expires", "delivery-limit")
 _OF_OPERATORS: Final = (*_LEAST_KEYS, "overflow")

@@ -107,9 +107,9 @@ class Life:
         consumer_timeout: float | None = None,
     ) -> None:
         self._queue = queue
-        self.lock = lock
+        self.lock: HeldLock = lock
         self.settings: QueueSettings = queue.settings
-        self.clock = clock
+        self.clock: Callable[[], float] = clock
         self._callbacks = callbacks
         self._alerts = alerts
         self._send = send

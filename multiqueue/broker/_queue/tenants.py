@@ -103,19 +103,27 @@ class Tenant:
     )
 
     def __init__(self, name: str, outer: Tenant | None, options: TenantOptions) -> None:
-        self.name = name
-        self.outer = outer
-        self.options = options
+        self.name: str = name
+        self.outer: Tenant | None = outer
+        self.options: TenantOptions = options
         self.lanes: list[Lane] = []  # one for each level that it has used
-        self.children = 0  # tenants that are nested in it
+        self.children: int = 0  # tenants that are nested in it
         # Invariants: count is of its entries; waiting of those that wait; in_flight of those that consumers have.
-        self.count = self.waiting = self.waiting_bytes = self.in_flight = 0
-        self.is_blocked = False  # Invariant: its lanes are out of the ring
-        self.free_at = self.full_at = -math.inf  # when its rate lets it be served, and has forgotten what it was served
-        self.served = 0
-        self.served_cost = 0.0
-        self.busy_since = math.inf  # since when something of it waits
-        self.recent = (0.0, 0.0, 0.0)  # a half minute, the cost of what was served in it, and in the one before
+        self.count: int = 0
+        self.waiting: int = 0
+        self.waiting_bytes: int = 0
+        self.in_flight: int = 0
+        self.is_blocked: bool = False  # Invariant: its lanes are out of the ring
+        self.free_at: float = -math.inf  # when its rate lets it be served,
+        self.full_at: float = -math.inf  # and has forgotten what it was served
+        self.served: int = 0
+        self.served_cost: float = 0.0
+        self.busy_since: float = math.inf  # since when something of it waits
+        self.recent: tuple[float, float, float] = (
+            0.0,
+            0.0,
+            0.0,
+        )  # a half minute, the cost of what was served in it, and in the one before
 
     def chain(self) -> Iterator[Tenant]:
         """It, and what it is nested in."""
@@ -159,11 +167,11 @@ class Lane(Turn):
     def __init__(self, ring: Ring, tenant: Tenant, outer: Lane | None, level: int) -> None:
         options = tenant.options
         super().__init__(ring, weight=options.weight, priority=_ring_priority(level, options))
-        self.tenant = tenant
-        self.outer = outer
-        self.level = level
+        self.tenant: Tenant = tenant
+        self.outer: Lane | None = outer
+        self.level: int = level
         self.inner: Ring | None = None
-        self.live = 0  # Invariant: counts the entries that are WAITING
+        self.live: int = 0  # Invariant: counts the entries that are WAITING
         # Entries in the order of their arrival, from _begin on, and those that came back after their slot had gone.
         # What is not WAITING any more stays until it is met, or there is more of it than of others.
         self._arrived: list[Entry | None] = []
@@ -310,7 +318,7 @@ class Tenants:
         self._visit_by = visit_by
         self._opened = opened  # told of a lane that is not passed over any more
         self._forgotten = forgotten
-        self.ring = Ring()
+        self.ring: Ring = Ring()
         self.by_name: dict[str, Tenant] = {}
         # Invariant: those that have no entries, but for some that are only kept for their rates.
         self._idle: OrderedDict[Tenant, None] = OrderedDict()
@@ -318,7 +326,7 @@ class Tenants:
         self.wakes: list[tuple[float, int, Tenant]] = []  # a heap of the times at which a rate lets one go on
         self._numbers = count()
         self._changed = changed  # options of a tenant's own that were changed since the declaration
-        self.misread = 0  # messages whose key, or cost, was not what it should be
+        self.misread: int = 0  # messages whose key, or cost, was not what it should be
         self._over: dict[Tenant, None] = {}  # those that may have more waiting than they may, and drop their heads
         # Of a ring: a heap with the longest lane of the lowest level, as they were once. Invariant: has each as it is.
         self._longest: list[tuple[int, int, int, Lane]] | None = None
@@ -526,7 +534,8 @@ class Tenants:
         self._has_limits = any(name in table for table in tables for name in ("max_length", "max_length_bytes"))
         is_rejecting = any(str(table.get("overflow")).startswith("reject") for table in tables)
         self._is_plain = not self._has_limits and self._longest is None
-        self.may_overflow, self.may_refuse = self._has_limits, self._has_limits and is_rejecting
+        self.may_overflow: bool = self._has_limits
+        self.may_refuse: bool = self._has_limits and is_rejecting
 
     def refusal(self, entry: Entry) -> Overflow | None:
         """The overflow policy by which a message that is to come is refused; None when it is not."""

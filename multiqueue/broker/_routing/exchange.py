@@ -324,7 +324,8 @@ class Exchange:
         # Invariant: the matcher holds exactly the values of `bindings`.
         self.routes_as: str = str(self.arguments.get("x-delayed-type")) if self.type == DELAYED else self.type
         self.matcher: Matcher = MATCHERS[self.routes_as]()
-        self.key_of = hashed_part(self) if isinstance(self.matcher, HashRing) else None
+        is_hashed = isinstance(self.matcher, HashRing)
+        self.key_of: Callable[[Message], str] | None = hashed_part(self) if is_hashed else None
         self.bindings: dict[Hashable, Binding] = {}
         self.received = 0
         self.unroutable = 0
