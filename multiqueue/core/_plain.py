@@ -614,16 +614,20 @@ def set_keyed(multi: Multi, key: Any, name: str, value: Any, before: frozenset[A
     """A setting of a key, or its "reasons" to pause. None: it is shut. False: the reasons are not `before` any more."""
     head = _fair_head(multi)
     try:
-        while True:
-            tail: Any = tail_of_key(head, key, True)
-            if tail is None:
-                return None
-            is_done = replace_reasons(tail, before, value) if name == "reasons" else assign(tail, name, value)
-            if is_done or tail.attached:
-                return is_done
+        return _set_at_tail(head, key, name, value, before)
     except BaseException:
         head.mend(None)
         raise
+
+
+def _set_at_tail(head: FairHead, key: Any, name: str, value: Any, before: frozenset[Any] | None) -> bool | None:
+    while True:
+        tail: Any = tail_of_key(head, key, True)
+        if tail is None:
+            return None
+        is_done = replace_reasons(tail, before, value) if name == "reasons" else assign(tail, name, value)
+        if is_done or tail.attached:
+            return is_done
 
 
 def key_of(tail: Any) -> Any:
@@ -636,21 +640,26 @@ def put_keyed(multi: Multi, key: Any, item: Any, cost: float, block: bool, timeo
     one, costs = (item,), (check_number("cost", cost),)
     block, deadline = wait_arguments(block, timeout)
     try:
-        while True:
-            tail = tail_of_key(head, key, True)
-            if tail is None:
-                break
-            outcome = head.locked(tail, tail.put_locked, one, costs, block, deadline)
-            if outcome is PUT:
-                return None
-            if outcome is None:
-                return tail
-            if tail.attached:
-                break
+        outcome, tail = _put_at_tail(head, key, one, costs, block, deadline)
     except BaseException:
         head.mend(None)
         raise
+    if outcome is PUT:
+        return None
+    if outcome is None:
+        return tail
     raise shim.refusal(multi, CLOSED, item, None)
+
+
+def _put_at_tail(head: FairHead, key: Any, *what: Any) -> tuple[Any, Any]:
+    """What came of a put to the tail of a key, and that tail; CLOSED if there can be none."""
+    while True:
+        tail: Any = tail_of_key(head, key, True)
+        if tail is None:
+            return CLOSED, None
+        outcome = head.locked(tail, tail.put_locked, *what)
+        if outcome is PUT or outcome is None or tail.attached:
+            return outcome, tail
 
 
 def done(multi: Multi, *key: Any) -> bool:

@@ -406,7 +406,8 @@ def test_a_selection_is_asked_without_a_lock(name: str) -> None:
 def test_every_entry_point_is_in_the_list(kind: type) -> None:
     """Every public method and attribute of the core and the executor is in the list."""
     named = set(ENTRIES[kind]) | (set(ENTRIES[SubQueue]) if kind is Queue else set())
-    assert {name for name in dir(kind) if not name.startswith("_")} <= named
+    standard = {"BROKEN", "prepare_context"}  # of `ThreadPoolExecutor` since CPython 3.14, for its own workers
+    assert {name for name in dir(kind) if not name.startswith("_")} - standard <= named
 
 
 def test_the_list_runs_code_of_the_user() -> None:
