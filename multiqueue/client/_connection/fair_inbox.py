@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Self, cast
+from urllib.error import HTTPError
 from urllib.parse import quote, unquote, urlsplit
 from urllib.request import Request, urlopen
 
@@ -183,5 +184,7 @@ def _ask(address: Address, api: str | None) -> list[str]:
         with urlopen(Request(place, headers=header), timeout=_PATIENCE) as reply:
             return [str(each["name"]) for each in json.load(reply)]
     except (OSError, ValueError, TypeError, KeyError) as error:
+        if isinstance(error, HTTPError):
+            error.close()  # it has the socket, and lives as long as what is raised here
         text = f"{place} does not list the queues: {error}; api= says where a server does, queues= names them"
         raise ConnectionFailed(text) from error
