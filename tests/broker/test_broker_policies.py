@@ -19,7 +19,9 @@ from multiqueue.broker import (
     Policy,
     QueueSettings,
     UnknownPolicySetting,
+    VirtualHost,
 )
+from multiqueue.store import MemoryStore, StoreFull
 from multiqueue.testing import FakeClock
 
 
@@ -270,3 +272,43 @@ def test_any_history_ends_as_its_last_policies_say(history: list[tuple[str, int,
                 chosen += [most for _, _, most in of_sort[:1]]
             assert queue.effective_settings.max_length == min(chosen, default=None)
             assert not chosen or len(queue) <= min(chosen)
+
+
+def test_a_change_that_the_store_refuses_is_undone() -> None:
+    """A full store: it raises, and what applies is as before, to a queue that is declared meanwhile too."""
+    store = MemoryStore()
+    host = VirtualHost(store=store)
+    queue = host.declare_queue("a", durable=True)
+    host.policies.set(a_policy(max_length=5))
+    for attempt in (
+        lambda: host.policies.set(a_policy(max_length=1)),
+        lambda: host.policies.clear("p"),
+        lambda: host.limits.set("max-queues", 1),
+    ):
+        store.fail_at(1, StoreFull("no room"))
+        with pytest.raises(StoreFull):
+            attempt()
+        assert [each.definition for each in host.policies.all()] == [{"max-length": 5}]
+        assert queue.effective_settings.max_length == 5
+        assert host.limits.all() == {}
+    host.close()
+
+
+def test_a_callback_of_a_commit_cannot_wait_for_another() -> None:
+    """It is told so, and nothing is changed."""
+    host = VirtualHost(store=MemoryStore())
+    host.declare_queue("a", durable=True)
+    told: list[str] = []
+
+    def change(tags: object) -> None:
+        with pytest.raises(RuntimeError, match="callback of a commit") as caught:
+            host.limits.set("max-queues", 1)
+        told.append(str(caught.value))
+
+    publisher = host.publisher(change)
+    publisher.publish(Message(b"", routing_key="a", persistent=True), tag=1)
+    publisher.hand_in()
+    host.wait_for_commits()
+    assert len(told) == 1
+    assert host.limits.all() == {}
+    host.close()

@@ -34,7 +34,12 @@ class KeptTable(Generic[V]):
         self.values = dict(values)
 
     def set(self, key: Key, value: V, document: str) -> V | None:
-        """Have this value, which the store keeps as `document`; returns the one that was there. Raises StoreFull."""
+        """Have this value, which the store keeps as `document`; returns the one that was there.
+
+        Raises:
+            StoreFull, StoreFailed: it cannot be kept; nothing was changed.
+            RuntimeError: called by what follows a commit, on the store's own thread.
+        """
         return self._change(key, value, Define(*key, document))
 
     def clear(self, key: Key) -> V | None:
@@ -42,6 +47,10 @@ class KeptTable(Generic[V]):
         return self._change(key, None, Undefine(*key)) if key in self.values else None
 
     def _change(self, key: Key, value: V | None, operation: Define | Undefine) -> V | None:
+        if self._journal is not None and not self._journal.may_wait:
+            raise RuntimeError(
+                "what a virtual host keeps cannot be changed by a callback of a commit: it would wait for itself"
+            )
         with self.order:
             before = self._put_locked(key, value)
             try:

@@ -119,15 +119,17 @@ class Policies:
     def set(self, policy: Policy) -> bool:
         """Have this policy, in place of one of its name; True when it is new. Raises StoreFull: it cannot be kept."""
         said = {name: getattr(policy, name) for name in ("pattern", "definition", "priority", "apply_to")}
-        before = self._kept.set(_key_of(policy), policy, json.dumps(said))
-        self._apply_to_all()
-        return before is None
+        try:
+            return self._kept.set(_key_of(policy), policy, json.dumps(said)) is None
+        finally:
+            self._apply_to_all()  # also where it was undone: a queue that was declared meanwhile has seen it
 
     def clear(self, name: str, *, is_operators: bool = False) -> bool:
         """Have it no more; False when there was none. Raises as `set`."""
-        before = self._kept.clear((OPERATOR_POLICY if is_operators else POLICY, name))
-        self._apply_to_all()
-        return before is not None
+        try:
+            return self._kept.clear((OPERATOR_POLICY if is_operators else POLICY, name)) is not None
+        finally:
+            self._apply_to_all()
 
     # -- what applies
 
