@@ -6,7 +6,9 @@ file. That costs the commit a second sync, so a commit of fewer bytes leaves the
 (docs/decisions/0709-large-bodies-in-files.md).
 
 Promise     A body is on the disk before the row that names its place is committed. A file is removed when the commit
-            that deleted its last row is on the disk, so no row names a file that a crash has taken away. A transaction
+            that deleted its last row is on the disk, so no row names a file that a crash has taken away. Both hold for
+            what must last: after a power loss the row of a transient message, which no one asks for then, may name
+            bytes that are not there. A transaction
             that is undone leaves bytes that no row names: they are cut off, or the next one writes over them.
 Spares      A long file that is emptied gets the name `spare-N`, and its next turn as a file of bodies: to write over
             bytes that are there costs a quarter of what new ones cost, for file system and page cache have them. Two
@@ -48,10 +50,12 @@ _RECORD = struct.Struct(">QQI")  # id, bytes of the body, its check sum
 _MOST_PARTS = 1000  # of one write: the kernel takes 1,024
 
 
-# Of each file that rows name: how many do, how many of these have a header, the bytes of their bodies, the last end.
+# Of each file that rows name: how many do, how many of these have a header, the bytes of their bodies, and the last end
+# of one that must be there.
 # A row a file: sqlite3 lets go of the interpreter's lock with each.
 BODIES_IN_FILES = (
-    f"SELECT data >> {_OFFSET_BITS}, count(*), count(size), total(size), max((data & {_OFFSETS}) + size)"
+    f"SELECT data >> {_OFFSET_BITS}, count(*), count(size), total(size),"
+    f" max((data & {_OFFSETS}) + size) FILTER (WHERE transient = 0)"
     " FROM body LEFT JOIN header USING (queue, level, id) WHERE typeof(data) = 'integer' GROUP BY 1"
 )
 
@@ -74,7 +78,7 @@ class Bodies:
         self._removes = large_commit_bytes is not None  # else a file that is emptied waits for the next opening
         self._sizes = dict(body_files(directory))
         self._live: dict[int, int] = {}
-        self._number = max(self._sizes, default=0)  # the highest; the file that is written, once there is a descriptor
+        self._number = 0  # the highest that was given; the file that is written, once there is a descriptor
         self._descriptor: int | None = None
         self._end = 0  # of what is committed in the file that is written
         self._new_end = 0  # and with the transaction in progress
@@ -89,7 +93,7 @@ class Bodies:
         self.disk_bytes = sum(self._sizes.values())
         self.dead_bytes = self.disk_bytes
 
-    def begin(self, named: Iterable[tuple[int, int, int, float, int]]) -> None:
+    def begin(self, named: Iterable[tuple[int, int, int, float, int | None]]) -> None:
         """Take over what earlier openings left: the answer to `BODIES_IN_FILES`.
 
         Raises:
@@ -98,14 +102,16 @@ class Bodies:
         for number, bodies, headers, size, last in named:
             if headers < bodies:
                 raise BodyDamaged(f"{bodies - headers} of the bodies in {_PREFIX}{number} have no header")
-            end = last + _RECORD.size
+            end = 0 if last is None else last + _RECORD.size
             if self._sizes.get(number, 0) < end:
                 raise BodyDamaged(
                     f"{_PREFIX}{number} has {self._sizes[number]} bytes, and {end} are named"
                     if number in self._sizes
                     else f"{_PREFIX}{number} is missing"
                 )
+            self._sizes.setdefault(number, 0)
             self._add(number, bodies * _RECORD.size + int(size))
+        self._number = max(self._sizes, default=0)
         for number in self._sizes.keys() - self._live.keys():
             self._remove(number)
         for number, _ in _numbered(self._directory, _SPARE):
@@ -156,7 +162,7 @@ class Bodies:
         self._changes += [(place >> _OFFSET_BITS, -_RECORD.size - size) for place, size in gone]
 
     def sync(self) -> None:
-        """Have on the disk what was appended, before the commit."""
+        """Have on the disk what was appended until now, before the commit of something that must last."""
         if self._is_dirty and self._syncs_commits:
             assert self._descriptor is not None
             self._sync()
@@ -265,6 +271,7 @@ class Bodies:
             os.close(self._descriptor)
             self._descriptor = None
             self._end = self._new_end = 0
+            self._is_dirty = False  # what was not synced until now need not last
             if self._number not in self._live:
                 (self._keep_or_remove if spares else self._remove)(self._number)
 

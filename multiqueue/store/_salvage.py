@@ -29,7 +29,7 @@ _LEAPS = 100_000  # about as many leaps at most: seconds
 
 
 class _Removed(Exception):
-    """The process that has the store open has removed this message meanwhile."""
+    """No one gets this message again: it was removed meanwhile, or is a transient one that a power loss took."""
 
 
 class Message(NamedTuple):
@@ -180,8 +180,17 @@ class Salvage:
                 where = "the body (its file is missing)"
             except (BodyDamaged, OSError, *DAMAGE) as error:
                 where = f"the body ({error})"
+            if self._is_transient(message_id):
+                raise _Removed  # such bytes are not synced
         self._note(f"message {message_id}: {where} is not the one that was stored")
         return None
+
+    def _is_transient(self, message_id: int) -> bool:
+        try:
+            question = "SELECT 1 FROM header WHERE id = ? AND transient = 1"
+            return self.connection.execute(question, (message_id,)).fetchone() is not None
+        except DAMAGE:
+            return False
 
     def _body_in_file(self, message_id: int, place: int) -> bytes | None:
         """The body at a place; None if its file is missing, though the row still names it."""

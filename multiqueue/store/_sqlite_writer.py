@@ -1,15 +1,17 @@
 """The writing side of a store on disk: commits, refusals, and the work that can wait.
 
-Promise     A batch is one transaction and, at `sync`, one sync of the log. If it finds no room, or one of its
-            submissions cannot be stored, it is undone, and its submissions are committed again one by one: those
-            that cannot be are refused, alone. Submissions that only remove go on when disk or quota are full.
-            Any other error is the end: nothing is tried again on a disk that failed.
+Promise     A batch is one transaction and, at `sync`, one sync of the log; none where a power loss may undo it: where
+            only transient messages come and go. The next sync is for all that the log has then. If a batch finds no
+            room, or one of its submissions cannot be stored, it is undone, and its submissions are committed again one
+            by one: those that cannot be are refused, alone. Submissions that only remove go on when disk or quota are
+            full. Any other error is the end: nothing is tried again on a disk that failed.
 State       Everything here is the writer thread's own, but `messages`, `bytes` and the counts, which others read.
 Waiting     A commit waits for the disk. A checkpoint that must shorten the log waits for readers, who are brief.
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +24,7 @@ from ._bodies import Bodies, BodyDamaged, places_of, read_bodies
 from ._dropped import Dropped
 from ._errors import StoreError, StoreFailed
 from ._plan import Plan, remove
-from ._protocol import Define, Put
+from ._protocol import Define, Delete, Put
 from ._room import FULL, Room, code
 
 IDS_RESERVED = 1 << 20  # ids that may be given before the next one is written down
@@ -31,6 +33,11 @@ _STEP_ROWS = 100  # a step of removal: a millisecond, and each commit may have t
 _STEP_BYTES = 256 << 10  # of bodies that are moved in a step
 _BODIES_OF = (
     "SELECT id, data FROM body WHERE typeof(data) = 'integer' AND data >= ? AND data < ? ORDER BY data LIMIT 32"
+)
+# Whether one of these is stored and not transient; the first that is found ends the search.
+_ANY_LASTS = (
+    "SELECT EXISTS (SELECT 1 FROM body WHERE id IN (SELECT value FROM json_each(?))"
+    " AND NOT EXISTS (SELECT 1 FROM header WHERE header.id = body.id AND transient = 1))"
 )
 _CONSTRAINT, _TOO_BIG = 19, 18  # SQLite's primary result codes
 _THERE_ALREADY = (1555, 2067, 2579)  # extended ones: a primary key, a unique value, a rowid
@@ -58,6 +65,7 @@ class SqliteWriter:
         self._room = room
         self._bodies = bodies
         self._syncs_commits = syncs
+        self._is_syncing = syncs  # whether SQLite syncs the next commit; never where commits are not synced
         self._first_id = first_id
         self._reserved = first_id + IDS_RESERVED  # Invariant: what a commit stores has ids below this, and so has meta
         self._last_commit = time.monotonic()
@@ -85,7 +93,6 @@ class SqliteWriter:
             self._regain()
             if self._room.is_tight or not self._commit_together(submissions, next_id):
                 self._commit_apart([part for one in submissions for part in one.parts()], next_id)
-            self._room.confirm()
         except (sqlite3.Error, OSError) as error:
             raise self._failure(error) from error
         self._last_commit = time.monotonic()
@@ -121,7 +128,7 @@ class SqliteWriter:
         """Note that the end was clean. Where there is no room for that, the end was a crash: nothing is lost."""
         try:
             self._room.give_up()
-            self._connection.execute("BEGIN IMMEDIATE")
+            self._begin()
             self._connection.execute("UPDATE meta SET value = ? WHERE key = 'next_id'", (next_id,))
             self._connection.execute("UPDATE meta SET value = 1 WHERE key = 'clean'")
             self._connection.execute("COMMIT")
@@ -205,7 +212,7 @@ class SqliteWriter:
     def _transaction(self, submissions: Sequence[Submission], next_id: int) -> None:
         plan = Plan(self._dropped, self._bodies)
         reserved = self._reserved
-        self._connection.execute("BEGIN IMMEDIATE")
+        self._begin(lasts=next_id + IDS_RESERVED // 2 > reserved or self._last(submissions))
         plan.run(self._connection, chain.from_iterable([submission.operations for submission in submissions]))
         if next_id + IDS_RESERVED // 2 > reserved:
             reserved = next_id + IDS_RESERVED
@@ -219,11 +226,31 @@ class SqliteWriter:
         self.bytes += plan.bytes
         self.commits += 1
 
+    def _last(self, submissions: Sequence[Submission]) -> bool:
+        """Whether a power loss may not undo these, for something other than transient messages comes or goes."""
+        gone: list[int] = []
+        for submission in submissions:
+            for one in submission.operations:
+                if type(one) is Delete:
+                    gone += one.ids
+                elif type(one) is not Put or not one.transient:
+                    return True
+        return bool(gone and self._connection.execute(_ANY_LASTS, (json.dumps(gone),)).fetchone()[0])
+
+    def _begin(self, *, lasts: bool = True) -> None:
+        if self._syncs_commits and lasts is not self._is_syncing:
+            self._connection.execute(f"PRAGMA synchronous = {'FULL' if lasts else 'NORMAL'}")
+            self._is_syncing = lasts
+        self._connection.execute("BEGIN IMMEDIATE")
+
     def _end_transaction(self) -> None:
         """Commit: the bodies that are in files, then the rows that name them."""
-        self._bodies.sync()
+        if self._is_syncing:
+            self._bodies.sync()
         self._connection.execute("COMMIT")
-        self._commit_syncs += self._syncs_commits
+        self._commit_syncs += self._is_syncing
+        if self._is_syncing or not self._syncs_commits:
+            self._room.confirm()
         self._bodies.committed()
         self._room.limit()
 
@@ -258,7 +285,7 @@ class SqliteWriter:
 
     def _remove(self, ids: list[int]) -> None:
         self._room.unlimit()
-        self._connection.execute("BEGIN IMMEDIATE")
+        self._begin()
         count, size = remove(self._connection, ids, self._bodies)
         self._end_transaction()
         self.messages -= count
@@ -283,7 +310,7 @@ class SqliteWriter:
             self._bodies.damaged.add(number)
             return
         self._room.unlimit()
-        self._connection.execute("BEGIN IMMEDIATE")
+        self._begin()
         places = self._bodies.append([(message_id, body) for message_id, _, body in moved])
         self._connection.executemany(
             "UPDATE body SET data = ? WHERE id = ?",

@@ -61,6 +61,7 @@ class Promises:
         assert not strange, f"never submitted: {sorted(strange)[:5]}"
         bodies = store.read(found)
         assert {one: body_of(number) for one, number in found.items()} == bodies, "a body is not what was put"
+        assert not store.page(2, 0, 1), "a transient message came back"
         self.gone |= self.maybe.keys() - found.keys()
         self.leaving = set()
         self.there = found

@@ -31,7 +31,10 @@ def work(store: SqliteStore, seed: int, messages: int) -> None:
     here = [header.id for header in store.page(1, 0, 1_000_000)]
     left: list[int] = []  # so that files of bodies become sparse
     number = seed * 1_000_000
+    passing: list[int] = []
     while messages > 0:
+        if random_.random() < 0.5:
+            _pass_by(store, passing, number, random_)
         if here and random_.random() < 0.1:
             left.append(here.pop(0))
         if random_.random() < 0.1:
@@ -55,6 +58,16 @@ def _publish(store: SqliteStore, number: int, random_: random.Random) -> int:
     else:
         commit.add_done_callback(lambda error: None if error else tell("put", message.id, number))
     return message.id
+
+
+def _pass_by(store: SqliteStore, passing: list[int], number: int, random_: random.Random) -> None:
+    """Transient messages come to another queue and go: nothing is promised of them, and nothing waits for a sync."""
+    messages = [Put(2, b"%d" % number, body_of(number + each), transient=True) for each in range(4)]
+    store.submit(messages).wait()
+    passing += [message.id for message in messages]
+    if random_.random() < 0.5:
+        store.submit([Delete(passing)]).wait()
+        passing.clear()
 
 
 def _delete(store: SqliteStore, here: list[int], count: int) -> None:

@@ -6,6 +6,7 @@ import base64
 import errno
 import json
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -452,6 +453,45 @@ def test_a_file_that_is_missing_or_cut_off_is_told_at_opening(tmp_path: Path, si
     file.write_bytes(content)
     with open_in_files(tmp_path) as store:
         assert store.statistics().messages == 3
+
+
+@pytest.mark.parametrize("size", [None, 15_000])
+def test_transient_bodies_may_be_missing_after_a_power_loss(tmp_path: Path, size: int | None) -> None:
+    """Nobody synced them: a file that lacks only such bodies is no damage. Its number is not another file's until no
+    row names it, and what was persistent is there."""
+    with open_in_files(tmp_path / "store") as store:
+        (kept,) = stored(store, put(1, large(0)))
+        lost = stored(store, *(put(1, large(number), transient=True) for number in range(1, 9)))
+        shutil.copytree(tmp_path / "store", tmp_path / "crashed")
+    file = tmp_path / "crashed" / "bodies-1"
+    if size is None:
+        with sqlite3.connect(tmp_path / "crashed" / "messages.sqlite") as connection:
+            connection.execute("UPDATE body SET data = data + ? WHERE id >= ?", (6 << 40, lost[0]))
+        connection.close()
+        (tmp_path / "crashed" / "confirmed").unlink()  # it speaks of the log that was just copied into the file
+    else:
+        os.truncate(file, size)
+    assert run("check", tmp_path / "crashed").exit_code == 0
+    with open_in_files(tmp_path / "crashed") as store:
+        assert ids(store, 1) == [kept]
+        new = [stored(store, put(1, large(number)))[0] for number in range(8)]
+        rested(store)
+        assert store.read([kept, *new]) == {kept: large(0)} | {one: large(number) for number, one in enumerate(new)}
+        assert store.statistics().messages == 9
+        assert store.statistics().free_bytes >= 0
+    assert "bodies-7" not in files(tmp_path / "crashed")
+    assert run("check", tmp_path / "crashed").exit_code == 0
+
+
+def test_a_file_of_transient_bodies_ends_without_a_sync(store: SqliteStore, tmp_path: Path) -> None:
+    """What is persistent goes on behind a file that was filled by transient bodies alone."""
+    transient = [stored(store, put(2, large(number), transient=True))[0] for number in range(7)]
+    assert os.stat(tmp_path / "bodies-1").st_size >= 1 << 16
+    small = stored(store, put(1, b"small"))
+    given = [stored(store, put(1, large(number)))[0] for number in range(7)]
+    store.submit([Delete(transient)]).wait()
+    assert ids(store, 1) == small + given
+    assert store.read(given) == {one: large(number) for number, one in enumerate(given)}
 
 
 def test_a_file_that_cannot_be_read_is_not_moved(

@@ -122,6 +122,25 @@ def test_a_sound_log_is_not_accused(killed: Path, tmp_path: Path) -> None:
             assert len(ids(store, 1, page=1000)) == COMMITS * number
 
 
+def test_a_log_without_what_was_not_synced_is_not_accused(tmp_path: Path) -> None:
+    """A power loss may take commits of transient messages from the log, and those before it stay confirmed."""
+    with SqliteStore(tmp_path / "store", reserve_bytes=0) as store:
+        kept = stored(store, put(1, b"x" * 500))
+        before = len(log_of(tmp_path / "store").read_bytes().rstrip(b"\0"))
+        for _ in range(5):
+            stored(store, put(1, b"x" * 5000, transient=True))
+        assert len(log_of(tmp_path / "store").read_bytes().rstrip(b"\0")) > before
+        shutil.copytree(tmp_path / "store", tmp_path / "crashed")
+        stored(store, put(1, b"x" * 500))
+        shutil.copytree(tmp_path / "store", tmp_path / "damaged")
+    for name in ("crashed", "damaged"):
+        os.truncate(log_of(tmp_path / name), before)
+    with SqliteStore(tmp_path / "crashed", reserve_bytes=0) as store:
+        assert ids(store, 1) == kept
+    with pytest.raises(StoreDamaged, match="commits that were confirmed are lost"):
+        SqliteStore(tmp_path / "damaged", reserve_bytes=0)
+
+
 def test_a_log_that_began_anew_is_another_one(tmp_path: Path) -> None:
     """A mark that speaks of an earlier log, of one commit before a kill, accuses nobody."""
     with SqliteStore(tmp_path / "a", reserve_bytes=0) as store:

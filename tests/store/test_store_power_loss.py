@@ -39,7 +39,8 @@ def record(faulty_disk: Path, top: Path, durability: str, runs: int, messages: i
         )
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
-            for number, _ in enumerate(process.stdout):
+            for number, line in enumerate(process.stdout):
+                assert not line.startswith(b"end"), line
                 if run % 2 == 0 and number == 4 * messages:
                     process.kill()
     return read_recording(recording, directory)
@@ -70,6 +71,8 @@ def outcome(state: dict[str, bytes], promises: Promises, directory: Path) -> str
         with SqliteStore(directory, reserve_bytes=0) as store:
             headers = {header.id: int(header.properties) for header in store.page(1, 0, 10**6)}
             bodies = store.read(headers)
+            if store.page(2, 0, 1):
+                return "broken: transient"
     except StoreError as error:
         return f"damaged: {error}"
     with sqlite3.connect(directory / "messages.sqlite") as connection:
