@@ -192,7 +192,7 @@ def test_a_run_leaves_out_what_its_consumer_has_refused() -> None:
     first, refused = bench.queue.deliver_messages(consumer, 2, MUCH)
     bench.queue.release(refused, consumer, refused=True)
     bench.queue.release(first, consumer)
-    bench.queue.life.source.restart_readers()
+    bench.queue.life.source.returns.restart_all()
     assert [entry.message.body for entry in bench.queue.deliver_messages(consumer, 9, MUCH)] == ["a", "b"]
     assert bench.bodies() == ["refused"]
 

@@ -33,7 +33,7 @@ class Coming:
     def __post_init__(self, cost: int) -> None:
         self._entries = self.old.entries
         self._is_new = newcomers(self._entries)
-        self._cursor: Position = self.old.start  # Invariant: nothing is left up to here
+        self._cursor: Position = self._entries.start  # Invariant: nothing is left up to here
         self._charge(cost)
 
     def __len__(self) -> int:

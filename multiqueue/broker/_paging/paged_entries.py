@@ -12,7 +12,7 @@ Lock order  queue lock -> the memory manager's; queue lock -> the store's (`allo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -20,8 +20,8 @@ from .._base.message import MESSAGE_BYTES, Message
 from .._base.ports import AT_ONCE, After
 from .._base.settings import QueueKind
 from .._queue.consumer import ConsumerState, QueueConsumer, Reader
-from .._queue.entry import SEIZE, SETTLE, Entry, EntryState, Key, Position
-from .._queue.entry_list import levels_of, make_entry_list
+from .._queue.entry import SEIZE, SETTLE, Entry, EntryState, Position
+from .._queue.entry_list import levels_of
 from .._queue.entry_source import Deadlines, ResidentEntries
 from .._queue.life import Life
 from .._queue.ports import Doubt, EntrySource, Pager, Rows
@@ -49,7 +49,6 @@ class PagedEntries(EntrySource):
     """One queue's. `own_rows` is where a queue that is not durable has its rows; entries get their numbers there."""
 
     has_all = False
-    start: Position = -1
 
     def __init__(self, life: Life, name: str, memory: MemoryManager, paged: Pager, own_rows: Rows | None) -> None:
         settings = life.settings
@@ -58,7 +57,6 @@ class PagedEntries(EntrySource):
         self._paged = paged
         self._own_rows = own_rows
         self._has_levels = settings.kind is QueueKind.PRIORITY
-        self.key_of: Callable[[Message], Key] = make_entry_list(settings, name).key_of
         self.area = self._new_area(name)
         self.assignments = Assignments(self.area, memory)
         self.taken: dict[int, Entry] = {}  # by position: with consumers, seized, or held until their time
@@ -67,7 +65,7 @@ class PagedEntries(EntrySource):
         self._deadlines = Deadlines(self.get, self._count_in_memory)
         # What was in memory when the queue began to page and is not adopted yet; None when that is nothing.
         self._coming: Coming | None = None
-        self._getter = Reader(self.start)
+        self._getter = Reader()
         self._last_get = 0.0
 
     def _new_area(self, name: str) -> Area:
@@ -241,8 +239,8 @@ class PagedEntries(EntrySource):
             when = min(when, self._coming.old.next_time())
         return when if self.list_for_get is None else min(when, self._last_get + _GETTER_STAYS)
 
-    def least_significant(self, after: After) -> Entry | None:
-        """As `EntrySource.least_significant`. What is not in memory is read, and evicted, once the lock is free."""
+    def surplus(self, after: After) -> Entry | None:
+        """As `EntrySource.surplus`. What is not in memory is read, and evicted, once the lock is free."""
         if not self._has_levels:
             first = self.next_for(self._getter, after)
             if first is not None:
@@ -254,8 +252,8 @@ class PagedEntries(EntrySource):
         """What goes first of what is above a limit, if it is in memory; and whether a load may bring it."""
         if not self._life.is_above_limit():
             return None, False
-        first = self.next_for(self.begin_get(None), after)
-        return first, self.end_get(found=first is not None)
+        first = self.next_for(self._begin_get(), after)
+        return first, self._end_get(found=first is not None)
 
     def place_to_cut(self) -> int | None:
         """The level, of an area by key, on which something is to go; None: what goes first is on the lowest."""
@@ -315,6 +313,8 @@ class PagedEntries(EntrySource):
             if is_at_end:
                 self.adopt_some(_ADOPTED_BY_A_READER)
                 entry = self._next_adopted(reader, after)
+        if entry is None:
+            self.look_for_loss(reader, after)
         return entry
 
     def _next_adopted(self, reader: Reader, after: After) -> Entry | None:
@@ -362,6 +362,7 @@ class PagedEntries(EntrySource):
         self.assignments.note_demand(reader, willing=willing)
 
     def look_for_loss(self, reader: Reader, after: After) -> None:
+        """There is nothing for a reader: see that no consumer waits for what is lost."""
         if isinstance(reader, QueueConsumer) and self.has_lost(reader):
             after.append(partial(self._paged.report_loss, reader))
 
@@ -382,14 +383,21 @@ class PagedEntries(EntrySource):
         with self._memory as paging:
             return paging.is_at_end(target)
 
-    def begin_get(self, owner: object) -> Reader:
+    def take_first(self, owner: object, after: After) -> tuple[Entry | None, bool]:
+        entry = self.next_for(self._begin_get(), after)
+        if entry is not None:
+            self.take((entry,), owner)
+        return entry, self._end_get(found=entry is not None)
+
+    def _begin_get(self) -> Reader:
         self.assignments.enter_once(self._getter)
         self._last_get = self._life.clock()
         self._life.visit_by(self._last_get + _GETTER_STAYS)
         self.demand_changed(self._getter, willing=True)
         return self._getter
 
-    def end_get(self, *, found: bool) -> bool:
+    def _end_get(self, *, found: bool) -> bool:
+        """It has what is in memory; True when there may be more that is not."""
         target = self.list_for_get
         if found or target is None:
             self.demand_changed(self._getter, willing=False)

@@ -9,12 +9,11 @@ State       As in `PagedEntries`. A tenant's messages of one priority are one le
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from .._base.fair_options import place_of
 from .._base.ports import After
-from .._base.settings import Overflow
 from .._queue.consumer import Reader
 from .._queue.entry import Entry, EntryState
 from .._queue.life import Life
@@ -30,14 +29,13 @@ _ADOPTED_BY_A_READER: Final = 64
 class PagedFairEntries(PagedEntries):
     """One queue's; `tenants` are those it had in memory, and has there again."""
 
-    def __init__(
-        self, life: Life, name: str, memory: MemoryManager, paged: Pager, own_rows: Rows | None, tenants: Tenants
-    ) -> None:
+    def __init__(self, life: Life, name: str, memory: MemoryManager, paged: Pager, own_rows: Rows | None) -> None:
         super().__init__(life, name, memory, paged, own_rows)
-        self.tenants: Tenants = tenants
+        assert life.tenants is not None, "a fair queue has tenants before it pages"
+        self.tenants: Tenants = life.tenants
         self._lanes: dict[int, Lane] = {}  # by their levels in the store
-        tenants.listen(lambda lane: None, self._forget)
-        for lane in tenants.lanes():
+        self.tenants.listen(forgotten=self._forget)
+        for lane in self.tenants.lanes():
             lane.let_go()
             self._lanes[_place(lane)] = lane
 
@@ -122,59 +120,30 @@ class PagedFairEntries(PagedEntries):
 
     # -- what the queue, and one tenant, may have waiting
 
-    def limits_changed(self) -> None:
-        self.tenants.know_ring(self._life.settings.overflow is Overflow.RING)
-        self._life.limit.ask_tenants(refuse=self.tenants.may_refuse, overflow=self.tenants.may_overflow)
-
-    @property
-    def has_surplus(self) -> bool:  # type: ignore[override] # never assigned
-        return self.tenants.has_surplus
-
     def surplus(self, after: After) -> Entry | None:
         """The head of a lane that is too long. What is not in memory is read, and evicted, once the lock is free."""
-        lane, target, entry = self._lane_to_cut(), self.list_for_get, None
+        lane, target, entry = self._life.lane_to_cut(), self.list_for_get, None
         if lane is not None and target is not None and self._coming is None:
             entry, _ = self._first_of(lane, target, self._getter, after)
         if lane is not None and entry is None:
             after.append(self._paged.trim)
         return entry
 
-    least_significant = surplus
-
     def next_to_go(self, after: After) -> tuple[Entry | None, bool]:
-        lane = self._lane_to_cut()
+        lane = self._life.lane_to_cut()
         if lane is None:
             return None, False
-        target = self.assignments.target_of(self.begin_get(None))
+        target = self.assignments.target_of(self._begin_get())
         assert target is not None, "gets have a list now"
         entry, may_come = self._first_of(lane, target, self._getter, after)
         self.demand_changed(self._getter, willing=may_come)
         return entry, may_come
 
     def place_to_cut(self) -> int | None:
-        lane = self._lane_to_cut()
+        lane = self._life.lane_to_cut()
         return None if lane is None else _place(lane)
 
-    def _lane_to_cut(self) -> Lane | None:
-        return self.tenants.longest() if self._life.is_above_limit() else self.tenants.surplus()
-
-    def change_tenant(self, name: str, changes: Mapping[str, object] | None, after: After) -> None:
-        self.tenants.change(name, changes)
-        self.limits_changed()
-        if self.has_surplus:
-            self._life.evict_surplus(after)
-        self._life.notifier.pass_baton(after, len(self._life.consumers))
-
-    def refusal(self, entry: Entry) -> Overflow | None:
-        return self.tenants.refusal(entry)
-
-    def expect(self, entry: Entry, count: int) -> None:
-        self.tenants.expect(entry, count)
-
     # -- readers
-
-    def may_go(self, entry: Entry) -> bool:
-        return self._ticket(entry).lane.closed() is None
 
     def next_for(self, reader: Reader, after: After) -> Entry | None:
         target, tenants = self.assignments.target_of(reader), self.tenants
@@ -186,11 +155,14 @@ class PagedFairEntries(PagedEntries):
             tenants.wake(self._life.clock())
         passed: list[Lane] = []
         try:
-            return self._find(reader, target, passed, after)
+            entry = self._find(reader, target, passed, after)
         finally:
             for lane in reversed(passed):
                 if lane.live and not lane.tenant.is_blocked:
                     lane.resume()
+        if entry is None:
+            self.look_for_loss(reader, after)
+        return entry
 
     def _find(self, reader: Reader, target: TargetList, passed: list[Lane], after: After) -> Entry | None:
         """The next entry for a reader; lanes that have nothing for it have left the ring, and are in `passed`."""
@@ -237,10 +209,10 @@ class PagedFairEntries(PagedEntries):
                 elif self.assignments.separate(reader):
                     return None, True  # it starts over with its own list
 
-    def end_get(self, *, found: bool) -> bool:
+    def _end_get(self, *, found: bool) -> bool:
         target = self.list_for_get
         if found or target is None or target.windows is None:
-            return super().end_get(found=found)
+            return super()._end_get(found=found)
         lane = self.tenants.ring.due()
         with self._memory as paging:  # a loader may have brought what is due just now
             is_here = isinstance(lane, Lane) and paging.first_of(target, _place(lane)) is not None

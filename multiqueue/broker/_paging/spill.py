@@ -207,7 +207,7 @@ class Spill:
             return False
         if self._queue.journal is not None:
             return True
-        first = life.source.entries.after(life.source.start)
+        first = life.source.entries.after(life.source.entries.start)
         # Objects of this process: memory alone can keep them.
         return first is None or isinstance(first.message.body, bytes | bytearray | memoryview)
 
@@ -217,7 +217,7 @@ class Spill:
         old, own_rows = life.source, rows if queue.journal is None else None
         source: PagedEntries
         if isinstance(old, FairEntries):
-            source = PagedFairEntries(life, queue.name, memory, self, own_rows, old.tenants)
+            source = PagedFairEntries(life, queue.name, memory, self, own_rows)
             old = old.log
         else:
             source = PagedEntries(life, queue.name, memory, self, own_rows)

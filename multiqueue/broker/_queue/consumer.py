@@ -70,7 +70,7 @@ class ReturnLog:
 class Reader:
     """A place in a queue: everything up to `cursor` was seen, but for `revisits`."""
 
-    cursor: Position
+    cursor: Position = -1  # the source that it reads sets it
     owner_of_get: object = None
     # A heap of positions at or before the cursor that are to be looked at (again).
     revisits: list[Position] = field(default_factory=list)
@@ -321,6 +321,9 @@ class QueueConsumerManager:
 class SharedGroups:
     """A group is a consumer's while that consumer has unsettled entries of it. No group: everybody's."""
 
+    # Called when a group is free that somebody was refused: what readers have passed over may be theirs now.
+    on_freed: Callable[[], object]
+
     def __init__(self) -> None:
         # Invariant: the counts are above 0, and count the acquired entries of the group.
         self._owners: dict[Key, tuple[object, int]] = {}
@@ -340,24 +343,22 @@ class SharedGroups:
             _, count = self._owners.get(group, (owner, 0))
             self._owners[group] = (owner, count + 1)
 
-    def left(self, group: Key) -> bool:
-        """An acquisition has ended; True when that freed a group somebody was refused."""
-        if group is None:
-            return False
-        owner, count = self._owners.pop(group)
-        if count == 1:
-            return self._free(group)
-        self._owners[group] = (owner, count - 1)
-        return False
+    def left(self, group: Key) -> None:
+        """An acquisition has ended."""
+        if group is not None:
+            owner, count = self._owners.pop(group)
+            if count == 1:
+                self._free(group)
+            else:
+                self._owners[group] = (owner, count - 1)
 
-    def consumer_removed(self, consumer: QueueConsumer) -> bool:
-        """True when that freed a group somebody was refused."""
-        return False  # what it has not settled still holds its groups
+    def consumer_removed(self, consumer: QueueConsumer) -> None:
+        """What it has not settled still holds its groups."""
 
-    def _free(self, group: Key) -> bool:
-        contested = group in self._contested
-        self._contested.discard(group)
-        return contested
+    def _free(self, group: Key) -> None:
+        if group in self._contested:
+            self._contested.discard(group)
+            self.on_freed()
 
 
 class StandardGroups(SharedGroups):
@@ -373,14 +374,13 @@ class StandardGroups(SharedGroups):
         if group is not None and isinstance(owner, QueueConsumer):
             self._owners[_bucket(group)] = (owner, 1)
 
-    def left(self, group: Key) -> bool:
-        return False
+    def left(self, group: Key) -> None:
+        pass
 
-    def consumer_removed(self, consumer: QueueConsumer) -> bool:
-        owned = [bucket for bucket, (owner, _) in self._owners.items() if owner is consumer]
-        for bucket in owned:
+    def consumer_removed(self, consumer: QueueConsumer) -> None:
+        for bucket in [bucket for bucket, (owner, _) in self._owners.items() if owner is consumer]:
             del self._owners[bucket]
-        return sum(self._free(bucket) for bucket in owned) > 0
+            self._free(bucket)
 
 
 def _bucket(group: Key) -> Key:

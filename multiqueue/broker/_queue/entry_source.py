@@ -72,19 +72,17 @@ class ResidentEntries(EntrySource):
         self.entries = entries
         # Where the list is a log and nothing more, runs go past it in one call.
         self._log = entries if type(entries) is StandardEntryList else None
-        self.start = entries.start
-        self.key_of = entries.key_of
         self._deadlines = Deadlines(entries.get, entries.__len__)
         self.returns = ReturnLog()  # for readers that acquire
         self._browsers: list[QueueConsumer] = []  # they are told of late arrivals, and not of what is released
-        self._getter = Reader(entries.start)  # for gets without a consumer, and to find what a ring evicts
+        self.getter = Reader(entries.start)  # for gets without a consumer, and to find what a ring evicts
         # Invariant: no reader's cursor is behind this position.
         self._furthest = entries.start
         self._walked: Position = entries.start  # of a deleted queue: how far it was sent on, or let go of
         for consumer in life.consumers:  # they read another source before; nothing is on the queue
-            consumer.cursor = entries.start
-            consumer.revisits.clear()
             self.reader_joined(consumer)
+        if life.groups is not None:
+            life.groups.on_freed = self.returns.restart_all
 
     # -- entries
 
@@ -128,18 +126,18 @@ class ResidentEntries(EntrySource):
     def next_time(self) -> float:
         return self._deadlines.first
 
-    def least_significant(self, after: After) -> Entry | None:
+    def surplus(self, after: After) -> Entry | None:
         # The reader saves a walk over what consumers have at the head.
         settings = self._life.settings
         if not settings.has_groups and settings.kind in _HEAD_IS_LEAST:
-            first = self.next_for(self._getter, after)
+            first = self.next_for(self.getter, after)
             if first is not None:
                 return first
         return next((entry for entry in self.entries.least_significant() if entry.is_ready), None)
 
     def oldest_age(self, now: float) -> float:
         if self._log is not None:
-            first = self.entries.after(self.start)
+            first = self.entries.after(self.entries.start)
             return now - first.arrived_at if first is not None else 0.0
         return now - min((entry.arrived_at for entry in self.entries), default=now)
 
@@ -151,7 +149,7 @@ class ResidentEntries(EntrySource):
     def next_for(self, reader: Reader, after: After) -> Entry | None:
         # The reader passes over what it cannot have: what comes back is in the log.
         if reader.acquires and reader.returns_seen != self.returns.end:
-            reader.merge(self.returns, self.start)
+            reader.merge(self.returns, self.entries.start)
         can_have, entries = self._life.can_have, self.entries
         while reader.revisits:
             entry = entries.get(reader.revisits[0])
@@ -197,7 +195,8 @@ class ResidentEntries(EntrySource):
         reader.pass_revisits(entries)
 
     def reader_joined(self, consumer: QueueConsumer) -> None:
-        consumer.returns_seen = self.returns.end
+        consumer.cursor, consumer.returns_seen = self.entries.start, self.returns.end
+        consumer.revisits.clear()
         if not consumer.acquires:
             self._browsers.append(consumer)
 
@@ -205,12 +204,13 @@ class ResidentEntries(EntrySource):
         if not consumer.acquires:
             self._browsers.remove(consumer)
 
-    def restart_readers(self) -> None:
-        self.returns.restart_all()
-
-    def begin_get(self, owner: object) -> Reader:
+    def take_first(self, owner: object, after: After) -> tuple[Entry | None, bool]:
         # With groups, what one owner passes over another may have: no shared place in the queue.
-        return Reader(self.start, owner) if self._life.settings.has_groups else self._getter
+        reader = Reader(self.entries.start, owner) if self._life.settings.has_groups else self.getter
+        entry = self.next_for(reader, after)
+        if entry is not None:
+            self.pass_over(reader, entry)
+        return entry, False
 
     def has_seen(self, browser: QueueConsumer) -> Callable[[Position], bool]:
         """Whether a browser was given what stands at a position."""

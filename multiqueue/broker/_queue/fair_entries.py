@@ -12,7 +12,7 @@ Cost        A turn costs the same for any number of tenants. A new entry costs a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Any, Final
 
@@ -20,7 +20,6 @@ from multiqueue.core import Ring, Turn
 
 from .._base.fair_options import FairOptions
 from .._base.ports import After
-from .._base.settings import Overflow
 from .consumer import ConsumerState, QueueConsumer, Reader
 from .entry import Entry, EntryState, Position
 from .entry_list import FairEntryList, levels_of
@@ -92,9 +91,9 @@ class View:
         if not look.is_in:
             look.join()
 
-    def reweigh(self, tenant: Tenant | None) -> None:
+    def reweigh(self, tenant: Tenant) -> None:
         """A tenant may have another weight or priority."""
-        for lane in tenant.lanes if tenant is not None else ():
+        for lane in tenant.lanes:
             look = self._looks.get(lane)
             if look is not None:
                 look.weight, look.priority = lane.weight, lane.priority
@@ -151,31 +150,23 @@ class FairEntries(EntrySource):
         life: Life,
         entries: FairEntryList,
         departed: dict[int, None] | None = None,
-        tenants: Tenants | None = None,  # of a queue that paged
     ) -> None:
         self._life = life
         self.entries = entries
-        self.start = entries.start
-        self.key_of = entries.read
         self.log = ResidentEntries(life, entries, departed)
         # Where there is one level, its log is asked without those in between.
         self._one_level = entries.only_log
         log = self._one_level if departed is None else None
         self._discard: Callable[[Sequence[Entry]], None] = self.log.remove if log is None else log.discard_all
         self._views: dict[Reader, View] = {}
-        self.tenants: Tenants = tenants or Tenants(
-            FairOptions.of(life.settings.kind_options),
-            levels_of(life.settings),
-            life.clock,
-            life.visit_by,
-            self._lane_opened,
-            self._lane_forgotten,
-            life.changed_tenants,
-        )
-        self.tenants.listen(self._lane_opened, self._lane_forgotten)
+        if life.tenants is None:
+            options, levels = FairOptions.of(life.settings.kind_options), levels_of(life.settings)
+            life.tenants = Tenants(options, levels, life.clock, life.visit_by, life.changed_tenants)
+            life.limit_tenants()
+        self.tenants: Tenants = life.tenants
+        self.tenants.listen(self._lane_opened, self._lane_forgotten, self._reweighed)
         self._woken = 0  # tenants that a reader found to be no longer above their rates; housekeeping tells the others
-        self.limits_changed()
-        self._getter = Reader(entries.start)
+        self.getter = Reader(entries.start)
         for consumer in life.consumers:
             if consumer.acquires:
                 self.reader_joined(consumer)
@@ -236,13 +227,14 @@ class FairEntries(EntrySource):
     def next_time(self) -> float:
         return min(self.log.next_time(), self.tenants.next_wake)
 
-    def least_significant(self, after: After) -> Entry | None:
-        """The head of what is longest on the lowest level: a flood drops its own."""
-        while (lane := self.tenants.longest()) is not None:
+    def surplus(self, after: After) -> Entry | None:
+        # Of a ring it is the head of what is longest on the lowest level: a flood drops its own.
+        while (lane := self._life.lane_to_cut()) is not None:
             entry = lane.first
-            if entry is not None and self._life.can_have(entry, self._getter, after):
+            if entry is not None and self._life.can_have(entry, self.getter, after):
                 return entry
-        return next((entry for entry in self.entries.least_significant() if entry.is_ready), None)
+        others = self.entries.least_significant() if self._life.is_above_limit() else ()
+        return next((entry for entry in others if entry.is_ready), None)
 
     def oldest_age(self, now: float) -> float:
         return now - min((entry.arrived_at for entry in self.entries.heads()), default=now)
@@ -250,43 +242,7 @@ class FairEntries(EntrySource):
     def deliveries(self) -> list[tuple[int, int]]:
         return self.log.deliveries()
 
-    # -- what one tenant may have waiting
-
-    def limits_changed(self) -> None:
-        self.tenants.know_ring(self._life.settings.overflow is Overflow.RING)
-        self._life.limit.ask_tenants(refuse=self.tenants.may_refuse, overflow=self.tenants.may_overflow)
-
-    def change_tenant(self, name: str, changes: Mapping[str, object] | None, after: After) -> None:
-        """Let a tenant have other options from now on; None: as declared. Raises ValueError."""
-        self.tenants.change(name, changes)
-        self.limits_changed()
-        for view in self._views.values():
-            view.reweigh(self.tenants.by_name.get(name))
-        if self.has_surplus:
-            self._life.evict_surplus(after)
-        self._life.notifier.pass_baton(after, len(self._life.consumers))
-
-    def refusal(self, entry: Entry) -> Overflow | None:
-        return self.tenants.refusal(entry)
-
-    def expect(self, entry: Entry, count: int) -> None:
-        self.tenants.expect(entry, count)
-
-    @property
-    def has_surplus(self) -> bool:  # type: ignore[override] # never assigned
-        return self.tenants.has_surplus
-
-    def surplus(self, after: After) -> Entry | None:
-        while (lane := self.tenants.surplus()) is not None:
-            entry = lane.first
-            if entry is not None and self._life.can_have(entry, self._getter, after):
-                return entry
-        return None
-
     # -- readers
-
-    def may_go(self, entry: Entry) -> bool:
-        return entry.key.lane.closed() is None
 
     def next_for(self, reader: Reader, after: After) -> Entry | None:
         if not reader.acquires:
@@ -346,8 +302,12 @@ class FairEntries(EntrySource):
             self.log.reader_left(consumer)
         self._views.pop(consumer, None)
 
-    def begin_get(self, owner: object) -> Reader:
-        return self._getter
+    def take_first(self, owner: object, after: After) -> tuple[Entry | None, bool]:
+        entry = self.next_for(self.getter, after)
+        if entry is not None:
+            self.pass_over(self.getter, entry)
+            self.tenants.take(entry)
+        return entry, False
 
     def _lane_opened(self, lane: Lane) -> None:
         for view in self._views.values():
@@ -356,6 +316,10 @@ class FairEntries(EntrySource):
     def _lane_forgotten(self, lane: Lane) -> None:
         for view in self._views.values():
             view.forget(lane)
+
+    def _reweighed(self, tenant: Tenant) -> None:
+        for view in self._views.values():
+            view.reweigh(tenant)
 
     # -- its end, and what must hold
 
@@ -380,7 +344,7 @@ class FairEntries(EntrySource):
             assert tenant.waiting == sum(entry.key.where == WAITING for entry in own)
             assert tenant.in_flight == sum(entry.key.where == TAKEN for entry in own)
         suits = self._life.notifier.suits
-        open_entries = [entry for entry in entries if entry.key.where == WAITING and self.may_go(entry)]
+        open_entries = [entry for entry in entries if entry.key.where == WAITING and self.tenants.may_go(entry)]
         acquiring = [each for each in consumers if each.acquires and not each.pulling]
         doubts: list[Doubt] = []
         for consumer in acquiring:

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 from multiqueue.store import Header, Level, Put, StoreDamaged
 
@@ -39,6 +39,7 @@ from .figures import Figures
 from .limits import DepthLimit
 from .notifier import Notifier
 from .ports import Batch, Doubt, EntrySource, Pager, Rows, Walk, WholeQueue
+from .tenants import Lane, Tenants
 from .timeouts import ConsumerTimeouts
 
 _CLEARED: Final = 256  # entries of a deleted queue that go in one hold: some hundred microseconds
@@ -78,6 +79,7 @@ class Life:
         "groups",
         "is_fair",
         "is_let_go",
+        "key_of",
         "last_used",
         "limit",
         "lock",
@@ -89,12 +91,14 @@ class Life:
         "settings",
         "settling_frees",
         "source",
+        "tenants",
         "visit_by",
         "walk",
     )
 
     source: EntrySource  # set before anybody knows the queue, and when it begins or ceases to page
     walk: Walk  # through the entries of the source; set with it
+    key_of: Callable[[Message], Any]  # as `EntryList.key_of`, which the queue's first list has; under no lock
 
     def __init__(
         self,
@@ -138,6 +142,7 @@ class Life:
         # With an entry that is settled a group, or a tenant, may be free.
         self.settling_frees: bool = self.is_fair or self.groups is not None
         self.changed_tenants: dict[str, dict[str, object]] = {}  # of a fair queue, since its declaration; kept with it
+        self.tenants: Tenants | None = None  # of a fair queue; set with its first source
         self._look_at_settings()
 
     def _look_at_settings(self) -> None:
@@ -157,7 +162,7 @@ class Life:
         """Behave by other settings."""
         self.settings = settings
         self.limit.govern(settings, after)
-        self.source.limits_changed()
+        self.limit_tenants()
         self._look_at_settings()
         self._apply_overflow(after)
         if settings.expires is not None:
@@ -224,10 +229,10 @@ class Life:
     def _key(self, entry: Entry) -> None:
         message, settings = entry.message, self.settings
         if self.is_fair:
-            entry.key = key = self.source.key_of(message)
+            entry.key = key = self.key_of(message)
             entry.level = place_of(key[1], key[0])
         elif self._has_keys:
-            entry.key = self.source.key_of(message)
+            entry.key = self.key_of(message)
             if self._queue.is_stored and settings.kind is QueueKind.PRIORITY:
                 assert isinstance(entry.key, int)
                 entry.level = entry.key
@@ -254,8 +259,7 @@ class Life:
                 is_refused = not outcome.accepted
                 takes_turn = not is_refused and self._admitted > 0
                 if takes_turn:
-                    self._count_admitted(1, entries[0].size)
-                    self.source.expect(entries[0], 1)
+                    self._expect(entries[0], 1)
             if not (is_refused or takes_turn):
                 if self._queue.journal is not None:
                     entries[0].number = self._queue.journal.store.allocate()
@@ -283,9 +287,7 @@ class Life:
             outcome = self._admit(entry, willing, after, unlimited=like is not None)
             accepted = outcome is _ENQUEUED or outcome is _THROTTLED
             if accepted:
-                self._admitted += 1
-                self._admitted_bytes += entry.size
-                self.source.expect(entry, 1)
+                self._expect(entry, 1)
         if after:
             self._callbacks.act(after)
         if like is not None:
@@ -300,7 +302,8 @@ class Life:
         with self.lock:
             if self.deleted or self.limit.may_refuse or self.limit.short_of_memory:
                 return None
-            self._count_admitted(len(entries), sum([entry.size for entry in entries]))
+            self._admitted += len(entries)
+            self._admitted_bytes += sum([entry.size for entry in entries])
         return entries
 
     def join(self, entries: Sequence[Entry], puts: Sequence[Put] | None = None) -> None:
@@ -313,11 +316,10 @@ class Life:
         after: After = []
         with self.lock:
             if len(entries) == 1:
-                self._admitted -= 1
-                self._admitted_bytes -= entries[0].size
-                self.source.expect(entries[0], -1)
+                self._expect(entries[0], -1)
             else:
-                self._count_admitted(-len(entries), -sum([entry.size for entry in entries]))
+                self._admitted -= len(entries)
+                self._admitted_bytes -= sum([entry.size for entry in entries])
             if self.deleted:
                 return
             if len(entries) == 1 or self._are_alike(entries):
@@ -350,8 +352,7 @@ class Life:
     def withdraw(self, entry: Entry) -> None:
         """Give back the room of an admitted entry that will not come. Under no lock."""
         with self.lock:
-            self._count_admitted(-1, -entry.size)
-            self.source.expect(entry, -1)
+            self._expect(entry, -1)
 
     def _take_turn(self, entry: Entry) -> None:
         """Send an empty row after what is on its way, and join when it is there. Under no lock."""
@@ -381,7 +382,8 @@ class Life:
         refusal: Overflow | None = None
         if limit.may_refuse and not unlimited:
             is_refused = limit.refuses(entry.size, self._admitted, self._admitted_bytes)
-            refusal = self.settings.overflow if is_refused else self.source.refusal(entry)
+            tenants = self.tenants
+            refusal = self.settings.overflow if is_refused else None if tenants is None else tenants.refusal(entry)
         if refusal is not None:
             self.figures.rejected += 1
             if refusal is Overflow.REJECT_DEAD_LETTER:
@@ -394,9 +396,12 @@ class Life:
         is_full = limit.throttled or limit.is_exceeded(self._admitted + 1, self._admitted_bytes + entry.size)
         return _THROTTLED if is_full else _ENQUEUED
 
-    def _count_admitted(self, count: int, size: int) -> None:
+    def _expect(self, entry: Entry, count: int) -> None:
+        """It is admitted, and comes later; or, with -1, it comes now, or not at all."""
         self._admitted += count
-        self._admitted_bytes += size
+        self._admitted_bytes += count * entry.size
+        if self.tenants is not None:
+            self.tenants.expect(entry, count)
 
     def recover(self, levels: Sequence[Level]) -> None:
         """Take in what the store has on this queue, which no other thread knows yet. Raises StoreDamaged."""
@@ -463,7 +468,7 @@ class Life:
         if figures.depth_bytes + MESSAGE_BYTES * figures.depth > limit.reserved and self._lacks_memory(after):
             outcome = _THROTTLED
         for entry in entries if self.consumers.idle else ():
-            if entry.state is _AVAILABLE and self.source.may_go(entry):
+            if entry.state is _AVAILABLE and (self.tenants is None or self.tenants.may_go(entry)):
                 self.notifier.choose(entry, after)
                 if not self.consumers.idle:
                     break
@@ -487,7 +492,7 @@ class Life:
 
     def _apply_overflow(self, after: After) -> PutOutcome:
         limit, overflow = self.limit, self.settings.overflow
-        if self.is_above_limit() or self.source.has_surplus:
+        if self._has_surplus():
             self.evict_surplus(after)
         if overflow is Overflow.FLOW_CONTROL:
             limit.throttled = limit.throttled or limit.is_exceeded()
@@ -608,13 +613,10 @@ class Life:
         """An entry in memory for an owner that is no consumer, and whether a look into a store may bring more."""
         if self.deleted:
             return None, False
-        source, figures = self.source, self.figures
+        figures = self.figures
         self.last_used = self.clock()
-        reader = source.begin_get(owner)
-        entry = source.next_for(reader, after)
+        entry, may_come = self.source.take_first(owner, after)
         if entry is not None:
-            source.pass_over(reader, entry)
-            source.take((entry,), owner)
             self._acquired((entry,), owner, after)
             figures.delivered += 1
             if auto_accept:
@@ -622,8 +624,7 @@ class Life:
                 self.end((entry,), owner, after)
             else:
                 figures.got += 1
-        may_come = source.end_get(found=entry is not None)
-        if entry is None and not may_come:
+        elif not may_come:
             figures.got_empty += 1
         return entry, may_come
 
@@ -671,7 +672,7 @@ class Life:
             return
         entry.apply(RELEASE, owner)
         if self.groups is not None and owner is not None:
-            self._left_group(entry)
+            self.groups.left(entry.group)
         self.figures.returned(1, entry.size)
         if self._retries is not DelayedRetry.NONE and owner is not None and counted:
             self._put_off(entry, failed)
@@ -679,7 +680,7 @@ class Life:
             self.hold(entry, entry.held_until)
         else:
             self.source.give_back(entry, is_new=False)
-        if self.settings.overflow is Overflow.RING or self.source.has_surplus:
+        if self._has_surplus():
             self._apply_overflow(after)
 
     def _put_off(self, entry: Entry, failed: bool) -> None:
@@ -719,7 +720,7 @@ class Life:
             entry.apply(STEAL)
             entry.was_stolen = True
             if self.groups is not None:
-                self._left_group(entry)
+                self.groups.left(entry.group)
             return True
         return False
 
@@ -735,11 +736,6 @@ class Life:
         gone = [entry for entry in entries if self.seize(entry, after)]
         self.end(gone, None, after)
         return len(gone)
-
-    def _left_group(self, entry: Entry) -> None:
-        assert self.groups is not None
-        if self.groups.left(entry.group):
-            self.source.restart_readers()
 
     # -- the end of an entry
 
@@ -760,7 +756,7 @@ class Life:
             self._timeouts.left(entries)
         if self.groups is not None and owner is not None:
             for entry in entries:
-                self._left_group(entry)
+                self.groups.left(entry.group)
         if self.limit.short_of_memory and self.limit.has_room():
             self.limit.end_throttling(after)
         if self.rows is not None and not keeps_rows:
@@ -811,6 +807,30 @@ class Life:
         """True when a ring has more than it may."""
         return self.settings.overflow is Overflow.RING and self.limit.is_exceeded()
 
+    def _has_surplus(self) -> bool:
+        """True when something is above the queue's limit, or may be above a tenant's."""
+        return self.is_above_limit() or (self.tenants is not None and self.tenants.has_surplus)
+
+    def lane_to_cut(self) -> Lane | None:
+        """Of a fair queue the lane whose head goes first of what is above a limit."""
+        assert self.tenants is not None, "only a fair queue has tenants"
+        return self.tenants.longest() if self.is_above_limit() else self.tenants.surplus()
+
+    def limit_tenants(self) -> None:
+        """The queue, or a tenant, has other limits now."""
+        if self.tenants is not None:
+            self.tenants.know_ring(self.settings.overflow is Overflow.RING)
+            self.limit.ask_tenants(refuse=self.tenants.may_refuse, overflow=self.tenants.may_overflow)
+
+    def change_tenant(self, name: str, changes: Mapping[str, object] | None, after: After) -> None:
+        """Let a tenant have other options from now on; None: as declared. Raises ValueError."""
+        assert self.tenants is not None, "only a fair queue has tenants"
+        self.tenants.change(name, changes)
+        self.limit_tenants()
+        if self.tenants.has_surplus:
+            self.evict_surplus(after)
+        self.notifier.pass_baton(after, len(self.consumers))
+
     def evict_surplus(self, after: After) -> None:
         """Drop what is above a limit: some now, and the rest soon."""
         self._is_to_evict = True
@@ -820,8 +840,7 @@ class Life:
     def evict_some(self, after: After) -> bool:
         """Drop some of what a ring, or a tenant, has above its limit; True when there is more."""
         for _ in range(FEW if self._is_to_evict else 0):
-            is_over = self.is_above_limit()
-            victim = self.source.least_significant(after) if is_over else self.source.surplus(after)
+            victim = self.source.surplus(after) if self._has_surplus() else None
             if victim is None:
                 self._is_to_evict = False
                 break

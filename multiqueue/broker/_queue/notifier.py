@@ -17,7 +17,7 @@ from .._base.ports import After
 from .._base.settings import QueueSettings
 from .._base.waits import HeldLock
 from .callbacks import Callbacks
-from .consumer import ConsumerState, Interest, QueueConsumer, QueueConsumerManager, Reader, SharedGroups, make_groups
+from .consumer import Interest, QueueConsumer, QueueConsumerManager, Reader, SharedGroups, make_groups
 from .entry import Entry, EntryState
 from .figures import Figures
 from .ports import EntrySource
@@ -49,8 +49,8 @@ class Notifier:
         if not self.consumers.remove(consumer):
             return False
         self.source.reader_left(consumer)
-        if self.groups is not None and self.groups.consumer_removed(consumer):
-            self.source.restart_readers()
+        if self.groups is not None:
+            self.groups.consumer_removed(consumer)
         others = () if self._active_limit is None else self.consumers  # or each that goes looks at all
         waiting = next((each for each in others if not each.active), None)
         if waiting is not None and self._may_activate():
@@ -72,8 +72,6 @@ class Notifier:
                 after.append(consumer.notify_work)
             elif self.source.next_for(consumer, after) is not None:
                 self.notify(consumer, after)
-        if consumer.state is ConsumerState.INTERESTED and self._figures.ready > self._figures.held:
-            self.source.look_for_loss(consumer, after)
 
     def lose_interest(self, consumer: QueueConsumer, after: After) -> None:
         self.source.demand_changed(consumer, willing=False)
@@ -198,8 +196,6 @@ class Notifier:
         if consumer.acquires:
             self.consumers.move(consumer, Interest.UNNOTIFY)
             self.pass_baton(after)
-        if self._figures.ready > self._figures.held:
-            self.source.look_for_loss(consumer, after)
 
     def end_if_empty(self, consumer: QueueConsumer) -> None:
         """After a pull that brought something: end as the next one would, if nothing is left for anybody."""

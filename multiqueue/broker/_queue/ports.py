@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from multiqueue.store import Commit, Level, MessageStore, Operation, Put
 
 from .._base.message import DeadLetterReason, Message, PutOutcome
 from .._base.ports import After
-from .._base.settings import Overflow
 from .consumer import QueueConsumer, Reader
-from .entry import Entry, EntryQueue, Position
-from .tenants import Tenants
+from .entry import Entry, EntryQueue
 
 
 class WholeQueue(EntryQueue, Protocol):
@@ -136,11 +134,7 @@ class EntrySource(Protocol):
     A method with a body is that of a source that has everything in memory.
     """
 
-    start: Position  # where a reader begins
-    has_surplus: bool = False  # a tenant may have more than it may
-    tenants: Tenants | None = None  # of a fair queue
     has_all: bool  # in memory; False where what a reader is given was matched against its selector before
-    key_of: Callable[[Message], Any]  # as `EntryList.key_of`; under no lock
 
     # -- entries
 
@@ -175,28 +169,8 @@ class EntrySource(Protocol):
     def next_time(self) -> float:
         """When time asks for something next, infinity for never."""
 
-    def least_significant(self, after: After) -> Entry | None:
-        """The ready entry that a ring evicts; None when there is none here now."""
-
-    def refusal(self, entry: Entry) -> Overflow | None:
-        """The overflow policy of its tenant by which a message that is to come is refused; None when it is not."""
-        return None
-
-    def expect(self, entry: Entry, count: int) -> None:
-        """One message more is admitted, and comes later; or, with -1, it comes now, or not at all."""
-        return
-
     def surplus(self, after: After) -> Entry | None:
-        """A ready entry of a tenant that has more than it may; None when there is none."""
-        return None
-
-    def limits_changed(self) -> None:
-        """The queue, or a tenant, has other limits now."""
-        return
-
-    def change_tenant(self, name: str, changes: Mapping[str, object] | None, after: After) -> None:
-        """Let a tenant of a fair queue have other options; None: as declared. Raises ValueError."""
-        return
+        """The ready entry that goes first of what is above a limit; None when there is none here now."""
 
     def oldest_age(self, now: float) -> float:
         """Seconds since the oldest entry arrived; 0 when there is none."""
@@ -217,10 +191,6 @@ class EntrySource(Protocol):
     def pass_over(self, reader: Reader, entry: Entry) -> None:
         """Move a reader past the entry that `next_for` just gave it, or past that of a run, and those before."""
 
-    def may_go(self, entry: Entry) -> bool:
-        """False while an available entry is passed over, whoever asks."""
-        return True
-
     def look_again(self, reader: Reader, entries: Sequence[Entry]) -> None:
         """Have a reader revisit entries that it was moved past."""
         for entry in entries:
@@ -235,24 +205,12 @@ class EntrySource(Protocol):
     def reader_left(self, consumer: QueueConsumer) -> None:
         """A consumer is gone."""
 
-    def restart_readers(self) -> None:
-        """Tell readers that an entry they have passed over may be theirs now: a group is free."""
-        return
-
     def demand_changed(self, reader: Reader, *, willing: bool) -> None:
         """A reader has credit and wants work now, or does not."""
         return
 
-    def look_for_loss(self, reader: Reader, after: After) -> None:
-        """A reader was given nothing although something is available: see that no consumer waits for what is lost."""
-        return
-
-    def begin_get(self, owner: object) -> Reader:
-        """A get without a consumer begins; returns the reader for it."""
-
-    def end_get(self, *, found: bool) -> bool:
-        """It has what is in memory; True when there may be more that is not."""
-        return False
+    def take_first(self, owner: object, after: After) -> tuple[Entry | None, bool]:
+        """Take the first entry for an owner that is no consumer; and whether a load may bring one if there is none."""
 
     # -- its end, and what must hold
 

@@ -46,7 +46,7 @@ from .figures import QueueStatistics
 from .filtered import FilteredPull
 from .life import Life
 from .ports import Pager, Rows
-from .tenants import FairStatistics
+from .tenants import FairStatistics, Tenants
 
 Item = TypeVar("Item")
 DeadLetterCallback = Callable[["BrokerQueue", Message, DeadLetterReason], object]
@@ -417,7 +417,6 @@ class BrokerQueue:
             consumer = QueueConsumer(
                 queue=self,
                 number=next(life.consumer_numbers),
-                cursor=life.source.start,
                 tag=tag,
                 on_work=on_work,
                 on_cancelled=on_cancelled,
@@ -528,12 +527,10 @@ class BrokerQueue:
         """
         changed = self.life.changed_tenants
         with self.callbacks.deciding() as after:
-            source = self.life.source  # it is another one when the queue begins to page
-            if source.tenants is None:
-                raise PreconditionFailed(f"{self.label} is a {self.settings.kind_name} queue; it has no tenants")
+            self._tenants_locked()
             try:
                 before = changed.get(name)
-                source.change_tenant(name, changes, after)
+                self.life.change_tenant(name, changes, after)
                 now = changed.get(name)
             except (ValueError, TypeError) as error:
                 raise PreconditionFailed(f"{self.label}: {error}") from None
@@ -541,9 +538,9 @@ class BrokerQueue:
         def undo() -> None:
             with self.callbacks.deciding() as after:
                 if changed.get(name) is now:  # nobody has changed it since
-                    self.life.source.change_tenant(name, None, after)
+                    self.life.change_tenant(name, None, after)
                     if before is not None:
-                        self.life.source.change_tenant(name, before, after)
+                        self.life.change_tenant(name, before, after)
 
         self.keep_tenants(undo)
 
@@ -561,10 +558,12 @@ class BrokerQueue:
             PreconditionFailed: this is no fair queue.
         """
         with self._lock:
-            source = self.life.source
-            if source.tenants is None:
-                raise PreconditionFailed(f"{self.label} is a {self.settings.kind_name} queue; it has no tenants")
-            return source.tenants.figures(most)
+            return self._tenants_locked().figures(most)
+
+    def _tenants_locked(self) -> Tenants:
+        if self.life.tenants is None:
+            raise PreconditionFailed(f"{self.label} is a {self.settings.kind_name} queue; it has no tenants")
+        return self.life.tenants
 
     # -- what a store has
 
@@ -706,8 +705,10 @@ class BrokerQueue:
         with self.callbacks.deciding() as after:
             source, entry = self.life.source, None
             # With groups there is no reader that has passed over what consumers have: a walk from the beginning.
-            if source.has_all and not (self.settings.has_groups or self.life.deleted):
-                entry = source.next_for(source.begin_get(None), after)
+            if isinstance(source, ResidentEntries | FairEntries) and not (
+                self.settings.has_groups or self.life.deleted
+            ):
+                entry = source.next_for(source.getter, after)
         return None if entry is None else entry.message
 
     def consumers(self) -> list[QueueConsumer]:
@@ -753,10 +754,9 @@ class BrokerQueue:
         entries = make_entry_list(self.settings, self.label)
         source: FairEntries | ResidentEntries
         if isinstance(entries, FairEntryList) and self.life.is_fair:
-            paged = getattr(self.life, "source", None)  # None: the queue is new
-            source = FairEntries(self.life, entries, departed, None if paged is None else paged.tenants)
+            source, self.life.key_of = FairEntries(self.life, entries, departed), entries.read
         else:
-            source = ResidentEntries(self.life, entries, departed)
+            source, self.life.key_of = ResidentEntries(self.life, entries, departed), entries.key_of
         self.life.read_from(source, ResidentWalk(self.life, entries, self.callbacks))
 
     @property

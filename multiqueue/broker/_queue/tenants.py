@@ -309,15 +309,12 @@ class Tenants:
         levels: int,
         clock: Callable[[], float],
         visit_by: Callable[[float], None],
-        opened: Callable[[Lane], object],
-        forgotten: Callable[[Lane], object],
         changed: dict[str, dict[str, object]],
     ) -> None:
         self._options = options
         self._clock = clock
         self._visit_by = visit_by
-        self._opened = opened  # told of a lane that is not passed over any more
-        self._forgotten = forgotten
+        self.listen()
         self.ring: Ring = Ring()
         self.by_name: dict[str, Tenant] = {}
         # Invariant: those that have no entries, but for some that are only kept for their rates.
@@ -399,9 +396,14 @@ class Tenants:
         if len(self._idle) > _IDLE:
             self._retire(self._idle.popitem(last=False)[0])
 
-    def listen(self, opened: Callable[[Lane], object], forgotten: Callable[[Lane], object]) -> None:
-        """Tell others from now on."""
-        self._opened, self._forgotten = opened, forgotten
+    def listen(
+        self,
+        opened: Callable[[Lane], object] = lambda lane: None,
+        forgotten: Callable[[Lane], object] = lambda lane: None,
+        reweighed: Callable[[Tenant], object] = lambda tenant: None,
+    ) -> None:
+        """Tell others from now on: of a lane that is not passed over any more, of one that is gone, of options."""
+        self._opened, self._forgotten, self._reweighed = opened, forgotten, reweighed
 
     def _waits(self, lane: Lane, *, is_new: bool) -> None:
         """One entry of a lane more waits."""
@@ -586,6 +588,12 @@ class Tenants:
 
     # -- who is passed over
 
+    @staticmethod
+    def may_go(entry: Entry) -> bool:
+        """False while an entry is passed over, whoever asks."""
+        ticket: Ticket = entry.key
+        return ticket.lane.closed() is None
+
     def look_at(self, tenant: Tenant, now: float) -> None:
         """Take it out of the ring, or back, as its limits say."""
         reason = tenant.reason(now)
@@ -655,6 +663,7 @@ class Tenants:
             lane.weight = options.weight
             if lane.priority != (priority := _ring_priority(lane.level, options)):
                 lane.priority = priority
+        self._reweighed(tenant)
         if tenant.drops_head and tenant.is_over():
             self._over[tenant] = None
         self.look_at(tenant, self._clock())
