@@ -91,7 +91,7 @@ MANY_BASES: dict[str, int] = {}
 STUBS: set[str] = set()
 
 
-# Who takes turns by the core's ring, by name or inside a multi-queue; decision 0117 says who does not, and why.
+# Who takes turns by the core's ring, by name or inside a multi-queue; decision 0114 says who does not, and why.
 TAKES_TURNS = {"Ring", "FairQueue", "LinkedBlockingMultiQueue", "MultiQueueExecutor"}
 BY_THE_RING = {
     "amqp._server.strangers": {"MultiQueueExecutor"},

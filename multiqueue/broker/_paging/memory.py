@@ -5,7 +5,7 @@ Promise     What paged queues keep in memory stays within one budget; a list tha
             message that joins just now: it is reserved in steps, so that most puts do not ask. When no more is to be
             had, the largest queues that can page are made to, until there is room again.
 State       `_lock` guards the paging state machine, of all queues, and everything below. It is a leaf under the
-            queues' locks, which decide the order of events: see docs/decisions/0733-the-memory-lock-is-a-leaf.md. A
+            queues' locks, which decide the order of events: see docs/decisions/0501-one-lock-per-broker-queue.md. A
             queue reads its own `reserved` under its own lock alone: what is taken back meanwhile is asked for again by
             the next message.
 Who runs    Two loaders, so that a slow read does not hold up the others. They hold no lock while they read or ask
