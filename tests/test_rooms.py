@@ -10,7 +10,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
@@ -72,6 +72,20 @@ FOLDERS: dict[str, list[str]] = {
 
 # Imports that go up instead, those for types included.
 UPWARD: set[tuple[str, str]] = set()
+
+# Imports for types alone that go up, or to a module that imports this one: what is handed in is of this one class, and
+# a protocol would say its methods a second time. They count for no direction and no circle.
+FOR_TYPES = {
+    "broker._paging.memory": {"broker._paging.reader"},
+    "broker._paging.paged_entries": {"broker._durable.submission", "broker._paging.spill"},
+    "broker._paging.paged_fair_entries": {"broker._durable.submission", "broker._paging.spill"},
+    "broker._paging.reader": {"broker._durable.submission"},
+    "broker._paging.spill": {"broker._durable.submission"},
+    "broker._queue.administration": {"broker._queue.queue"},
+    "broker._queue.life": {"broker._durable.submission", "broker._paging.spill", "broker._queue.queue"},
+    "broker._queue.limits": {"broker._paging.memory"},
+    "broker._queue.queue": {"broker._durable.submission", "broker._paging.spill"},
+}
 
 # Imports by a string that go up: two public verbs of a broker open servers that stand above it.
 UPWARD_BY_STRING = {
@@ -319,6 +333,21 @@ def test_folders_are_imported_downwards() -> None:
     assert found == UPWARD
 
 
+def test_imports_for_types_are_for_types() -> None:
+    """What is listed as imported for types alone is imported, and not when the module runs."""
+    for path in modules():
+        listed = FOR_TYPES.get(name_of(path), set())
+        branches = [
+            node
+            for node in ast.walk(tree(path))
+            if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        ]
+        guarded = {node for branch in branches for each in branch.body for node in ast.walk(each)}
+        for when, nodes in (("types", guarded), ("running", set(statements(path)[0]) - guarded)):
+            found = {module for _, module, _ in imported_names(path, [*nodes])} & listed
+            assert found == (listed if when == "types" else set()), f"{name_of(path)}: {when}"
+
+
 def test_each_folder_has_its_place() -> None:
     """The folders of a room that has some are those listed."""
     found = {room: {path.parent.name for path in (HOUSE / room).glob("_*/*.py")} for room in FOLDERS}
@@ -404,10 +433,11 @@ def name_of(path: Path) -> str:
     return ".".join(path.relative_to(HOUSE).with_suffix("").parts).removesuffix(".__init__")
 
 
-def imported_names(path: Path) -> Iterator[tuple[str, str, str]]:
-    """Each name that a module imports from the house: what it is called there, the module, and the name in that."""
+def imported_names(path: Path, nodes: Iterable[ast.AST] | None = None) -> Iterator[tuple[str, str, str]]:
+    """Each name that a module, or some of its nodes, imports from the house: what it is called there, the module, and
+    the name in that."""
     package = path.relative_to(HOUSE).parts[:-1]
-    for node in statements(path)[0]:
+    for node in statements(path)[0] if nodes is None else nodes:
         if isinstance(node, ast.ImportFrom):
             within = node.module.split(".") if node.module else []
             if node.level:
@@ -447,7 +477,7 @@ def imported_modules() -> dict[str, set[str]]:
         for _, module, name in imported_names(path):
             inner = f"{module}.{name}".lstrip(".")
             graph[name_of(path)].add(inner if inner in names else module or "__init__")
-        graph[name_of(path)].discard(name_of(path))
+        graph[name_of(path)] -= {name_of(path), *FOR_TYPES.get(name_of(path), ())}
     return graph
 
 

@@ -268,7 +268,7 @@ DeadLetterSubmission = Callable[[Any, "Message", DeadLetterReason, Any], object]
 
 
 class QueueJournal:
-    """One durable queue's side of the journal: its `Rows`. `number` is the queue's in the store."""
+    """One durable queue's side of the journal: where it has its rows. `number` is the queue's in the store."""
 
     def __init__(self, host: Journal, number: int, dead_letter: DeadLetterSubmission) -> None:
         self.host = host

@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from ..._locks import Condition, Lock, attempts, hold
 from .._base.errors import ConsumerNotAdmitted, MessageTooLarge
@@ -35,6 +35,9 @@ from .budget import UNPAGED_SHARE
 from .lists import Paging
 from .loads import Found, Load, LoadKind, Loads
 from .target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Look, TargetList
+
+if TYPE_CHECKING:
+    from .reader import PagedReader
 
 _log = logging.getLogger("multiqueue.broker")
 
@@ -49,17 +52,6 @@ _SHARE_ALONE: Final = 3 / 4
 _RELIEVED: Final = 3 / 4  # of the share: paging out goes on down to this, so that it is not each message's business
 _LEAST: Final = 1 / 4096  # of the budget, 64 KiB of 256 MiB: what is reserved beyond what a queue uses
 _LARGEST: Final = 1 / 64  # of the budget: the same, at most
-
-
-class AreaReader(Protocol):
-    """A reader of an area, under no lock: see `PagedReader`."""
-
-    number: int  # the queue's in the store
-
-    def perform(self, load: Load) -> list[Found]: ...
-    def feed(self, target: TargetList) -> None: ...
-    def cancel(self, target: TargetList) -> None: ...
-    def expire(self, position: int) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +105,7 @@ class MemoryManager:
         self.paging: Paging = Paging(limit, ENTRY_BYTES)
         self._loads = Loads(self.paging)
         self.largest_body: int = self.paging.largest_message - MESSAGE_BYTES  # what is more is refused
-        self._readers: dict[Area, AreaReader] = {}
+        self._readers: dict[Area, PagedReader] = {}  # called under no lock
         self._threads: list[threading.Thread] = []
         self._pieces: deque[Callable[[], bool]] = deque()  # of what takes long
         self._closed = False
@@ -141,7 +133,7 @@ class MemoryManager:
 
     # -- areas
 
-    def open_area(self, area: Area, reader: AreaReader) -> None:
+    def open_area(self, area: Area, reader: PagedReader) -> None:
         with self as paging:
             paging.open_area(area)
             self._readers[area] = reader
@@ -353,9 +345,10 @@ class MemoryManager:
             if reader := self._readers.get(target.area):
                 reader.feed(target)
 
-    # -- reserving: see `MemoryReservations`
+    # -- reserving, for what is on queues that do not page: perhaps under a queue's lock
 
     def reserve(self, holder: DepthLimit) -> bool:
+        """Reserve what the holder uses, and something for what comes next; False when that is not to be had."""
         with self as paging:
             use = holder.in_use
             if use > paging.limit * UNPAGED_SHARE and holder.is_backed():
@@ -367,6 +360,7 @@ class MemoryManager:
             return self._grant_locked(holder, use)
 
     def reserve_anyway(self, holder: DepthLimit) -> None:
+        """Charge what the holder uses although there is no room for it: it is there."""
         with self as paging:
             paging.room(max(holder.in_use - holder.reserved, 0), first=True)
             self._reserve_locked(holder, max(holder.in_use, holder.reserved))
@@ -399,6 +393,9 @@ class MemoryManager:
 
     @property
     def is_exhausted(self) -> bool:
+        """True when all of the budget is taken, by publishers that were asked to wait and did not: a moment's figure.
+        Not the share, which gets smaller when a queue begins to page: a publisher that does wait is not refused.
+        """
         return self.paging.amounts[Account.UNPAGED] > self.paging.limit
 
     @property

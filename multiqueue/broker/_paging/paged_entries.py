@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .._base.message import MESSAGE_BYTES, Message
 from .._base.ports import AT_ONCE, After
@@ -24,11 +24,15 @@ from .._queue.entry import SEIZE, SETTLE, Entry, EntryState, Position
 from .._queue.entry_list import levels_of
 from .._queue.entry_source import Deadlines, ResidentEntries
 from .._queue.life import Life
-from .._queue.ports import Doubt, EntrySource, Pager, Rows
+from .._queue.ports import Doubt, EntrySource
 from .assignments import Assignments
 from .coming import Coming
 from .memory import MemoryManager
 from .target_list import LEVEL_SHIFT, Area, TargetList, number_of
+
+if TYPE_CHECKING:
+    from .._durable.submission import QueueJournal
+    from .spill import Spill
 
 _ADOPTED_BY_A_PUT: Final = 2  # so that a queue that goes on being filled is adopted whole all the same
 _ADOPTED_BY_A_READER: Final = 64
@@ -50,7 +54,9 @@ class PagedEntries(EntrySource):
 
     has_all = False
 
-    def __init__(self, life: Life, name: str, memory: MemoryManager, paged: Pager, own_rows: Rows | None) -> None:
+    def __init__(
+        self, life: Life, name: str, memory: MemoryManager, paged: Spill, own_rows: QueueJournal | None
+    ) -> None:
         settings = life.settings
         self._life = life
         self._memory = memory

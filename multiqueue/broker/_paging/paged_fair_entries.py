@@ -10,18 +10,21 @@ State       As in `PagedEntries`. A tenant's messages of one priority are one le
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from .._base.fair_options import place_of
 from .._base.ports import After
 from .._queue.consumer import Reader
 from .._queue.entry import Entry, EntryState
 from .._queue.life import Life
-from .._queue.ports import Pager, Rows
 from .._queue.tenants import ASIDE, GONE, HELD, WAITING, Lane, Tenants, Ticket
 from .memory import MemoryManager
 from .paged_entries import PagedEntries
 from .target_list import LEVEL_SHIFT, Area, TargetList
+
+if TYPE_CHECKING:
+    from .._durable.submission import QueueJournal
+    from .spill import Spill
 
 _ADOPTED_BY_A_READER: Final = 64
 
@@ -29,7 +32,9 @@ _ADOPTED_BY_A_READER: Final = 64
 class PagedFairEntries(PagedEntries):
     """One queue's; `tenants` are those it had in memory, and has there again."""
 
-    def __init__(self, life: Life, name: str, memory: MemoryManager, paged: Pager, own_rows: Rows | None) -> None:
+    def __init__(
+        self, life: Life, name: str, memory: MemoryManager, paged: Spill, own_rows: QueueJournal | None
+    ) -> None:
         super().__init__(life, name, memory, paged, own_rows)
         assert life.tenants is not None, "a fair queue has tenants before it pages"
         self.tenants: Tenants = life.tenants

@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from multiqueue.store import Commit, Header, Level, StoreDamaged, StoreError
 
@@ -31,7 +31,6 @@ from .._base.waits import InPieces, nap
 from .._queue.consumer import Predicate, QueueConsumer
 from .._queue.entry import Entry
 from .._queue.life import FEW
-from .._queue.ports import Rows
 from .._queue.queue import BrokerQueue
 from .._selector.selector import Selector
 from .loads import Found, Load, LoadKind
@@ -39,6 +38,9 @@ from .memory import MemoryManager
 from .paged_entries import PagedEntries, cost_of
 from .paged_fair_entries import PagedFairEntries
 from .target_list import LEVEL_SHIFT, TargetList, number_of
+
+if TYPE_CHECKING:
+    from .._durable.submission import QueueJournal
 
 _log = logging.getLogger("multiqueue.broker")
 
@@ -51,12 +53,12 @@ _SLICES_ON_THE_WAY: Final = 4  # of a purge, to the store: some 20 ms that other
 
 @dataclass(eq=False)
 class PagedReader:
-    """Reads one queue while it pages, and tells its consumers: its `AreaReader`, and the `Walk` of management."""
+    """Reads one queue while it pages, and tells its consumers: a part of the memory manager, and a `Walk`."""
 
     _queue: BrokerQueue
     source: PagedEntries
     _memory: MemoryManager
-    rows: Rows
+    rows: QueueJournal
     _told: set[int] = field(default_factory=set)  # positions of what time has met and could not read
 
     def __post_init__(self) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from multiqueue.store import Commit, Level, Put, StoreDamaged, StoreError
 
@@ -32,13 +32,15 @@ from .._queue.consumer import QueueConsumer
 from .._queue.entry import Entry
 from .._queue.entry_source import ResidentEntries
 from .._queue.fair_entries import FairEntries
-from .._queue.ports import Rows
 from .._queue.queue import BrokerQueue
 from .memory import MemoryManager
 from .paged_entries import PagedEntries
 from .paged_fair_entries import PagedFairEntries
 from .reader import PagedReader
 from .target_list import LEVEL_SHIFT, number_of
+
+if TYPE_CHECKING:
+    from .._durable.submission import QueueJournal
 
 _BATCH: Final = 1000  # rows of one submission
 _PIECE: Final = 512  # the same where others wait meanwhile: some 5 ms
@@ -48,11 +50,11 @@ _log = logging.getLogger("multiqueue.broker")
 
 @dataclass(eq=False)
 class Spill:
-    """One queue's `Pager`, and `PagedQueue` while it pages."""
+    """Lets one queue page, and goes on while it does. Nothing of it is called under the queue's lock."""
 
     _queue: BrokerQueue
     _memory: MemoryManager
-    _new_rows: Callable[[], Rows | None]  # a place for rows, None for none now
+    _new_rows: Callable[[], QueueJournal | None]  # a place for rows, None for none now
     _period: PagedReader | None = None  # while the queue pages, until it is back in memory
     _is_catching_up: bool = False  # a loader is, or a commit that it goes on with. Guarded by the queue's lock
 
@@ -72,6 +74,7 @@ class Spill:
     # -- opening
 
     def recover(self, levels: Iterable[Level]) -> bool:
+        """Take in what a store has by its figures alone; False where the entries themselves are needed."""
         journal = self._queue.journal
         if journal is None or not self._may_page:
             return False
@@ -90,12 +93,14 @@ class Spill:
         return True
 
     def check_size(self, size: int) -> None:
+        """Return if a message of this size, in bytes of its body, can be kept. Raises MessageTooLarge: it cannot."""
         if self._may_page and size > self._memory.largest_body:
             self._memory.check_size(size, self._queue.label)
 
     # -- from memory to rows, and back
 
     def relieve(self) -> None:
+        """More is on the queue than there is memory for: page, or hold publishers back."""
         life = self._queue.life
         limit = life.limit
         self._memory.relieve(limit if limit.is_reserving else None)
@@ -189,7 +194,7 @@ class Spill:
             life.limit.end_paging()
             self._keep_in_memory_locked()
 
-    def _rows(self) -> Rows | None:
+    def _rows(self) -> QueueJournal | None:
         if self._queue.journal is not None:
             return self._queue.journal
         if self._period is not None or self._queue.life.deleted:
@@ -211,7 +216,7 @@ class Spill:
         # Objects of this process: memory alone can keep them.
         return first is None or isinstance(first.message.body, bytes | bytearray | memoryview)
 
-    def _begin(self, rows: Rows) -> PagedEntries:
+    def _begin(self, rows: QueueJournal) -> PagedEntries:
         """Page from now on. The lock is held, or the queue is new."""
         queue, memory, life = self._queue, self._memory, self._queue.life
         old, own_rows = life.source, rows if queue.journal is None else None
@@ -262,7 +267,7 @@ class Spill:
             if commit is not None:
                 yield commit
 
-    def _put_of(self, entry: Entry, rows: Rows) -> Put | None:
+    def _put_of(self, entry: Entry, rows: QueueJournal) -> Put | None:
         """The row of an entry; None when no store can keep it, or it could not be loaded again."""
         message, host = entry.message, rows.host
         body = message.body
@@ -305,6 +310,9 @@ class Spill:
     # -- while it pages
 
     def load_for_get(self, *, may_come: bool) -> bool:
+        """Do one load for a get that found nothing, if something `may_come`; False when that can bring nothing.
+        Raises as `BrokerQueue.get`.
+        """
         period = self._period
         if period is None:
             return False
@@ -320,13 +328,16 @@ class Spill:
             _log.error("%s; its consumers are cancelled", error, extra={"queue": self._queue.name})
 
     def trim(self) -> None:
+        """Evict what is above the limit of a ring, wherever it is."""
         if period := self._period:
             period.trim()
 
     def drop_each(self, reason: DeadLetterReason) -> int:
+        """Dead-letter what is ready and in a store; returns how many messages that was."""
         period = self._period
         return 0 if period is None or self._queue.life.deleted else period.drop_each(reason)
 
     def expire(self) -> None:
+        """Have what the store alone knows to be past its time dropped."""
         if period := self._period:
             period.rows.host.drop_expired()

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from .._base.message import Message, PutOutcome
 from .._selector.selector import Selector
@@ -21,7 +21,9 @@ from .consumer import Predicate
 from .entry import Entry, Position
 from .entry_list import EntryList, newcomers
 from .life import Life
-from .ports import WholeQueue
+
+if TYPE_CHECKING:
+    from .queue import BrokerQueue
 
 _BATCH: Final = 256  # entries per hold of the lock: some tens of microseconds
 
@@ -69,7 +71,7 @@ class ResidentWalk:
 class Administration:
     """An administrator's verbs for one queue. The methods are those of `BrokerQueue`, which says what they do."""
 
-    _queue: WholeQueue
+    _queue: BrokerQueue
     _life: Life
     _callbacks: Callbacks
 
@@ -93,7 +95,7 @@ class Administration:
         finally:
             self._end(claimed)
 
-    def move_messages(self, target: WholeQueue, selector: Predicate | None, limit: int | None, steal: bool) -> int:
+    def move_messages(self, target: BrokerQueue, selector: Predicate | None, limit: int | None, steal: bool) -> int:
         if target is self._queue:
             raise ValueError(f"{self._queue.label} cannot be moved to itself")
         refused: list[Entry] = []
@@ -103,7 +105,7 @@ class Administration:
 
         return self._each(move, selector, limit, steal=steal, refused=refused)
 
-    def copy_messages(self, target: WholeQueue, selector: Predicate | None, limit: int | None) -> int:
+    def copy_messages(self, target: BrokerQueue, selector: Predicate | None, limit: int | None) -> int:
         if target is self._queue:
             raise ValueError(f"{self._queue.label} cannot be copied to itself")
         return self._each(lambda entry: target.put(entry.message).accepted, selector, limit)
@@ -173,7 +175,7 @@ class Administration:
             self._life.notifier.pass_baton(after)
 
     def _move(
-        self, entry: Entry, target: WholeQueue, message: Message, refused: list[Entry], *, like: Entry | None = None
+        self, entry: Entry, target: BrokerQueue, message: Message, refused: list[Entry], *, like: Entry | None = None
     ) -> bool:
         """Move a claimed entry, in one commit of what stores have; False when the target does not take it."""
         journal = self._queue.journal or target.journal

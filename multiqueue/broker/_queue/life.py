@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from multiqueue.store import Header, Level, Put, StoreDamaged
 
@@ -38,9 +38,14 @@ from .entry_list import plain_key
 from .figures import Figures
 from .limits import DepthLimit
 from .notifier import Notifier
-from .ports import Batch, Doubt, EntrySource, Pager, Rows, Walk, WholeQueue
+from .ports import Doubt, EntrySource, Walk
 from .tenants import Lane, Tenants
 from .timeouts import ConsumerTimeouts
+
+if TYPE_CHECKING:
+    from .._durable.submission import QueueJournal, Submission
+    from .._paging.spill import Spill
+    from .queue import BrokerQueue
 
 _CLEARED: Final = 256  # entries of a deleted queue that go in one hold: some hundred microseconds
 FEW: Final = 64  # entries that may go to dead letters, in one hold: 70 us each, the lock being free
@@ -102,7 +107,7 @@ class Life:
 
     def __init__(
         self,
-        queue: WholeQueue,
+        queue: BrokerQueue,
         clock: Callable[[], float],
         lock: HeldLock,
         callbacks: Callbacks,
@@ -119,8 +124,8 @@ class Life:
         self._send = send
         self.visit_by: Callable[[float], None] = queue.visit_by
         # Of a durable queue its journal, of another one where it had its rows when it last began to page.
-        self.rows: Rows | None = queue.journal
-        self.pager: Pager | None = None  # set once, before anybody knows the queue
+        self.rows: QueueJournal | None = queue.journal
+        self.pager: Spill | None = None  # set once, before anybody knows the queue
         self.figures: Figures = Figures()
         self.limit: DepthLimit = DepthLimit(self.settings, self.figures)
         self.notifier: Notifier = Notifier(self.settings, self.figures, callbacks, lock)
@@ -429,7 +434,7 @@ class Life:
                         self.arrive((entry,), after)
             self._callbacks.act(after)
 
-    def recovered(self, rows: Rows, header: Header, body: bytes) -> Entry:
+    def recovered(self, rows: QueueJournal, header: Header, body: bytes) -> Entry:
         """The entry that a row is of; not on the queue yet. Under no lock."""
         host = rows.host
         message, held_until, in_doubt = decode_stored(header.properties, body)
@@ -793,7 +798,7 @@ class Life:
             batch.delete(entry.number)
             _chain.run(partial(self._store_letter, entry.message, reason, batch))
 
-    def _store_letter(self, message: Message, reason: DeadLetterReason, batch: Batch) -> None:
+    def _store_letter(self, message: Message, reason: DeadLetterReason, batch: Submission) -> None:
         assert self._queue.journal is not None
         store = partial(self._queue.journal.dead_letter, self._queue, message, reason, batch)
         if self._callbacks.guard("dead letter callback", store):

@@ -11,31 +11,15 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from .._base.message import MESSAGE_BYTES
 from .._base.ports import After
 from .._base.settings import Overflow, QueueSettings
 from .figures import Figures
 
-
-class MemoryReservations(Protocol):
-    """The memory that queues may fill; any of it may be called under a queue's lock."""
-
-    def reserve(self, holder: DepthLimit) -> bool:
-        """Reserve what the holder uses, and something for what comes next; False when that is not to be had."""
-
-    def reserve_anyway(self, holder: DepthLimit) -> None:
-        """Charge what the holder uses although there is no room for it: it is there."""
-
-    def release(self, holder: DepthLimit) -> None:
-        """The holder keeps nothing in memory any more."""
-
-    @property
-    def is_exhausted(self) -> bool:
-        """True when all of the budget is taken, by publishers that were asked to wait and did not: a moment's figure.
-        Not the share, which gets smaller when a queue begins to page: a publisher that does wait is not refused.
-        """
+if TYPE_CHECKING:
+    from .._paging.memory import MemoryManager
 
 
 class DepthLimit:
@@ -56,7 +40,7 @@ class DepthLimit:
         # Of those who wait for no more than that it is not behind. Invariant: empty unless is_behind.
         self.catch_up_waiters: list[Callable[[], object]] = []
 
-        self._reservations: MemoryReservations | None = None  # None where no one counts what the queue has in memory
+        self._memory: MemoryManager | None = None  # None where no one counts what the queue has in memory
         # Bytes that may be in use before more must be asked for. Guarded by the memory manager's lock as well.
         self.reserved: int = sys.maxsize
         self.can_page: bool = False  # a store could have what is on the queue
@@ -91,7 +75,7 @@ class DepthLimit:
             return True
         if self._refuses_at_limit:
             return self.short_of_memory or self.is_exceeded(coming + 1, coming_bytes + size)
-        return self.short_of_memory and self._reservations is not None and self._reservations.is_exhausted
+        return self.short_of_memory and self._memory is not None and self._memory.is_exhausted
 
     def is_exceeded(self, more: int = 0, more_bytes: int = 0, *, share: float = 1) -> bool:
         """True when what is ready exceeds the limits, or that share of them, or would with so many messages more."""
@@ -134,10 +118,10 @@ class DepthLimit:
     # -- memory
 
     def keep_within(
-        self, reservations: MemoryReservations, page_out: Callable[[], bool] | None, is_backed: Callable[[], bool]
+        self, memory: MemoryManager, page_out: Callable[[], bool] | None, is_backed: Callable[[], bool]
     ) -> None:
         """Reserve memory for what is on the queue from now on; `page_out` lets a store have it instead."""
-        self._reservations, self.is_backed, self.reserved = reservations, is_backed, 0
+        self._memory, self.is_backed, self.reserved = memory, is_backed, 0
         self.can_page = page_out is not None
         self.page_out = page_out or self.page_out
 
@@ -170,24 +154,24 @@ class DepthLimit:
 
     @property
     def is_reserving(self) -> bool:
-        return self._reservations is not None
+        return self._memory is not None
 
     def reserve(self) -> bool:
         """Reserve memory for what is on the queue now; False when there is none."""
-        return self._reservations is None or self._reservations.reserve(self)
+        return self._memory is None or self._memory.reserve(self)
 
     def seek_room(self, after: After) -> bool:
         """Hold publishers back while there is no memory, and let them go on; True when they are held back."""
-        if self._reservations is not None and not self._reservations.reserve(self):
+        if self._memory is not None and not self._memory.reserve(self):
             self.short_of_memory = self.throttled = self.may_refuse = True
-            self._reservations.reserve_anyway(self)
+            self._memory.reserve_anyway(self)
             return True
         if self.short_of_memory and self.has_room():
             self.end_throttling(after)
         return False
 
     def release_memory(self) -> None:
-        if self._reservations is not None:
-            self._reservations.release(self)
-            self._reservations = None
+        if self._memory is not None:
+            self._memory.release(self)
+            self._memory = None
             self.reserved = sys.maxsize

@@ -1,116 +1,13 @@
-"""A broker queue's view of its entries, and of its store and its memory, which stand above it."""
+"""What each way to have a broker queue's entries has in common: `EntrySource`, and `Walk`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from multiqueue.store import Commit, Level, MessageStore, Operation, Put
-
-from .._base.message import DeadLetterReason, Message, PutOutcome
 from .._base.ports import After
 from .consumer import QueueConsumer, Reader
-from .entry import Entry, EntryQueue
-
-
-class WholeQueue(EntryQueue, Protocol):
-    """A queue as its parts know it, which have its `journal` if it is durable. See `BrokerQueue`."""
-
-    @property
-    def journal(self) -> Rows | None: ...
-    def put(self, message: Message, *, immediate: bool = False) -> PutOutcome: ...
-    def visit_by(self, when: float) -> None: ...  # under its lock; the others when that is free
-    def relieve(self) -> None: ...
-    def in_slices(self, do_some_locked: Callable[[After], bool]) -> bool: ...
-    def in_visits(self, do_some_locked: Callable[[After], bool], at_once: int) -> None: ...
-
-
-class Batch(Protocol):
-    """What is stored together, all or nothing, and what follows: see `_durable.submission.Submission`."""
-
-    # `queue` is a `BrokerQueue`, which knows this module.
-    def put(
-        self, queue: Any, message: Message, *, immediate: bool = False, like: Entry | None = None
-    ) -> PutOutcome: ...
-    def take_turn(self, join: Callable[[Put], object], otherwise: Callable[[Put], object]) -> None: ...
-    def delete(self, number: int) -> None: ...
-    def then(self, action: Callable[[], object], otherwise: Callable[[], object] = ...) -> None: ...
-    def submit(self) -> Commit | None: ...
-    def submit_if_open(self) -> None: ...
-    def withdraw(self) -> None: ...
-
-
-class RowsHost(Protocol):
-    """A virtual host's side of its store: see `_durable.journal.Journal`."""
-
-    @property
-    def may_wait(self) -> bool: ...
-    @property
-    def is_at_end(self) -> bool: ...
-    def wait_for_commits(self, timeout: float | None = None) -> bool: ...
-    def drop_expired(self) -> object: ...
-
-    def begin_paging(self) -> None: ...
-    def wall_clock(self) -> float: ...
-    def wall_time(self, when: float) -> float: ...
-    def queue_time(self, when: float) -> float: ...
-
-
-class Rows(Protocol):
-    """Where one queue has its rows: see `_durable.submission.QueueJournal`."""
-
-    @property
-    def number(self) -> int: ...
-    @property
-    def host(self) -> RowsHost: ...
-    @property
-    def store(self) -> MessageStore: ...
-    def delete(self, numbers: Sequence[int]) -> Commit | None: ...
-    def submit(
-        self,
-        operations: Sequence[Operation],
-        committed: Callable[[], object] | None = None,
-        failed: Callable[[BaseException], object] | None = None,
-    ) -> Commit: ...
-    def drop_queue(self) -> object: ...
-    def batch(self, *, is_owed: bool = False) -> Batch: ...
-    def dead_letter(self, queue: object, message: Message, reason: DeadLetterReason, batch: Batch) -> object: ...
-
-
-class Pager(Protocol):
-    """The part that lets a queue page: its `Spill`. Nothing of it is called under the queue's lock."""
-
-    def recover(self, levels: Iterable[Level]) -> bool:
-        """Take in what a store has by its figures alone; False where the entries themselves are needed."""
-
-    def check_size(self, size: int) -> None:
-        """Return if a message of this size, in bytes of its body, can be kept. Raises MessageTooLarge: it cannot."""
-
-    def relieve(self) -> None:
-        """More is on the queue than there is memory for: page, or hold publishers back."""
-
-    def load_for_get(self, *, may_come: bool) -> bool:
-        """Do one load for a get that found nothing, if something `may_come`; False when that can bring nothing.
-        Raises as `BrokerQueue.get`.
-        """
-
-    def drop_each(self, reason: DeadLetterReason) -> int:
-        """Dead-letter what is ready and in a store; returns how many messages that was."""
-
-    def expire(self) -> None:
-        """Have what the store alone knows to be past its time dropped."""
-
-    def catch_up(self) -> None:
-        """Write out what only memory has, or a piece of it."""
-
-    def trim(self) -> None:
-        """Evict what is above the limit of a ring, wherever it is."""
-
-    def keep_in_memory(self) -> None:
-        """Page no longer, if nothing is on the queue and nothing reads it."""
-
-    def report_loss(self, consumer: QueueConsumer) -> None:
-        """Tell that counted messages are lost, and cancel the consumers that would wait for them."""
+from .entry import Entry
 
 
 class Walk(Protocol):

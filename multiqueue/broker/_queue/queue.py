@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from threading import Lock  # by name, so that tests can put another one in its place
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from multiqueue.core import notebook_table
 
@@ -45,8 +45,11 @@ from .fair_entries import FairEntries
 from .figures import QueueStatistics
 from .filtered import FilteredPull
 from .life import Life
-from .ports import Pager, Rows
 from .tenants import FairStatistics, Tenants
+
+if TYPE_CHECKING:
+    from .._durable.submission import QueueJournal
+    from .._paging.spill import Spill
 
 Item = TypeVar("Item")
 DeadLetterCallback = Callable[["BrokerQueue", Message, DeadLetterReason], object]
@@ -82,8 +85,8 @@ class BrokerQueue:
         on_alert: Callable[[Alert], object] | None = None,
         on_error: ErrorHandler = _log_error,
         vhost: str = "/",
-        journal: Rows | None = None,
-        pager_of: Callable[[BrokerQueue], Pager | None] | None = None,
+        journal: QueueJournal | None = None,
+        pager_of: Callable[[BrokerQueue], Spill | None] | None = None,
         consumer_timeout: float | None = None,
     ) -> None:
         self.name: str = plain_name("name", name)
@@ -743,7 +746,7 @@ class BrokerQueue:
         return count
 
     def relieve(self) -> None:
-        """As `Pager.relieve`."""
+        """As `Spill.relieve`."""
         if self._pager is not None:
             self._pager.relieve()
 
