@@ -14,35 +14,30 @@ HEAD = """# The HTTP API beside RabbitMQ's
 
 `multiqueue.monitor` answers the requests of RabbitMQ's management API with the same status, the same fields and the
 same types. This page lists what differs from RabbitMQ 3.10 (Debian's package); a request or a field that is not listed
-is the same. `tests/monitor/test_monitor_beside_rabbitmq.py` sends each GET request to both servers, which hold the same
-exchanges, queues, bindings, messages and clients, and writes this page.
-[What differs otherwise](../design/monitor.md#what-differs-from-rabbitmq) is in the design.
+is the same. `tests/monitor/test_monitor_beside_rabbitmq.py` sends each GET request to both servers and writes this
+page. [The design](../design/monitor.md#what-differs-from-rabbitmq) has other differences.
 
 `GET /api/openapi.json` describes all requests and their bodies as OpenAPI 3.1.
 
-`message_stats` counts `publish`, `confirm`, `return_unroutable`, `drop_unroutable`, `deliver`, `deliver_no_ack`, `get`,
-`get_no_ack`, `get_empty`, `redeliver` and `ack` as RabbitMQ does, for queues, channels, virtual hosts and the whole.
-A queue's `publish` counts the messages that reached it; an exchange has `publish_in` and `publish_out`. `proc_used` and
-`proc_total` count threads.
-
-RabbitMQ has no `troubles` in the overview (virtual hosts that are down, alarms, blocked connections, redelivery loops,
-the oldest unacknowledged message), no `redelivering_since` and no `oldest_unacknowledged_since` (milliseconds since
-1970). Requests that came after 3.10 (`/api/version`, `/api/deprecated-features`, `/api/queues/detailed` and some health
-checks) are answered as a healthy RabbitMQ 4.3 answers them.
+A queue's `publish` counts the messages that reached it. `proc_used` and `proc_total` count threads. `troubles` are
+virtual hosts that are down, alarms, blocked connections, redelivery loops and the oldest unacknowledged message; times
+with `_since` are milliseconds since 1970. Requests that came after 3.10 (`/api/version`, `/api/deprecated-features`,
+`/api/queues/detailed` and some health checks) are answered as a healthy RabbitMQ 4.3 answers them.
 """
 
 # Why a field is not here.
 WITHOUT = {
-    "Erlang's": re.compile(
+    "Erlang's, and not here": re.compile(
         r"garbage_collection|reductions|erlang|backing_queue|net_ticktime|run_queue|metrics_gc|(^|\.)ra_|mnesia"
         r"|queue_index|release_series|_opts$"
     ),
-    "not counted": re.compile(
+    "Not counted here": re.compile(
         r"io_(read|write|seek|reopen|sync_avg)|msg_store|disk_(reads|writes)|gc_bytes|_ram$|paged_out|persistent$|memory$"
         r"|idle_since|(recv|send)_cnt|drop_unroutable"
     ),
-    "no such thing": re.compile(r"global_parameters"),
+    "No such thing here": re.compile(r"global_parameters"),
 }
+MISSING = "Missing here"
 _CLOSED = frozenset(
     {
         "arguments",
@@ -96,43 +91,44 @@ def content(reply: Reply) -> Any:
 
 
 def page_of(answers: Mapping[str, tuple[Reply, Reply]]) -> str:
-    """The page, of RabbitMQ's and our answers by request; requests that differ alike share a table."""
-    tables: dict[str, list[str]] = {}
-    same: list[str] = []
+    """The page, of RabbitMQ's and our answers by request; requests that differ alike share a section."""
+    sections: dict[str, list[str]] = {}
     for request, (theirs, ours) in answers.items():
         if theirs.status != ours.status:
-            table = f"RabbitMQ answers {theirs.status}, multiqueue {ours.status}.\n"
+            text = f"RabbitMQ answers {theirs.status}, multiqueue {ours.status}.\n"
         elif theirs.status >= 400:
-            table = ""
+            text = ""
         else:
-            table = _table(content(theirs), content(ours))
-        (tables.setdefault(table, []) if table else same).append(f"`{request}`")
-    sections = [f"## {_title(requests)}\n\n{', '.join(requests)}\n\n{table}" for table, requests in tables.items()]
-    return "\n".join([HEAD, *sections, f"## Requests without a difference\n\n{', '.join(same)}\n"])
+            text = _differences(content(theirs), content(ours))
+        if text:
+            sections.setdefault(text, []).append(f"`{request}`")
+    return "\n".join([HEAD, *(f"## {_title(some)}\n\n{', '.join(some)}\n\n{text}" for text, some in sections.items())])
 
 
 def _title(requests: list[str]) -> str:
     return requests[0].strip("`").removeprefix("/api/")
 
 
-def _table(theirs: Any, ours: Any) -> str:
-    """The fields that differ; empty where none does."""
+def _differences(theirs: Any, ours: Any) -> str:
+    """The fields that differ, a line for each reason; empty where none does."""
     if theirs and ours == []:
         return "A list, which is always empty here.\n"
     expected, found = kinds(theirs), kinds(ours)
-    rows = []
+    lines: dict[str, list[str]] = {}
     for name in sorted(expected.keys() | found.keys()):
         if name.endswith(("_details", "_details.rate")):  # The rate of the field that is named before it.
             continue
         if name not in found:
-            rows.append(f"| `{name}` | {_said(expected[name])} | none: {why_without(name) or 'missing'} |")
-        elif found[name] - {"null"} != expected.get(name, set()) - {"null"} and _said(found[name]) != _said(
-            expected.get(name)
-        ):
-            rows.append(f"| `{name}` | {_said(expected.get(name))} | {_said(found[name])} |")
-    return "\n".join(["| field | RabbitMQ 3.10 | here |", "|---|---|---|", *rows, ""]) if rows else ""
+            lines.setdefault(why_without(name) or MISSING, []).append(f"`{name}`")
+        elif found[name] == {"null"}:
+            continue
+        elif name not in expected:
+            lines.setdefault("Here alone", []).append(f"`{name}` ({_said(found[name])})")
+        elif found[name] - {"null"} != expected[name] - {"null"} and _said(found[name]) != _said(expected[name]):
+            lines.setdefault(f"RabbitMQ: {_said(expected[name])}, here {_said(found[name])}", []).append(f"`{name}`")
+    return "".join(f"- {reason}: {', '.join(names)}\n" for reason, names in sorted(lines.items()))
 
 
-def _said(some: set[str] | None) -> str:
+def _said(some: set[str]) -> str:
     """The types of a field; `null` only where there is no other."""
-    return "none" if some is None else ", ".join(sorted(some - {"null"})) or "null"
+    return ", ".join(sorted(some - {"null"})) or "null"

@@ -19,7 +19,7 @@ from urllib.parse import quote
 import pika
 import pytest
 from click.testing import CliRunner
-from monitor_fields_support import PAGE, content, kinds, page_of, why_without
+from monitor_fields_support import MISSING, PAGE, content, kinds, page_of, why_without
 from monitor_support import Client
 from rabbitmq_support import NoPeer, free_ports, rabbitmq, rules
 
@@ -263,7 +263,7 @@ def test_the_page_shows_each_difference(clients: tuple[Client, Client]) -> None:
     if os.environ.get("MULTIQUEUE_WRITE_PAGES"):
         PAGE.write_text(page)
     assert PAGE.read_text() == page
-    assert "none: missing" not in page
+    assert MISSING not in page
 
 
 @pytest.mark.slow(selected=True)
