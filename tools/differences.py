@@ -14,6 +14,7 @@ import argparse
 import logging
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from hypothesis import given, seed
@@ -21,7 +22,7 @@ from hypothesis import given, seed
 TESTS = Path(__file__).parent.parent / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "interop")]
 
-from interop_programs_support import Program, compare, programs, settings_for  # noqa: E402
+from interop_programs_support import Ports, Program, compare, programs, settings_for  # noqa: E402
 
 from multiqueue.broker import Broker  # noqa: E402
 
@@ -44,28 +45,58 @@ def main() -> int:
     with Broker(compat=asked.compat) as broker, broker.listen() as server, broker.listen_http(amqp=server) as web:
         ports = ((asked.amqp, asked.http), (server.port, web.port))
         for number in range(asked.seed, asked.seed + -(-asked.programs // BATCH)):
-
-            @seed(number)
-            @settings_for(BATCH, shrinks=True, derandomize=False)
-            @given(program=programs(asked.steps))
-            def differ(program: Program) -> None:
-                nonlocal run, in_a_row
-                compare(ports, program)
+            for program in programs_of(number, asked.steps):
                 run, in_a_row = run + 1, in_a_row + 1
-
-            try:
-                differ()
-            except Exception as error:  # noqa: BLE001 - also a program that differs only at times
+                if (difference := differs(ports, program)) is None:
+                    best = max(best, in_a_row)
+                    continue
                 found += 1
-                print(f"seed {number}, after {in_a_row} in a row: {type(error).__name__}: {error}", flush=True)
-                print("\n".join(f"    {note}" for note in getattr(error, "__notes__", ())), flush=True)
-                if asked.stop:
-                    break
+                print(f"seed {number}, after {in_a_row - 1} in a row:", flush=True)
+                program, difference = shortest(ports, program, difference)
+                print(*[f"    {who} {step}" for who, step in program], difference, sep="\n", flush=True)
                 in_a_row = 0
-            best = max(best, in_a_row)
+                if asked.stop:
+                    return 1
             print(f"seed {number}: {run} programs, {in_a_row} in a row, {time.monotonic() - began:.0f} s", flush=True)
     print(f"{run} programs, {best} in a row without a difference, {found} differences")
     return 1 if found else 0
+
+
+def programs_of(number: int, steps: int) -> list[Program]:
+    """The programs of a seed."""
+    made: list[Program] = []
+
+    @seed(number)
+    @settings_for(BATCH, derandomize=False)
+    @given(program=programs(steps))
+    def make(program: Program) -> None:
+        made.append(program)
+
+    make()
+    return made
+
+
+def differs(ports: Sequence[Ports], program: Program) -> str | None:
+    """What the brokers do not agree on, or None."""
+    try:
+        compare(ports, program, lambda line: None)
+    except Exception as error:  # noqa: BLE001 - a client that is told what it cannot read differs too
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def shortest(ports: Sequence[Ports], program: Program, difference: str) -> tuple[Program, str]:
+    """The program without the steps that its difference does not need: halves first, single steps last."""
+    size = len(program) // 2
+    while size:
+        at = len(program)
+        while at > 0:
+            at = max(0, at - size)
+            shorter = program[:at] + program[at + size :]
+            if (again := differs(ports, shorter)) is not None:
+                program, difference = shorter, again
+        size //= 2
+    return program, difference
 
 
 if __name__ == "__main__":

@@ -246,7 +246,7 @@ def test_settings_can_be_asked_for_by_arguments(free: dict[str, object], more: d
 def test_no_setting_is_without_an_argument() -> None:
     """A setting that is added later is not left out of what is shown, exported and moved."""
     by_flags, by_rule = {"durable", "exclusive", "auto_delete"}, {"kind", "overflow", "groups", "alerts"}
-    by_rule |= {"delivery_counting", "default_priority", "delayed_retry"}  # of quorum queues
+    by_rule |= {"delivery_counting", "default_priority", "delayed_retry", "expires_at_head"}  # of a version's queues
     usual = QueueSettings()
     for field in fields(QueueSettings):
         if field.name in by_flags | by_rule:

@@ -122,6 +122,60 @@ def test_expired_messages_are_dead_lettered_wherever_they_are_met() -> None:
     assert bench.queue.statistics().expired == 3
 
 
+@pytest.mark.parametrize("kind", [QueueKind.STANDARD, QueueKind.PRIORITY])
+def test_a_late_message_stays_until_it_is_at_the_head(kind: QueueKind) -> None:
+    """As in RabbitMQ: it is counted, and goes when what is before it is taken, gone, or late too."""
+    bench = Bench(kind=kind, max_priority=9 if kind is QueueKind.PRIORITY else None, expires_at_head=True)
+    bench.put("first")
+    bench.put("late", expiration=1)
+    bench.put("later", expiration=2)
+    bench.put("last")
+    bench.clock.advance(1)
+    bench.queue.housekeeping()
+    assert (len(bench.queue), bench.dead) == (4, [])
+    first = bench.queue.get(bench)
+    assert first is not None
+    bench.queue.housekeeping()
+    assert (len(bench.queue), bench.dead) == (3, [("late", "expired")])
+    bench.queue.release([first], bench)
+    bench.clock.advance(1)
+    bench.queue.housekeeping()
+    assert bench.bodies() == ["first", "later", "last"]
+    assert bench.queue.delete_messages(lambda message: message.body == "first") == 1
+    bench.queue.housekeeping()
+    assert bench.bodies() == ["last"]
+    bench.queue.check_invariants()
+
+
+def test_a_late_message_that_comes_back_stays_behind_others() -> None:
+    """What its time passed with a consumer is ready again where it was, and goes from the head."""
+    bench = Bench(expires_at_head=True)
+    bench.put("first")
+    bench.put("late", expiration=1)
+    first, late = (bench.queue.get(bench) for _ in range(2))
+    assert first is not None
+    assert late is not None
+    bench.clock.advance(1)
+    bench.queue.housekeeping()
+    bench.queue.release([first], bench)
+    bench.queue.release([late], bench)
+    bench.queue.housekeeping()
+    assert bench.bodies() == ["first", "late"]
+    assert bench.queue.get(bench) is not None
+    bench.queue.housekeeping()
+    assert (bench.bodies(), bench.dead) == ([], [("late", "expired")])
+
+
+def test_a_ring_keeps_what_the_expired_make_room_for() -> None:
+    """A message above the limit drops no other when one is past its time."""
+    bench = Bench(overflow=Overflow.RING, max_length=2)
+    bench.put("late", expiration=1)
+    bench.put("b")
+    bench.clock.advance(1)
+    bench.put("c")
+    assert (bench.bodies(), bench.dead) == (["b", "c"], [("late", "expired")])
+
+
 def test_the_queues_ttl_bounds_and_the_minimum_raises() -> None:
     """`message_ttl` also gives a time to messages without one; the minimum lengthens those that have one."""
     bench = Bench(message_ttl=10, minimum_message_ttl=5, expired_to_dead_letter=False)

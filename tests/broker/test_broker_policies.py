@@ -58,7 +58,7 @@ def test_a_policy_applies_to_what_is_there_and_to_what_comes(broker: Broker) -> 
     comes = broker.declare_queue("a comes")
     for queue in (there, comes):
         assert (queue.effective_settings.max_length, queue.effective_settings.overflow) == (3, Overflow.RING)
-        assert queue.settings == QueueSettings()
+        assert queue.settings == QueueSettings(expires_at_head=True)
         assert queue.governing.policy == "p"
     fill(broker, "a comes", 5)
     broker.virtual_host("/").check_invariants()
@@ -69,7 +69,7 @@ def test_a_policy_applies_to_what_is_there_and_to_what_comes(broker: Broker) -> 
     assert not broker.policies.set(a_policy(max_length=4))
     assert broker.policies.clear("p")
     assert not broker.policies.clear("p")
-    assert there.effective_settings == QueueSettings()
+    assert there.effective_settings == QueueSettings(expires_at_head=True)
     assert there.governing.policy is None
 
 

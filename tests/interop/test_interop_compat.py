@@ -376,6 +376,23 @@ def test_a_quorum_queue_has_32_priorities(version: str, port: int, queue: str) -
     assert found == (["31", "32", "255", "5", "None", "4", "3", "1", "0"] if version == "4.3" else list(map(str, sent)))
 
 
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_a_late_message_stays_until_it_is_at_the_head(kind: str, version: str, port: int, queue: str) -> None:
+    """Of both versions and types: it is counted behind another, and goes when that is taken."""
+    with Wire(port) as wire:
+        channel = wire.open().channel()
+        channel.declare(queue, durable=True, arguments={"x-queue-type": kind})
+        other = channel.declare(exclusive=True)
+        channel.publish(queue, b"first")
+        channel.publish(queue, b"late", expiration="50")
+        channel.publish(other, b"of a longer life", expiration="100")
+        channel.count_becomes(queue, 2)
+        channel.count_becomes(other, 0)
+        assert channel.count(queue) == 2
+        assert channel.get(queue) is not None
+        channel.count_becomes(queue, 0)
+
+
 @pytest.mark.parametrize(("kind", "how", "is_held"), [
     ("all", "reject", True), ("all", "nack", True), ("failed", "reject", True), ("failed", "nack", False),
     ("returned", "reject", False), ("returned", "nack", True), ("disabled", "nack", False),

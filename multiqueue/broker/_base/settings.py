@@ -130,6 +130,8 @@ class QueueSettings:
     A message that is not settled within `consumer_timeout` goes back, and its consumer ends; None is no limit.
     `dead_letter_exchange` and `dead_letter_routing_key` are for the router: the queue itself only calls
     its `dead_letter`. With `expired_to_dead_letter=False` an expired message is gone.
+    With `expires_at_head` an expired message stays, as in RabbitMQ, until all before it are taken or gone: on a
+    standard or priority queue that has all of its messages in memory.
 
     Raises:
         ValueError: a value out of range, or a setting that the kind does not know.
@@ -151,6 +153,7 @@ class QueueSettings:
     minimum_message_ttl: float | None = None
     expires: float | None = None
     expired_to_dead_letter: bool = True
+    expires_at_head: bool = False
     max_delivery_attempts: int | None = None
     delivery_counting: DeliveryCounting = DeliveryCounting.NONE
     delayed_retry: DelayedRetry = DelayedRetry.NONE
@@ -254,7 +257,15 @@ class QueueSettings:
         return 1 if self.single_active_consumer else self.max_active_consumers
 
 
-_FLAGS = ("durable", "exclusive", "auto_delete", "single_active_consumer", "browse_only", "expired_to_dead_letter")
+_FLAGS = (
+    "durable",
+    "exclusive",
+    "auto_delete",
+    "single_active_consumer",
+    "browse_only",
+    "expired_to_dead_letter",
+    "expires_at_head",
+)
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "kind": (QueueKind, str),
     "overflow": Overflow,

@@ -62,8 +62,9 @@ class ResidentWalk:
             with self._callbacks.deciding() as after:
                 if self._life.deleted:
                     break
-                unexpired = [entry for entry in batch if entry.expires_at is None or entry.expires_at > now]
-                count += self._life.purge(unexpired, after)
+                if not self._life.source.expires_at_head:
+                    batch = [entry for entry in batch if entry.expires_at is None or entry.expires_at > now]
+                count += self._life.purge(batch, after)
         return count
 
 
@@ -220,12 +221,12 @@ class Administration:
 
     def _matching(self, selector: Predicate | None, *, steal: bool, bodies: bool = True) -> Iterator[Entry]:
         """The entries that match; without `bodies`, those that had to be read may have none."""
-        matches = self._callbacks.matches
+        matches, source = self._callbacks.matches, self._life.source
         with self._life.pinned() as walk:
             for batch in walk.pages(bodies=bodies or not isinstance(selector, Selector | None)):
                 now = self._life.clock()
                 for entry in batch:
-                    if entry.expires_at is not None and entry.expires_at <= now:
+                    if entry.expires_at is not None and entry.expires_at <= now and not source.expires_at_head:
                         continue  # housekeeping's, or its owner's
                     if (entry.is_ready or (steal and entry.is_acquired)) and matches(selector, entry.message):
                         yield entry

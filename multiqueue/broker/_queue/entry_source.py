@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from .._base.ports import After
 from .._base.settings import QueueKind
@@ -26,6 +26,12 @@ from .ports import Doubt, EntrySource
 _AVAILABLE: Final = EntryState.AVAILABLE
 _LEAST_SWEEP: Final = 1024  # deadlines; fewer are not worth sweeping
 _HEAD_IS_LEAST: Final = (QueueKind.STANDARD, QueueKind.LAST_VALUE)
+
+_CanHave: TypeAlias = Callable[[Entry, Reader, After], bool]
+
+
+def _is_available(entry: Entry, reader: Reader, after: After) -> bool:
+    return entry.state is _AVAILABLE
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -73,6 +79,12 @@ class ResidentEntries(EntrySource):
         # Where the list is a log and nothing more, runs go past it in one call.
         self._log = entries if type(entries) is StandardEntryList else None
         self._deadlines = Deadlines(entries.get, entries.__len__)
+        self.expires_at_head = life.settings.expires_at_head and life.settings.kind in (
+            QueueKind.STANDARD,
+            QueueKind.PRIORITY,
+        )
+        self._late: set[Position] = set()  # of ready entries past their time that were not at the head
+        self._head = Reader(entries.start)  # to find what is
         self.returns = ReturnLog()  # for readers that acquire
         self._browsers: list[QueueConsumer] = []  # they are told of late arrivals, and not of what is released
         self.getter = Reader(entries.start)  # for gets without a consumer, and to find what a ring evicts
@@ -96,8 +108,15 @@ class ResidentEntries(EntrySource):
             self.give_back(entry, is_new=True)
         return superseded
 
+    def take(self, entries: Sequence[Entry], owner: object) -> None:
+        if self._late:  # one of them may be at the head now
+            self._life.visit_by(self._life.clock())
+
     def remove(self, entries: Sequence[Entry], *, taker: object = None) -> None:
         departed = self._departed
+        if self._late:
+            self._late.difference_update(entry.position for entry in entries)
+            self._life.visit_by(self._life.clock())
         if departed is not None:
             for entry in entries:
                 if entry.is_stored and not entry.is_settled_elsewhere:
@@ -121,7 +140,18 @@ class ResidentEntries(EntrySource):
         return True
 
     def due(self, now: float, most: int, after: After) -> list[Entry]:
-        return self._deadlines.due(now, most)
+        due = self._deadlines.due(now, most)
+        if not self.expires_at_head:
+            return due
+        self._late.update(each.position for each in due if each.state is _AVAILABLE)
+        due = [each for each in due if each.state is EntryState.HELD]
+        while self._late and len(due) < most:
+            entry = self.next_for(self._head, after, _is_available)
+            if entry is None or entry.expires_at is None or entry.expires_at > now:
+                break
+            self.pass_over(self._head, entry)
+            due.append(entry)
+        return due
 
     def next_time(self) -> float:
         return self._deadlines.first
@@ -146,11 +176,11 @@ class ResidentEntries(EntrySource):
 
     # -- readers
 
-    def next_for(self, reader: Reader, after: After) -> Entry | None:
+    def next_for(self, reader: Reader, after: After, can_have: _CanHave | None = None) -> Entry | None:
         # The reader passes over what it cannot have: what comes back is in the log.
         if reader.acquires and reader.returns_seen != self.returns.end:
             reader.merge(self.returns, self.entries.start)
-        can_have, entries = self._life.can_have, self.entries
+        can_have, entries = can_have or self._life.can_have, self.entries
         while reader.revisits:
             entry = entries.get(reader.revisits[0])
             if entry is not None and can_have(entry, reader, after):

@@ -668,9 +668,10 @@ class Life:
         entry.failures += failed
         attempts = entry.failures if self._counts_failures else entry.delivery_count
         limit, reason = self.settings.max_delivery_attempts, None
+        is_late = entry.expires_at is not None and entry.expires_at <= self.clock()
         if limit is not None and owner is not None and attempts >= limit:
             reason = DeadLetterReason.DELIVERY_LIMIT
-        elif entry.expires_at is not None and entry.expires_at <= self.clock():
+        elif is_late and not self.source.expires_at_head:
             reason = DeadLetterReason.EXPIRED
         if reason is not None or entry.superseded or self.deleted:
             self.reject(entry, owner, reason, after)
@@ -685,6 +686,8 @@ class Life:
             self.hold(entry, entry.held_until)
         else:
             self.source.give_back(entry, is_new=False)
+        if is_late and entry.expires_at is not None and self.source.remind(entry.expires_at, entry, holds=False):
+            self.visit_by(entry.expires_at)
         if self._has_surplus():
             self._apply_overflow(after)
 
@@ -846,7 +849,7 @@ class Life:
         """Drop some of what a ring, or a tenant, has above its limit; True when there is more."""
         for _ in range(FEW if self._is_to_evict else 0):
             victim = self.source.surplus(after) if self._has_surplus() else None
-            if victim is None:
+            if victim is None or not self._has_surplus():  # what had expired has made room
                 self._is_to_evict = False
                 break
             self.drop(victim, DeadLetterReason.MAXLEN, after)

@@ -31,6 +31,7 @@ class EntrySource(Protocol):
     A method with a body is that of a source that has everything in memory.
     """
 
+    expires_at_head: bool = False  # what is past its time and not at the head is ready
     has_all: bool  # in memory; False where what a reader is given was matched against its selector before
 
     # -- entries

@@ -174,13 +174,16 @@ RULES: Final[Mapping[str, frozenset[str]]] = {
 """The columns in which a sentence is true."""
 
 USUAL: Final[Mapping[tuple[str, str], Mapping[str, object]]] = {
+    ("4.3", "classic"): {"expires_at_head": True},
     ("4.3", "quorum"): {
+        "expires_at_head": True,
         "delivery_counting": DeliveryCounting.FAILURES,
         "max_delivery_attempts": 21,
         "max_priority": 31,
         "default_priority": 4,
     },
-    ("3.10", "quorum"): {"delivery_counting": DeliveryCounting.RETURNS},
+    ("3.10", "classic"): {"expires_at_head": True},
+    ("3.10", "quorum"): {"expires_at_head": True, "delivery_counting": DeliveryCounting.RETURNS},
 }
 """The settings of queues whose arguments say nothing else, by version and type."""
 
