@@ -228,6 +228,14 @@ def test_a_browser_is_told_to_run_nothing_else(client: Client) -> None:
 
 
 def test_pages_of_the_dashboard(client: Client) -> None:
-    """Which pages there are is a look of its own."""
-    assert client.get("/api/windows") == ["overview", "queues", "connections", "channels"]
+    """Which pages there are, and what the user may do in them, is a look of its own."""
+    everything = {"/": ["configure", "write", "read"]}
+    pages = ["overview", "queues", "exchanges", "connections", "channels"]
+    assert client.get("/api/windows") == {"pages": [*pages, "admin"], "tags": ["administrator"], "rights": everything}
+    assert client("PUT", "/api/users/ada", {"password": "secret", "tags": "monitoring"}).status == 201
+    ada = client.as_user("ada:secret")
+    assert ada.get("/api/windows") == {"pages": pages, "tags": ["monitoring"], "rights": {}}
+    may = {"configure": "", "write": "^$", "read": "a"}
+    assert client("PUT", "/api/permissions/%2F/ada", may).status == 201
+    assert ada.get("/api/windows")["rights"] == {"/": ["read"]}
     assert client("POST", "/", {}).status == 405

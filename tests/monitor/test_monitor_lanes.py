@@ -244,7 +244,7 @@ def test_a_program_without_a_broker_shows_its_lanes(lanes: Lanes, executor: Mult
         executor.lane("acme").submit(fail).result()
     with serve_lanes(lanes) as http:
         client = Client(http.url)
-        assert client.get("/api/windows") == ["lanes"]
+        assert client.get("/api/windows") == {"pages": ["lanes"], "tags": ["administrator"], "rights": {}}
         assert client("GET", "/").status == 200
         assert client.get("/api/lanes?seconds=60")["executors"][0]["kind"] == "MultiQueueExecutor"
         assert client.get("/api/lanes/nightly/1")["error"] == "ValueError: no Parquet"
@@ -259,7 +259,7 @@ def test_a_program_without_a_broker_shows_its_lanes(lanes: Lanes, executor: Mult
 def test_lanes_are_for_those_who_may_monitor(broker: Broker, server: Any, lanes: Lanes) -> None:
     """A user with the tag `management` sees its queues, and no lane; names of jobs may tell files. (monitor 1)"""
     client = Client(broker.listen_http(amqp=server, lanes=lanes).url)
-    assert client.get("/api/windows")[-1] == "lanes"
+    assert client.get("/api/windows")["pages"][-2:] == ["lanes", "admin"]
     assert client("PUT", "/api/users/m", {"password": "secret", "tags": "management"}).status == 201
     assert client.as_user("m:secret")("GET", "/api/lanes").status == 401
     assert client("GET", "/api/lanes").status == 200

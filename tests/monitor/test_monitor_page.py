@@ -81,6 +81,11 @@ class Visit:
 
 
 Visiting = Callable[..., Visit]
+PAGES = ("", *(f"#/{each}" for each in ("queues", "exchanges", "connections", "channels")))
+PAGES += tuple(f"#/admin/{each}" for each in ("policies", "users", "hosts"))
+# Whether each table that is seen has been told what there is.
+FILLED = """() => [...document.querySelectorAll("main table")].every((each) =>
+    !each.offsetParent || each.tBodies[0].rows.length || !each.parentNode.nextSibling.hidden)"""
 
 
 @pytest.fixture
@@ -146,18 +151,23 @@ def test_every_page_is_shown_in_each_theme_and_width(
     look = visit(width, theme)
     quoted = consumer.replace(" ", "%20").replace(">", "%3E").replace(":", "%3A")
     shots = os.environ.get("MULTIQUEUE_SCREENSHOTS")
-    for address in ("", "#/queues", "#/queue/%2F/orders", "#/connections", f"#/connection/{quoted}", "#/channels"):
+    for address in (*PAGES, "#/queue/%2F/orders", "#/exchange/%2F/amq.topic", f"#/connection/{quoted}"):
         look.go(address)
-        look.page.locator("svg[role=img], tbody tr").first.wait_for()
+        for each in look.page.locator("details.form > summary").all():
+            each.click()
+        for each in look.page.locator("details.form").all():
+            each.locator("form").wait_for()
+        look.page.wait_for_function(FILLED)
         assert look.page.evaluate("document.documentElement.scrollWidth") <= width, address
         assert look.page.evaluate("document.documentElement.dataset.theme") == theme
         unnamed = look.page.evaluate(
-            """[...document.querySelectorAll("button, input, select, a, svg[role=img], table")].filter((each) =>
-            !(each.ariaLabel || each.textContent.trim() || each.closest("label"))).map((each) => each.outerHTML)"""
+            """[...document.querySelectorAll("button, input, select, textarea, a, svg[role=img], table")]
+            .filter((each) => !(each.ariaLabel || each.textContent.trim() || each.closest("label")))
+            .map((each) => each.outerHTML)"""
         )
         assert unnamed == []
         if shots:
-            name = re.sub(r"\W+", "-", address.partition("/")[2].partition("/")[0]) or "overview"
+            name = re.sub(r"\W+", "-", address.partition("/")[2][:20]) or "overview"
             look.page.screenshot(path=Path(shots) / f"{name}-{theme}-{width}.png", full_page=True)
 
 
@@ -284,7 +294,7 @@ def test_what_a_queue_holds_is_looked_at_moved_requeued_purged_and_deleted(visit
     button("button", name="Requeue…").click()
     assert look.page.get_by_label("To the queue").input_value() == "work"
     look.confirm("Move", **{"How many (empty: all)": "1"})
-    look.says("1 messages moved to work.")
+    look.says("1 message moved to work.")
     button("button", name="Move…").click()
     look.confirm("Move", **{"To the queue": "other"})
     look.says("2 messages moved to other.")
@@ -299,7 +309,8 @@ def test_what_a_queue_holds_is_looked_at_moved_requeued_purged_and_deleted(visit
     assert len(broker.queue("other")) == 0
     button("button", name="Move…").click()
     look.confirm("Move", **{"To the queue": "nowhere"})
-    look.says("no queue 'nowhere' in vhost '/'")
+    look.page.get_by_role("alert").get_by_text("No queue 'nowhere' in vhost '/'.").wait_for()
+    look.page.keyboard.press("Escape")
     button("button", name="Delete…").click()
     look.confirm("Delete")
     look.page.get_by_role("heading", name="Queues").wait_for()
@@ -343,7 +354,8 @@ def test_tenants_of_a_fair_queue_are_paused_and_weighed(
     look.says("gold has the weight 0.5.")
     card.get_by_role("button", name="Weight 0.5 of gold").click()
     look.confirm("Set", Weight="0")
-    look.says("weight")
+    look.page.get_by_role("alert").get_by_text("weight").wait_for()
+    look.page.keyboard.press("Escape")
     assert {each.name: each.options.weight for each in queue.tenants().largest} == {"big <b>/1": 1, "gold": 0.5, "": 1}
     card.get_by_role("button", name="Tenant").click()
     rows.first.get_by_text("(no name)").wait_for()

@@ -9,14 +9,14 @@ Others      Further fields are passed over: RabbitMQ's tools send back what they
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from reprlib import Repr
 from typing import Any, Final, get_type_hints
 
 from ..._carried import check_value, long_string, short_string
 from ..._patterns import bounded_pattern
 from ...amqp import RABBITMQ_HASH, Properties
-from ...broker import APPLY_TO
+from ...broker import APPLY_TO, EXCHANGE_TYPES
 from .._base.errors import bad_request
 
 LARGEST_COUNT: Final = 10_000  # messages of one get: all of them stand in one answer
@@ -179,6 +179,7 @@ _TYPES: Final = {str: "string", int: "integer"}
 _PROPERTIES: Final = {name: {"type": _TYPES.get(type, "object")} for name, type in get_type_hints(Properties).items()}
 
 TEXT: Final = Kind("text", _text, {"type": "string"})
+PASSWORD: Final = Kind("text", _text, {"type": "string", "format": "password"})
 NAME: Final = Kind("text of at most 255 bytes", _name, {"type": "string", "maxLength": 255})
 FLAG: Final = Kind("true or false", _flag, {"type": "boolean"})
 TABLE: Final = Kind("an object", _table, {"type": "object"})
@@ -201,7 +202,11 @@ _ARGUMENTS: Final = Field(TABLE, _NO_TABLE)
 _HASH: Final[Body] = {"password_hash": Field(TEXT, ""), "hashing_algorithm": Field(one_of(RABBITMQ_HASH, "scrypt"))}
 
 QUEUE: Final[Body] = {"durable": _FLAG, "auto_delete": _FLAG, "arguments": _ARGUMENTS}
-EXCHANGE: Final[Body] = {"type": _needed(NAME), **QUEUE, "internal": _FLAG}
+EXCHANGE: Final[Body] = {
+    "type": _needed(replace(NAME, schema={**NAME.schema, "examples": EXCHANGE_TYPES})),
+    **QUEUE,
+    "internal": _FLAG,
+}
 BINDING: Final[Body] = {"routing_key": Field(NAME, ""), "arguments": _ARGUMENTS}
 PUBLISH: Final[Body] = {
     "properties": _needed(PROPERTIES),
@@ -230,7 +235,7 @@ TENANT: Final[Body] = {
 }
 TENANTS: Final[Body] = {"count": Field(COUNT, 100)}
 MOVE: Final[Body] = {"to": _needed(NAME), "count": Field(COUNT)}
-USER: Final[Body] = {"password": Field(TEXT), **_HASH, "tags": _needed(TAGS)}
+USER: Final[Body] = {"password": Field(PASSWORD), **_HASH, "tags": _needed(TAGS)}
 USERS: Final[Body] = {"users": _needed(list_of(NAME))}
 POLICY: Final[Body] = {
     "pattern": _needed(EXPRESSION),

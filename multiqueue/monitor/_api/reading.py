@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -19,7 +20,7 @@ from .._door.access import check_right
 from .._figures.node import threads_limit
 from .._figures.sampler import Sampler
 from .._figures.samples import Pair, QueueSample
-from .asking import Answer, Ask, Table
+from .asking import Answer, Ask, Handler, Table
 from .bodies import TENANTS, read_body
 from .listing import columns, listing, page_of_many, written
 from .views import (
@@ -45,6 +46,8 @@ from .views import (
     user_view,
 )
 
+_NO_NAME = ("", "^$")  # expressions that permit nothing
+
 
 def default_name(name: str) -> str:
     """The default exchange has no name; in a path it is written `amq.default`."""
@@ -54,6 +57,22 @@ def default_name(name: str) -> str:
 def whoami(ask: Ask) -> Any:
     """`/api/whoami`."""
     return {"name": ask.caller.user.name, "tags": sorted(ask.caller.user.tags)}
+
+
+def windows(pages: list[str], broker: Broker | None) -> Handler:
+    """`/api/windows`: the dashboard's pages, and what decides which of its forms a user sees: the tags, and the rights
+    that it has on some name in each virtual host."""
+
+    def answer(ask: Ask) -> Any:
+        user, rights = ask.caller.user, {}
+        for host in () if broker is None else broker.virtual_hosts():
+            may = user.permissions_in(host.name)
+            if may is not None:
+                rights[host.name] = [right for right, names in asdict(may).items() if names not in _NO_NAME]
+        is_manager = broker is not None and user.tags & {"administrator", "policymaker"}
+        return {"pages": [*pages, *(["admin"] if is_manager else [])], "tags": sorted(user.tags), "rights": rights}
+
+    return answer
 
 
 class Reading:

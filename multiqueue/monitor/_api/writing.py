@@ -106,6 +106,10 @@ class Writing:
             ("POST", "/api/definitions/{vhost}", self.take_in_host, definitions()),
         ):
             table.add(method, path, handler, *body)
+        self.add_lists_to(table)
+
+    def add_lists_to(self, table: Table) -> None:
+        """Answer what is asked about policies, limits and topic permissions."""
         for is_operators in (False, True):
             PolicyRequests(self._broker, self._sampler, is_operators=is_operators).add_to(table)
         LimitRequests(self._broker, self._access, self._keep).add_to(table)

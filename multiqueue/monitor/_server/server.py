@@ -42,7 +42,7 @@ from .._api.asking import Table
 from .._api.events import Events
 from .._api.lanes import LaneReading
 from .._api.openapi import description
-from .._api.reading import Reading, whoami
+from .._api.reading import Reading, whoami, windows
 from .._api.views import NODE, View
 from .._api.writing import Writing
 from .._base.errors import MonitorError
@@ -275,7 +275,7 @@ def serve_http(
     reading = Reading(broker, amqp, access, sampler, version=_version(), data=directory, listeners=listeners)
     writing = Writing(broker, amqp, access, sampler, version=_version())
     collectors = [BrokerCollector(sampler, amqp, _version(), per_object=per_object) for per_object in (False, True)]
-    server = _serve(door, access, sampler, lanes, reading, writing, collectors)
+    server = _serve(door, access, sampler, lanes, reading, writing, collectors, broker)
     broker.add_server(server)
     return server
 
@@ -303,19 +303,21 @@ def _serve(
     reading: Reading | None,
     writing: Writing | None,
     collectors: list[BrokerCollector],
+    broker: Broker | None = None,
 ) -> HttpServer:
     table, looks = Table(), Table()
-    pages = ["overview", "queues", "connections", "channels"] if reading is not None else []
+    pages = ["overview", "queues", "exchanges", "connections", "channels"] if reading is not None else []
     if lanes is not None:
         pages.append("lanes")
     parts = [part for part in (reading, LaneReading(lanes) if lanes is not None else None) if part is not None]
     for each in (table, looks):
-        each.add("GET", "/api/windows", lambda ask: pages)
+        each.add("GET", "/api/windows", windows(pages, broker))
         each.add("GET", "/api/whoami", whoami)
         for part in parts:
             part.add_to(each)
     if writing is not None:
         writing.add_to(table)
+        writing.add_lists_to(looks)
     table.add("GET", "/api/openapi.json", lambda ask: description(table, _version()))
     own = [Figures(lanes)] if lanes is not None else []
     metrics = Metrics(sampler, [*collectors[:1], *own], [*collectors[1:], *own])

@@ -13,6 +13,22 @@ export class Failed extends Error {
 
 export const user = () => session?.user ?? null;
 
+let known = { tags: [], rights: {} };
+
+// What the broker says of the user: its tags, and what it may do in each virtual host.
+export function know(found) {
+  known = found;
+}
+
+// Whether the user has all of these tags and rights: rights in the virtual host, or in some.
+export function may(needs, vhost) {
+  const has = (need) => known.tags.includes(need) || (need === "policymaker" && known.tags.includes("administrator"));
+  const rights = needs.filter((need) => ["configure", "write", "read"].includes(need));
+  const hosts = vhost === undefined ? Object.keys(known.rights) : [vhost];
+  if (!needs.every((need) => rights.includes(need) || has(need))) return false;
+  return !rights.length || hosts.some((host) => rights.every((right) => known.rights[host]?.includes(right)));
+}
+
 export function signIn(name, password) {
   const bytes = new TextEncoder().encode(`${name}:${password}`);
   session = { user: name, authorization: `Basic ${btoa(String.fromCharCode(...bytes))}` };
@@ -32,6 +48,13 @@ function ask(path, options = {}) {
   return fetch(path, { ...options, headers, credentials: "omit", cache: "no-store" });
 }
 
+// An error of the API as people read it: `403 ACCESS_REFUSED - access to ...`, `vhost_or_user_not_found`.
+function sentence(reason) {
+  const text = String(reason).replace(/^(\d{3} )?[A-Z_]+ - /, "");
+  const words = /^[a-z]+(_[a-z]+)+$/.test(text) ? text.replaceAll("_", " ") : text;
+  return words[0].toUpperCase() + words.slice(1) + (/[.!?]$/.test(words) ? "" : ".");
+}
+
 export async function request(method, path, body) {
   const options = { method };
   if (body !== undefined) {
@@ -46,7 +69,7 @@ export async function request(method, path, body) {
   }
   const text = await reply.text();
   const content = text && reply.headers.get("content-type")?.startsWith("application/json") ? JSON.parse(text) : null;
-  if (!reply.ok) throw new Failed(reply.status, content?.reason ?? `${reply.status} ${reply.statusText}`);
+  if (!reply.ok) throw new Failed(reply.status, sentence(content?.reason || `${reply.status} ${reply.statusText}`));
   return content;
 }
 

@@ -1,8 +1,10 @@
 // The frame of the page: who looks, which page is shown, whether it is live, light or dark.
 
-import { get, keepSession, signIn, signOut, user, watch } from "./api.js";
+import { get, keepSession, know, signIn, signOut, user, watch } from "./api.js";
+import { adminPage } from "./admin.js";
 import { h, say, setText } from "./dom.js";
 import { channelsPage, connectionPage, connectionsPage } from "./connections.js";
+import { exchangePage, exchangesPage } from "./exchanges.js";
 import { lanesPage } from "./lanes.js";
 import { overviewPage } from "./overview.js";
 import { queuePage, queuesPage } from "./queues.js";
@@ -13,10 +15,13 @@ const PAGES = {
   "": overviewPage,
   queues: queuesPage,
   queue: queuePage,
+  exchanges: exchangesPage,
+  exchange: exchangePage,
   connections: connectionsPage,
   connection: connectionPage,
   channels: channelsPage,
   lanes: lanesPage,
+  admin: adminPage,
 };
 const LONGEST = 10; // seconds without an answer: hidden, or out of reach
 const main = document.getElementById("main");
@@ -32,7 +37,7 @@ let names = [];
 function show(address) {
   stop();
   const parts = address.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
-  const shown = PAGES[names.some(([name]) => name === parts[0]) || ["queue", "connection"].includes(parts[0]) ? parts[0] : names[0][0]];
+  const shown = PAGES[names.some(([name]) => name === parts[0]) || ["queue", "exchange", "connection"].includes(parts[0]) ? parts[0] : names[0][0]];
   const open = (looks) => {
     stop();
     stop = watch(looks, (number, content) => page.answer(number, content), state);
@@ -45,8 +50,10 @@ function show(address) {
   main.replaceChildren(page.node);
   for (const link of nav.children) {
     const isHere = link.dataset.page === parts[0] || link.dataset.page === `${parts[0]}s`;
-    if (isHere) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+    if (isHere) {
+      link.setAttribute("aria-current", "page");
+      link.scrollIntoView({ block: "nearest", inline: "nearest" }); // the row of links may be wider than a telephone
+    } else link.removeAttribute("aria-current");
   }
   open(page.looks);
 }
@@ -86,7 +93,7 @@ function loginForm(text) {
       await enter();
     } catch (error) {
       signOut();
-      setText(told, error.message === "Login failed" ? "No such user, or another password." : error.message);
+      setText(told, error.status === 401 ? "No such user, or another password." : error.message);
     }
     button.disabled = false;
   }
@@ -106,7 +113,8 @@ function login(text) {
 async function enter() {
   const found = await get("/api/windows");
   keepSession();
-  names = found.map((name) => [name === "overview" ? "" : name, name[0].toUpperCase() + name.slice(1)]);
+  know(found);
+  names = found.pages.map((name) => [name === "overview" ? "" : name, name[0].toUpperCase() + name.slice(1)]);
   nav.replaceChildren(...names.map(([name, title]) => h("a", { href: `#/${name}`, "data-page": name }, title)));
   nav.hidden = leave.hidden = false;
   show(location.hash);

@@ -1,9 +1,10 @@
 // Connections and channels: who is there, how much flows, and closing one.
 
-import { path, request } from "./api.js";
-import { bytes, count, duration, h, question, say, setText, table } from "./dom.js";
+import { may, path, user } from "./api.js";
+import { bytes, count, duration, h, table } from "./dom.js";
+import { button } from "./forms.js";
+import { paged } from "./paged.js";
 
-const PAGE = 100;
 const STATES = {
   blocked: "blocked: an alarm is raised, and this client publishes",
   blocking: "an alarm is raised: its next publish blocks it",
@@ -11,59 +12,10 @@ const STATES = {
 };
 const flow = (row, name) => `${bytes(row[`${name}_details`]?.rate ?? 0)}/s`;
 
-async function close(row) {
-  const sure = await question("Close the connection?", `${row.user} at ${row.peer_host}:${row.peer_port}. Its channels end; messages that it holds go back to their queues.`, "Close it");
-  if (!sure) return;
-  try {
-    await request("DELETE", path("connections", row.name));
-    say("The connection is closed.");
-  } catch (error) {
-    say(error.message, true);
-  }
-}
+// A button that closes a connection, for its user and for administrators.
+const close = (row) => (row.user === user() || may(["administrator"])) && button("closeConnection", "Close…", { name: row.name }, { name: `Close ${row.name}`, title: `Close the connection of ${row.user} at ${row.peer_host}:${row.peer_port}?` });
 
 const product = ({ client_properties: told }) => [told.connection_name, told.product, told.version].filter(Boolean).join(" ");
-
-// A table of pages that the API makes: filter, sort, turn over.
-function paged(title, base, columns, key, open) {
-  const asked = { page: 1, name: "", sort: "name", reverse: false };
-  const list = table(title, columns, key, {
-    sort: () => asked.sort,
-    reverse: () => asked.reverse,
-    choose(sort) {
-      asked.reverse = asked.sort === sort && !asked.reverse;
-      asked.sort = sort;
-      again(1);
-    },
-  });
-  const where = h("span", { class: "note" });
-  const back = h("button", { type: "button", onclick: () => again(asked.page - 1), "aria-label": "Previous page" }, "‹");
-  const next = h("button", { type: "button", onclick: () => again(asked.page + 1), "aria-label": "Next page" }, "›");
-  const filter = h("input", { type: "search", class: "grow", placeholder: "part of a name", "aria-label": `${title} whose name has`, onchange: () => {
-    asked.name = filter.value;
-    again(1);
-  } });
-  const looks = () => [`${base}?${new URLSearchParams({ page: asked.page, page_size: PAGE, name: asked.name, use_regex: false, sort: asked.sort, sort_reverse: asked.reverse })}`];
-
-  function again(page) {
-    asked.page = page;
-    open(looks());
-  }
-
-  return {
-    title,
-    looks: looks(),
-    node: h("div", {}, h("h1", {}, title), h("div", { class: "bar" }, filter, back, where, next), h("section", { class: "card" }, list.node)),
-    answer(number, found) {
-      if (found.error) return found.error === "page_out_of_range" ? again(1) : say(found.reason, true);
-      list.show(found.items);
-      setText(where, `${count(found.filtered_count)} in all`);
-      back.disabled = found.page <= 1;
-      next.disabled = found.page >= found.page_count;
-      return undefined;
-    },
-  };
-}
 
 export function connectionsPage(parts, open) {
   return paged("Connections", "/api/connections", [
@@ -76,7 +28,7 @@ export function connectionsPage(parts, open) {
     { title: "Channels", number: true, wide: true, sort: "channels", cell: (row) => count(row.channels) },
     { title: "In", number: true, wide: true, sort: "recv_oct_details.rate", cell: (row) => flow(row, "recv_oct") },
     { title: "Out", number: true, wide: true, sort: "send_oct_details.rate", cell: (row) => flow(row, "send_oct") },
-    { title: "", cell: (row) => h("button", { type: "button", class: "danger", "data-act": "", "aria-label": `Close ${row.name}`, onclick: () => close(row) }, "Close…") },
+    { title: "", cell: (row) => close(row) || "" },
   ], (row) => row.name, open);
 }
 
@@ -97,14 +49,12 @@ export function connectionPage([name]) {
   const facts = h("dl", { class: "facts" });
   const gone = h("p", { class: "bad", role: "alert", hidden: true }, "This connection has ended.");
   const channels = table("Channels of the connection", channelColumns.map(({ sort, ...column }) => column), (row) => row.name);
-  let latest = null;
-  const button = h("button", { type: "button", class: "danger", onclick: () => latest && close(latest) }, "Close…");
+  const bar = h("div", { class: "bar" });
 
   function connection(found) {
     gone.hidden = !found.error;
-    button.disabled = Boolean(found.error);
-    if (found.error) return;
-    latest = found;
+    if (found.error) return bar.replaceChildren();
+    if (!bar.firstChild) bar.append(close(found) || "");
     const rows = {
       client: product(found) || "unknown",
       user: `${found.user}, virtual host ${found.vhost}`,
@@ -116,13 +66,13 @@ export function connectionPage([name]) {
       sent: `${bytes(found.send_oct)}, ${flow(found, "send_oct")}`,
       heartbeat: `${found.timeout} s`,
     };
-    facts.replaceChildren(...Object.entries(rows).flatMap(([key, value]) => [h("dt", {}, key), h("dd", {}, value)]));
+    return facts.replaceChildren(...Object.entries(rows).flatMap(([key, value]) => [h("dt", {}, key), h("dd", {}, value)]));
   }
 
   return {
     title: name,
     looks: [path("connections", name), path("connections", name, "channels")],
-    node: h("div", {}, h("h1", {}, name), gone, h("div", { class: "bar" }, button),
+    node: h("div", {}, h("h1", {}, name), gone, bar,
       h("section", { class: "card" }, h("h2", {}, "Facts"), facts), h("section", { class: "card" }, h("h2", {}, "Channels"), channels.node)),
     answer: (number, found) => (number === 0 ? connection(found) : channels.show(Array.isArray(found) ? found : [])),
   };

@@ -1,5 +1,5 @@
-// Elements, tables whose rows stay where they are while their numbers change, dialogs, and numbers as text. Text from the
-// broker becomes text nodes alone.
+// Elements, tables whose rows stay where they are while their numbers change, and numbers as text. `filled` alone puts text
+// into the page: as text nodes and attributes, never as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -121,35 +121,4 @@ function fill(cell, content) {
     return setText(old, content.textContent);
   }
   return cell.replaceChildren(content);
-}
-
-// -- a question before a deed
-
-// Resolves to the values of the fields, or null when the answer is no.
-export function question(title, text, deed, fields = [], isDangerous = true) {
-  return new Promise((resolve) => {
-    const inputs = fields.map((field) => h("input", { name: field.name, value: field.value ?? "", autocomplete: "off", type: field.type ?? "text", step: "any" }));
-    const dialog = h(
-      "dialog",
-      { "aria-labelledby": "asked", onclose: () => done(null) },
-      h("form", { onsubmit: (event) => { event.preventDefault(); done(Object.fromEntries(inputs.map((input) => [input.name, input.value]))); } },
-        h("h2", { id: "asked" }, title),
-        h("p", {}, text),
-        fields.map((field, number) => h("label", {}, field.label, inputs[number])),
-        h("div", { class: "bar" },
-          h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"),
-          h("button", { type: "submit", class: isDangerous ? "danger" : "first" }, deed))),
-    );
-    const before = document.activeElement;
-    let isDone = false;
-    function done(values) {
-      if (isDone) return;
-      isDone = true;
-      dialog.remove();
-      before?.focus?.();
-      resolve(values);
-    }
-    document.body.append(dialog);
-    dialog.showModal();
-  });
 }

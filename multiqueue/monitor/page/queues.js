@@ -1,8 +1,9 @@
 // The list of queues, and one queue: figures, consumers, bindings, a look at its messages, and what can be done to it.
 
-import { get, path, request } from "./api.js";
-import { bytes, compact, count, duration, h, question, rate, say, setText, table } from "./dom.js";
+import { get, may, path } from "./api.js";
+import { bytes, compact, count, duration, h, rate, say, setText, table } from "./dom.js";
 import { Series, chart, spark } from "./draw.js";
+import { ask, button, form } from "./forms.js";
 import { tenantsCard } from "./tenants.js";
 
 const PAGE = 50;
@@ -11,6 +12,7 @@ const SPAN = 120; // seconds of a sparkline
 const COLUMNS = "name,vhost,type,arguments.x-queue-kind,state,durable,redelivering_since,oldest_unacknowledged_since,messages_ready,messages_unacknowledged,messages,consumers,"
   + "message_stats.publish_details.rate,message_stats.deliver_get_details.rate";
 const link = (row) => `#/queue/${encodeURIComponent(row.vhost)}/${encodeURIComponent(row.name)}`;
+const exchangeLink = (row) => `#/exchange/${encodeURIComponent(row.vhost)}/${encodeURIComponent(row.source || "amq.default")}`;
 const speed = (row, name) => row.message_stats?.[`${name}_details`]?.rate ?? 0;
 
 // What is wrong with a queue, in a few words each.
@@ -130,7 +132,7 @@ export function queuesPage(parts, open) {
     title: "Queues",
     looks: looks(),
     node: h("div", {}, h("h1", {}, "Queues"), h("div", { class: "bar" }, filter, host, back, where, next),
-      h("section", { class: "card" }, list.node)),
+      form("declareQueue"), h("section", { class: "card" }, list.node)),
     answer(number, found) {
       if (number === 0) latest = found;
       else showHosts(found);
@@ -170,56 +172,31 @@ export function queuePage([vhost, name]) {
     { title: "State", cell: consumerState },
   ], (row) => `${row.channel_details.name} ${row.consumer_tag}`);
   const bindings = table("Bindings", [
-    { title: "From", name: true, cell: (row) => row.source || "(default exchange)" },
+    { title: "From", name: true, cell: (row) => h("a", { href: exchangeLink(row) }, row.source || "(default exchange)") },
     { title: "Key", cell: (row) => row.routing_key },
     { title: "Arguments", wide: true, cell: (row) => (Object.keys(row.arguments).length ? JSON.stringify(row.arguments) : "") },
+    { title: "", cell: (row) => (row.source && button("unbindQueue", "Unbind…", { vhost, exchange: row.source, queue: name, props: row.properties_key }, { name: `Unbind ${row.source} ${row.routing_key}` })) || "" },
   ], (row) => `${row.source} ${row.properties_key}`);
 
   // -- deeds
 
-  async function act(deed, done) {
-    try {
-      say(done(await deed()));
-    } catch (error) {
-      say(error.message, true);
-    }
-  }
-
-  const tenants = tenantsCard(here, act);
+  const mine = { vhost, queue: name };
+  const tenants = tenantsCard(vhost, name);
   const amount = h("input", { type: "number", min: 1, max: 200, value: 10, "aria-label": "How many messages" });
 
-  const peek = () => act(async () => {
-    const found = await get(`${here}/messages?count=${Number(amount.value) || 10}&truncate=4000`);
+  function show(found) {
     origin = found[0]?.properties.headers?.["x-first-death-queue"] ?? "";
     requeue.hidden = !origin;
     messages.replaceChildren(...found.map((each, place) => message(each, place)));
-    return found.length;
-  }, (number) => (number ? `${number} messages shown; none was taken.` : "No message is ready."));
-
-  const purge = async () => {
-    const sure = await question(`Purge ${name}?`, "All messages that are ready are deleted. Those that consumers hold stay.", "Purge");
-    if (sure) await act(() => request("DELETE", `${here}/contents`), () => "The queue is purged.");
-  };
-
-  const remove = async () => {
-    const sure = await question(`Delete ${name}?`, "The queue, its messages and its bindings are deleted.", "Delete");
-    if (sure) await act(() => request("DELETE", here), () => ((location.hash = "#/queues"), `Queue ${name} is deleted.`));
-  };
-
-  async function moveTo(title, text, to) {
-    const asked = await question(title, text, "Move", [
-      { name: "to", label: "To the queue", value: to },
-      { name: "count", label: "How many (empty: all)", value: "", type: "number" },
-    ], false);
-    if (!asked) return;
-    const body = asked.count ? { to: asked.to, count: Number(asked.count) } : { to: asked.to };
-    await act(() => request("POST", `${here}/move`, body), ({ moved }) => `${count(moved)} messages moved to ${asked.to}.`);
   }
 
-  const move = () => moveTo(`Move messages of ${name}`, "Messages that are ready go to the end of another queue, in their order.", "");
-  const requeue = h("button", { type: "button", hidden: true, onclick: () =>
-    moveTo(`Requeue dead letters of ${name}`, `The first message died in “${origin}”. Messages go back to the end of that queue, or of the one you name.`, origin) },
-  "Requeue…");
+  const peek = () => get(`${here}/messages?count=${Number(amount.value) || 10}&truncate=4000`).then((found) => {
+    show(found);
+    say(found.length ? `${found.length} messages shown; none was taken.` : "No message is ready.");
+  }).catch((error) => say(error.message, true));
+
+  const requeue = h("button", { type: "button", hidden: true, onclick: () => ask("moveMessages", mine, { values: { to: origin }, title: `Requeue dead letters of ${name}`,
+    text: `The first message died in “${origin}”. Change the name to have them at the end of another queue.` }) }, "Requeue…");
 
   function message(found, place) {
     const { headers, ...properties } = found.properties;
@@ -254,6 +231,7 @@ export function queuePage([vhost, name]) {
       "delivered again": `${count(found.message_stats?.redeliver)}, ${rate(speed(found, "redeliver"))}`,
       "size of messages": bytes(found.message_bytes),
       "consumers that can take": found.consumers ? `${Math.round(found.consumer_capacity * found.consumers)} of ${count(found.consumers)}` : "none",
+      policy: [found.policy, found.operator_policy].filter(Boolean).join(", ") || "none",
       arguments: Object.entries(found.arguments).map(([key, value]) => `${key} = ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ") || "none",
     };
     const text = Object.entries(rows).flatMap(([key, value]) => [h("dt", {}, key), h("dd", {}, value)]);
@@ -266,16 +244,16 @@ export function queuePage([vhost, name]) {
     looks: [here, `${here}/bindings`, tenants.look],
     node: h("div", {},
       h("h1", {}, name, h("span", { class: "tag" }, vhost)), gone,
-      h("div", { class: "bar" },
-        h("button", { type: "button", onclick: move }, "Move…"), h("button", { type: "button", class: "danger", onclick: purge }, "Purge…"),
-        h("button", { type: "button", class: "danger", onclick: remove }, "Delete…")),
+      h("div", { class: "bar" }, button("moveMessages", "Move…", mine), button("purgeQueue", "Purge…", mine),
+        button("deleteQueue", "Delete…", mine, { then: () => (location.hash = "#/queues") })),
       charts, tenants.node,
       h("section", { class: "card" }, h("h2", {}, "Consumers"), consumers.node),
       h("section", { class: "card" }, h("h2", {}, "A look at the messages"),
-        h("div", { class: "bar" }, amount, h("button", { type: "button", class: "first", onclick: peek }, "Look"), requeue),
-        h("p", { class: "note" }, "A look takes nothing: the messages stay where they are, unflagged."), messages),
+        h("div", { class: "bar" }, amount, h("button", { type: "button", class: "first", onclick: peek }, "Look"), may(["read", "write"], vhost) && requeue),
+        h("p", { class: "note" }, "A look takes nothing: the messages stay where they are, unflagged."), form("getMessages", mine, (values, found) => show(found)),
+        form("publish", { vhost, exchange: "amq.default", routing_key: name }), messages),
       h("div", { class: "two" }, h("section", { class: "card" }, h("h2", {}, "Facts"), facts),
-        h("section", { class: "card" }, h("h2", {}, "Bindings"), bindings.node))),
+        h("section", { class: "card" }, h("h2", {}, "Bindings"), bindings.node, form("bindQueue", mine)))),
     answer(number, found) {
       if (number === 0) latest = found;
       else if (number === 2) tenants.show(found);

@@ -1,7 +1,8 @@
 // The tenants of a fair queue: who waits, who is served beside whose weight, and who is passed over; pause and weight.
 
-import { request } from "./api.js";
-import { compact, count, duration, h, question, s, setText, table } from "./dom.js";
+import { may, path } from "./api.js";
+import { compact, count, duration, h, s, setText, table } from "./dom.js";
+import { act, ask } from "./forms.js";
 
 const MOST = 50; // those with the most waiting
 const WHY = { paused: "paused", max_in_flight: "at its cap", rate: "at its rate" };
@@ -14,27 +15,18 @@ const shares = (row) => h("span", { class: "share" },
     s("rect", { x: 0, y: 2, width: 100 * row.share, height: 8 }), s("path", { d: `M${100 * row.fair_share} 0v12` })),
   `${percent(row.share)} of ${percent(row.fair_share)}`);
 
-// `here` is the queue's path; `act(deed, done)` does something and says how it went.
-export function tenantsCard(here, act) {
-  const look = `${here}/tenants?count=${MOST}`;
+export function tenantsCard(vhost, queue) {
+  const look = `${path("queues", vhost, queue)}/tenants?count=${MOST}`;
   const order = { by: "waiting", isReversed: true };
   const told = h("p", { class: "note" });
   let latest = [];
   const now = (name) => latest.find((row) => row.name === name); // a button stays while its row changes
 
-  const change = (name, options, done) =>
-    act(() => request("PUT", name ? `${here}/tenants/${encodeURIComponent(name)}` : `${here}/tenants`, options), () => done);
-  const pause = (name) => {
-    const paused = !now(name)?.options.paused;
-    return change(name, { paused }, paused ? `${named({ name })} is paused.` : `${named({ name })} goes on.`);
-  };
-  async function weigh(name) {
-    const asked = await question(`Weight of ${named({ name })}`, "Its share beside others: with 2 it is served twice as much as a tenant with 1.", "Set",
-      [{ name: "weight", label: "Weight", value: String(now(name)?.options.weight ?? 1) }], false);
-    if (asked) await change(name, { weight: Number(asked.weight) }, `${named({ name })} has the weight ${asked.weight}.`);
-  }
-  const button = (row, text, label, deed) =>
-    h("button", { type: "button", "data-act": "", "aria-label": `${label} ${named(row)}`, onclick: () => deed(row.name) }, text);
+  const pause = (tenant) => act("pauseTenant", { vhost, queue, tenant, paused: !now(tenant)?.options.paused });
+  const weigh = (tenant) => ask("weighTenant", { vhost, queue, tenant }, { values: { weight: now(tenant)?.options.weight ?? 1 } });
+  const button = (row, text, label, deed, key) => (may(["configure"], vhost)
+    ? h("button", { type: "button", "data-act": "", "data-deed": key, "aria-label": `${label} ${named(row)}`, onclick: () => deed(row.name) }, text)
+    : text);
 
   const list = table("Tenants", [
     { title: "Tenant", name: true, sort: "name", cell: (row) => h("span", {}, named(row),
@@ -46,8 +38,8 @@ export function tenantsCard(here, act) {
     { title: "Served", number: true, wide: true, sort: "served", cell: (row) => compact(row.served) },
     { title: "Longest wait", number: true, wide: true, sort: "longest_wait", cell: (row) => duration(row.longest_wait) },
     { title: "Share, by weight", number: true, wide: true, sort: "share", cell: shares },
-    { title: "Weight", number: true, cell: (row) => button(row, String(row.options.weight ?? 1), `Weight ${row.options.weight ?? 1} of`, weigh) },
-    { title: "", cell: (row) => button(row, row.options.paused ? "Resume" : "Pause", row.options.paused ? "Resume" : "Pause", pause) },
+    { title: "Weight", number: true, cell: (row) => button(row, String(row.options.weight ?? 1), `Weight ${row.options.weight ?? 1} of`, weigh, "weighTenant") },
+    { title: "", cell: (row) => button(row, row.options.paused ? "Resume" : "Pause", row.options.paused ? "Resume" : "Pause", pause, "pauseTenant") },
   ], (row) => row.name, {
     sort: () => order.by,
     reverse: () => order.isReversed,
