@@ -13,8 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from .._locks import Condition, Lock
 from ._errors import StoreError
-from ._protocol import Operation, Put
+from ._protocol import Delete, Operation, Put
 from ._wake_chain import WakeChain
+
+_OVERHEAD_BYTES = 200  # what an operation itself takes in memory, roughly
 
 
 class Batch:
@@ -123,6 +125,26 @@ class Run(Submission):
         self.committed = self.failed = None
         self.operations, self._given, self._parts = (), (), []
         told(refused)
+
+
+def size_of(operations: Sequence[Operation], *, shares_bodies: bool) -> tuple[int, bool]:
+    """The bytes that operations take until their commit, roughly; and whether a Put is among them.
+
+    `shares_bodies`: a body that the one before has too counts once.
+    """
+    size = _OVERHEAD_BYTES * len(operations)
+    grows = False
+    previous: bytes | None = None
+    for operation in operations:
+        if type(operation) is Put:
+            grows = True
+            size += len(operation.properties)
+            if operation.body is not previous:
+                size += len(operation.body)
+                previous = operation.body if shares_bodies else None
+        elif type(operation) is Delete:
+            size += 8 * len(operation.ids)
+    return size, grows
 
 
 def _nobody(refused: Mapping[int, StoreError]) -> None:

@@ -13,6 +13,9 @@ Promise     A body is on the disk before the row that names its place is committ
 Spares      A long file that is emptied gets the name `spare-N`, and its next turn as a file of bodies: to write over
             bytes that are there costs a quarter of what new ones cost, for file system and page cache have them. Two
             are kept, none where there is a quota, and none at a full disk. Closing and opening remove them.
+Sharing     Messages that were put one behind the other with the same object for their body, as a fanout's are, share
+            one record. Their rows name one place, and their `check` says how far behind the record's id their own is,
+            plus 1 (`owner_of`); that of a row alone is 0.
 State       Files `bodies-N`, N rising; each is written by one opening only. A record is the message's id, the length
             and the check sum of its body, and the body. A place is N in the upper bits, the offset in the lower 40.
             `Bodies` belongs to the writer thread, but for `disk_bytes` and `dead_bytes`, which others read. `_live` has
@@ -39,6 +42,7 @@ from zlib import crc32
 TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE)  # files; no fault of the disk, and over when others close theirs
 LARGE_COMMIT_BYTES = 256 << 10  # of large bodies in a commit: from here on to write them once is worth a second sync
 _LARGE_BYTES = 2 << 10  # a body that is smaller is no dearer as a row
+_SHARED_BYTES = 256  # and one that several messages have, together so large; smaller ones are not worth a place
 _OFFSET_BITS = 40
 _OFFSETS = (1 << _OFFSET_BITS) - 1
 _NUMBERS = 1 << (63 - _OFFSET_BITS)  # files have numbers below; a place is a signed number of 64 bits
@@ -50,13 +54,14 @@ _RECORD = struct.Struct(">QQI")  # id, bytes of the body, its check sum
 _MOST_PARTS = 1000  # of one write: the kernel takes 1,024
 
 
-# Of each file that rows name: how many do, how many of these have a header, the bytes of their bodies, and the last end
-# of one that must be there.
+# Of each file that rows name: how many bodies they name, how many rows lack a header, the bytes of the bodies, and the
+# last end of one that must be there.
 # A row a file: sqlite3 lets go of the interpreter's lock with each.
 BODIES_IN_FILES = (
-    f"SELECT data >> {_OFFSET_BITS}, count(*), count(size), total(size),"
-    f" max((data & {_OFFSETS}) + size) FILTER (WHERE transient = 0)"
-    " FROM body LEFT JOIN header USING (queue, level, id) WHERE typeof(data) = 'integer' GROUP BY 1"
+    f"SELECT place >> {_OFFSET_BITS}, count(*), sum(headless), total(size),"
+    f" max((place & {_OFFSETS}) + size) FILTER (WHERE lasts)"
+    " FROM (SELECT data AS place, count(*) - count(size) AS headless, max(size) AS size, max(transient = 0) AS lasts"
+    " FROM body LEFT JOIN header USING (queue, level, id) WHERE typeof(data) = 'integer' GROUP BY data) GROUP BY 1"
 )
 
 
@@ -74,8 +79,11 @@ class Bodies:
         self._file_bytes = file_bytes
         self._syncs_commits = syncs
         self._least_bytes = large_commit_bytes
-        self.large_bytes = _LARGE_BYTES if large_commit_bytes is None else min(_LARGE_BYTES, large_commit_bytes)
-        self._removes = large_commit_bytes is not None  # else a file that is emptied waits for the next opening
+        self.large_bytes = min(_LARGE_BYTES, large_commit_bytes or _LARGE_BYTES)
+        self.shared_bytes = min(_SHARED_BYTES, large_commit_bytes or _SHARED_BYTES)
+        self.shares = self._removes = (
+            large_commit_bytes is not None
+        )  # else a file that is emptied waits for the next opening
         self._sizes = dict(body_files(directory))
         self._live: dict[int, int] = {}
         self._number = 0  # the highest that was given; the file that is written, once there is a descriptor
@@ -99,9 +107,9 @@ class Bodies:
         Raises:
             BodyDamaged: a file is missing or cut off, or a row has no header.
         """
-        for number, bodies, headers, size, last in named:
-            if headers < bodies:
-                raise BodyDamaged(f"{bodies - headers} of the bodies in {_PREFIX}{number} have no header")
+        for number, bodies, headless, size, last in named:
+            if headless:
+                raise BodyDamaged(f"{headless} of the bodies in {_PREFIX}{number} have no header")
             end = 0 if last is None else last + _RECORD.size
             if self._sizes.get(number, 0) < end:
                 raise BodyDamaged(
@@ -125,18 +133,18 @@ class Bodies:
 
     # A transaction
 
-    def takes(self, size: int) -> bool:
-        """Whether large bodies that come to so many bytes are worth a file, and can have one.
+    def takes(self, size: int, in_rows: int) -> bool:
+        """Whether large bodies of so many bytes, which as rows would take `in_rows`, are worth a file and can have one.
 
         Where the quota has no room for that, SQLite may still have free pages for them.
         """
-        if self._least_bytes is None or size < self._least_bytes:
+        if self._least_bytes is None or in_rows < self._least_bytes:
             return False
         self.lacks_room = self.disk_bytes + size > self.most_bytes
         return not self.lacks_room and self._has_file()
 
     def append(self, bodies: Sequence[tuple[int, bytes]]) -> list[int]:
-        """Write the bodies of messages, with their ids; their places. Only `sync` makes them certain.
+        """Write bodies, each with the id of its (first) message; their places. Only `sync` makes them certain.
 
         The caller has asked `takes` or `sparse`: there is a file to write to.
 
@@ -158,7 +166,7 @@ class Bodies:
         return places
 
     def release(self, gone: Iterable[tuple[int, int]]) -> None:
-        """Rows with these places and sizes are deleted by the transaction in progress."""
+        """The last rows with these places, and sizes, are deleted by the transaction in progress."""
         self._changes += [(place >> _OFFSET_BITS, -_RECORD.size - size) for place, size in gone]
 
     def sync(self) -> None:
@@ -373,8 +381,13 @@ def places_of(number: int) -> tuple[int, int]:
     return number << _OFFSET_BITS, (number + 1) << _OFFSET_BITS
 
 
+def owner_of(message_id: int, check: int) -> int:
+    """The id in the record of a body, by what its row has for a check sum."""
+    return message_id - check + 1 if check else message_id
+
+
 def read_bodies(directory: Path, places: Mapping[int, int]) -> tuple[dict[int, bytes], list[int]]:
-    """The bodies at these places, by id; and the ids of those whose file is gone.
+    """The bodies at these places, by the id in their record; and the ids of those whose file is gone.
 
     Raises:
         BodyDamaged: something else is there. OSError: the file cannot be read.

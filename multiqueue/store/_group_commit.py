@@ -29,14 +29,13 @@ from os import getpid
 from typing import Protocol
 
 from .._locks import Condition, Lock
-from ._batch import Batch, Run, Submission
+from ._batch import Batch, Run, Submission, size_of
 from ._errors import StoreClosed, StoreError, StoreFailed
-from ._protocol import Delete, Operation, Put
+from ._protocol import Operation
 
 BATCH_BYTES = 4 << 20  # a batch beyond this is closed: the next submission starts another one
 BATCH_OPERATIONS = 4000
 LINGER = 0.02  # seconds: a removal alone is not worth a sync, and a crash within them only redelivers
-OVERHEAD_BYTES = 200  # what an operation itself takes in memory, roughly
 _IDS_BETWEEN_COMMITS = 1 << 18
 _BATCHES_BEFORE_REST = 8  # under unbroken load the backend's own work still gets a turn
 _QUIET = 0.005  # seconds without a batch before that: those who were just told come back sooner
@@ -61,12 +60,16 @@ class Backend(Protocol):
 class GroupCommit:
     """Gathers what is submitted into batches and has a thread commit them to a backend."""
 
-    def __init__(self, backend: Backend, *, name: str, next_id: int, max_pending_bytes: int) -> None:
+    def __init__(
+        self, backend: Backend, *, name: str, next_id: int, max_pending_bytes: int, shares_bodies: bool = True
+    ) -> None:
+        """`shares_bodies`: the backend writes the body of a fanout's messages once."""
         if max_pending_bytes < 1:
             raise ValueError(f"max_pending_bytes must be at least 1, not {max_pending_bytes}")
         self._backend = backend
         self._name = name
         self._max_pending_bytes = max_pending_bytes
+        self._shares_bodies = shares_bodies
         self._pid = getpid()
         self._lock = Lock()
         self.work = Condition(self._lock)  # a batch, the close, a release; notified by those who bring it
@@ -172,7 +175,7 @@ class GroupCommit:
     # The submitters' side
 
     def _hand_in(self, submission: Submission, *, lingers: bool = False, waits: bool) -> Submission:
-        size, grows = _size(submission.operations)
+        size, grows = size_of(submission.operations, shares_bodies=self._shares_bodies)
         grows = grows and waits
         if self._end is not None or getpid() != self._pid:
             self.check_open()
@@ -314,20 +317,6 @@ class GroupCommit:
                 batch.is_done = True
         for batch in left:
             _tell(batch)
-
-
-def _size(operations: Sequence[Operation]) -> tuple[int, bool]:
-    """The bytes that operations take in memory until their commit, roughly; and whether a Put is among them."""
-    size = OVERHEAD_BYTES * len(operations)
-    grows = False
-    for operation in operations:
-        kind = type(operation)
-        if kind is Put:
-            grows = True
-            size += len(operation.body) + len(operation.properties)  # type: ignore[union-attr]
-        elif kind is Delete:
-            size += 8 * len(operation.ids)  # type: ignore[union-attr]
-    return size, grows
 
 
 def _tell(batch: Batch) -> None:

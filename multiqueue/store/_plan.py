@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from zlib import crc32
 
 from ._bodies import Bodies
@@ -38,11 +38,16 @@ _HEADERS_OF = (
 _SIZES = f"SELECT count(*), total(size) {_HEADERS_OF}"
 _DELETE_HEADERS = f"DELETE {_HEADERS_OF}"
 _DELETE_BODIES = "DELETE FROM body WHERE id IN (SELECT value FROM json_each(?))"
-# The place and the size of each body among these that is in a file: one row, as the others (NOT INDEXED: by id).
+# The place, the size and the `check` of each body among these that is in a file: one row, as the others (NOT INDEXED:
+# by id). And those of some places that rows still name.
 _PLACES = (
     "SELECT json_group_array(json_array(data, (SELECT size FROM header"
-    " WHERE (queue, level, id) = (body.queue, body.level, body.id))))"
+    ' WHERE (queue, level, id) = (body.queue, body.level, body.id)), "check"))'
     " FROM body NOT INDEXED WHERE id IN (SELECT value FROM json_each(?)) AND typeof(data) = 'integer'"
+)
+_STILL_NAMED = (
+    "SELECT json_group_array(value) FROM json_each(?)"
+    " WHERE EXISTS (SELECT 1 FROM body WHERE typeof(data) = 'integer' AND data = value)"
 )
 _DELIVERED = (
     "UPDATE header SET deliveries = ? WHERE (queue, level, id) = (SELECT queue, level, id FROM body WHERE id = ?)"
@@ -126,11 +131,7 @@ class Plan:
         puts = list(self._puts.values())
         are_plain = _are_plain(puts)
         _check_kinds(puts, min(self._puts), are_plain)
-        least = self._bodies.large_bytes
-        large = [put for put in puts if len(put.body) >= least]
-        places: Iterator[int] | None = None
-        if large and self._bodies.takes(sum([len(put.body) for put in large])):
-            places = iter(self._bodies.append([(put.id, put.body) for put in large]))
+        places = self._write_bodies(puts)
         headers: list[object] = []
         bodies: list[object] = []
         for put in puts:
@@ -139,8 +140,8 @@ class Plan:
             headers += (message_id, len(body), crc32(properties, seed), bytearray(properties), queue, level)
             if not are_plain:
                 headers += (put.expires_at, put.deliveries, 1 if put.transient else 0)
-            if places is not None and len(body) >= least:
-                bodies += (message_id, queue, level, 0, next(places))
+            if message_id in places:
+                bodies += (message_id, queue, level, *places[message_id])
             else:
                 data = body if len(body) > _COPIED else bytearray(body)
                 bodies += (message_id, queue, level, crc32(body, seed), data)
@@ -152,6 +153,40 @@ class Plan:
         self.messages += len(puts)
         self.bytes += sum([len(put.body) for put in puts])
 
+    def _write_bodies(self, puts: Sequence[Put]) -> dict[int, tuple[int, int]]:
+        """Write the bodies that are worth it into a file: the `check` and the place in the row of each such message."""
+        least, least_shared = self._bodies.large_bytes, self._bodies.shared_bytes
+        runs: list[list[Put]] = []  # messages with one object for their body
+        run: list[Put] = []
+        previous = puts[0]
+        for put in puts:
+            body = put.body
+            if body is previous.body and len(body) >= least_shared and put is not previous:
+                if not run:
+                    run = [previous]
+                    runs.append(run)
+                run.append(put)
+            elif len(body) >= least:
+                run = [put]
+                runs.append(run)
+            else:
+                run = []
+            previous = put
+        large = [run for run in runs if len(run[0].body) * len(run) >= least]
+        size, in_rows = 0, 0
+        for run in large:
+            size += len(run[0].body)
+            in_rows += len(run[0].body) * len(run)
+        if not large or not self._bodies.takes(size, in_rows):
+            return {}
+        owners = [min([put.id for put in run]) for run in large]
+        places = self._bodies.append([(owner, run[0].body) for owner, run in zip(owners, large, strict=True)])
+        return {
+            put.id: (put.id - owner + 1 if len(run) > 1 else 0, place)
+            for owner, run, place in zip(owners, large, places, strict=True)
+            for put in run
+        }
+
     def _delete(self, connection: sqlite3.Connection) -> None:
         count, size = remove(connection, list(self._deletes), self._bodies)
         self.messages -= count
@@ -161,12 +196,22 @@ class Plan:
 def remove(connection: sqlite3.Connection, ids: Sequence[int], bodies: Bodies) -> tuple[int, int]:
     """Delete messages; how many there were, and the bytes of their bodies."""
     listed = json.dumps(ids)
+    gone: dict[int, int] = {}
+    shared: set[int] = set()
     if not bodies.is_empty:
-        ((places,),) = connection.execute(_PLACES, (listed,)).fetchall()
-        bodies.release([(place, size or 0) for place, size in json.loads(places)])
+        ((found,),) = connection.execute(_PLACES, (listed,)).fetchall()
+        for place, of_body, is_shared in json.loads(found):
+            gone[place] = of_body or 0
+            if is_shared:
+                shared.add(place)
     count, size = connection.execute(_SIZES, (listed,)).fetchone()
     connection.execute(_DELETE_HEADERS, (listed,))
     connection.execute(_DELETE_BODIES, (listed,))
+    if shared:
+        ((found,),) = connection.execute(_STILL_NAMED, (json.dumps(list(shared)),)).fetchall()
+        for place in json.loads(found):
+            del gone[place]
+    bodies.release(gone.items())
     return count, int(size)
 
 

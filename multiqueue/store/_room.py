@@ -16,11 +16,10 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
-from ._batch import Submission
+from ._batch import Submission, size_of
 from ._bodies import TOO_MANY_OPEN, Bodies
 from ._confirmed import LogIndex, Mark
 from ._errors import StoreFull
-from ._protocol import Put
 from ._schema import PAGE_BYTES
 from ._space_reserve import SpaceReserve
 
@@ -92,12 +91,8 @@ class Room:
         """Whether it is the quota that is too small for these, and not the disk."""
         if self._quota_bytes is None:
             return False
-        wanted = sum(
-            len(one.body) + len(one.properties) + 200
-            for submission in submissions
-            for one in submission.operations
-            if isinstance(one, Put)
-        )
+        shares_bodies = self._bodies.shares
+        wanted = sum([size_of(submission.operations, shares_bodies=shares_bodies)[0] for submission in submissions])
         free = self._most_pages - self._used_pages()
         return free * PAGE_BYTES < 2 * wanted + 64 * PAGE_BYTES
 

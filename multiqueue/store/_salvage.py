@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from ._bodies import BodyDamaged, read_bodies
+from ._bodies import BodyDamaged, owner_of, read_bodies
 from ._confirmed import LogIndex, damage_of_log, read_log
 from ._errors import NoStore, StoreDamaged
 from ._plan import check
@@ -172,9 +172,9 @@ class Salvage:
         if isinstance(data, bytes) and check(message_id, data) == expected:
             return data
         where = "the body"
-        if isinstance(data, int):
+        if isinstance(data, int) and isinstance(expected, int):
             try:
-                body = self._body_in_file(message_id, data)
+                body = self._body_in_file(message_id, owner_of(message_id, expected), data)
                 if body is not None:
                     return body
                 where = "the body (its file is missing)"
@@ -192,12 +192,12 @@ class Salvage:
         except DAMAGE:
             return False
 
-    def _body_in_file(self, message_id: int, place: int) -> bytes | None:
-        """The body at a place; None if its file is missing, though the row still names it."""
+    def _body_in_file(self, message_id: int, owner: int, place: int) -> bytes | None:
+        """The body at a place, with its owner's id; None if its file is missing, though the row still names it."""
         while True:
-            found, gone = read_bodies(self.file.parent, {message_id: place})
+            found, gone = read_bodies(self.file.parent, {owner: place})
             if not gone:
-                return found[message_id]
+                return found[owner]
             if self._now is None:
                 self._now = connect(self.file, read_only=True, even_if_short=True, cache_bytes=_CACHE_BYTES)
             row = self._now.execute("SELECT data FROM body WHERE id = ?", (message_id,)).fetchone()

@@ -6,7 +6,8 @@ State       The file. `application_id` says that it is a store, `user_version` i
             (no id from there on was ever given), `clean` (1 while the store is closed, by a close) and
             `redeliver_floor`. A message is a row of `header` and one of `body`, in one transaction.
             Headers lie in the order in which they are paged; a body knows its header's place.
-            The `data` of a large body is its place in a file of bodies (`_bodies.py`), an integer; its `check` is 0.
+            The `data` of a large body is its place in a file of bodies (`_bodies.py`), an integer; its `check` is 0, or
+            says whose it is of several messages.
             `check` columns are CRC-32 of the bytes, begun with the id, for SQLite does not notice a flipped bit.
             `dropped` names queues whose messages are still being removed: no reader shows them.
 """
@@ -21,7 +22,7 @@ from typing import Any
 
 from ._errors import OtherFile, StoreDamaged
 
-FORMAT = 2
+FORMAT = 3
 APPLICATION_ID = 0x6D715331  # "mqS1"
 FILE_NAME = "messages.sqlite"
 
@@ -73,7 +74,8 @@ DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
 
 # From a format to the next one. Each is run in a transaction that also writes the new `user_version`.
 UPGRADES: Mapping[int, Callable[[sqlite3.Connection], object]] = {
-    1: lambda connection: connection.execute(_PLACES)  # it had all bodies in the table
+    1: lambda connection: connection.execute(_PLACES),  # it had all bodies in the table
+    2: lambda _: None,  # each body was one message's
 }
 
 

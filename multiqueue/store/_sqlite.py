@@ -202,7 +202,11 @@ class SqliteStore(StoreFront):
             except OSError as error:
                 raise _failure(path, error) from error
             self._commits = GroupCommit(
-                self._writer, name=f"the store {str(path)!r}", next_id=first_id, max_pending_bytes=max_pending_bytes
+                self._writer,
+                name=f"the store {str(path)!r}",
+                next_id=first_id,
+                max_pending_bytes=max_pending_bytes,
+                shares_bodies=self._bodies.shares,
             )
             opening.pop_all()
         atexit.register(self.close)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .._locks import Lock
-from ._bodies import TOO_MANY_OPEN, BodyDamaged, read_bodies
+from ._bodies import TOO_MANY_OPEN, BodyDamaged, owner_of, read_bodies
 from ._errors import StoreDamaged, StoreError, StoreFailed
 from ._plan import check
 from ._protocol import Definition, Header, Level, Outline
@@ -80,24 +80,25 @@ class SqliteReader:
 
     def read(self, ids: Iterable[int]) -> dict[int, bytes]:
         found: dict[int, bytes] = {}
-        places: dict[int, int] = {}
+        rows: dict[int, tuple[int, int]] = {}
         for message_id, expected, data in self._ask(_READ, (json.dumps(list(ids)),)):
             if type(data) is int:
-                places[message_id] = data
+                rows[message_id] = owner_of(message_id, expected), data
             elif type(data) is bytes and check(message_id, data) == expected:
                 found[message_id] = data
             else:
                 raise self._damage(f"the body of message {message_id} is not the one that was stored")
-        if places:
-            found.update(self._read_from_files(places))
+        if rows:
+            found.update(self._read_from_files(rows))
         return found
 
-    def _read_from_files(self, places: dict[int, int]) -> dict[int, bytes]:
+    def _read_from_files(self, rows: dict[int, tuple[int, int]]) -> dict[int, bytes]:
+        """The bodies of messages, by the id in the record and the place of each."""
         found: dict[int, bytes] = {}
         tries = 0
         while True:
             try:
-                read, gone = read_bodies(self._file.parent, places)
+                read, gone = read_bodies(self._file.parent, dict(rows.values()))
             except BodyDamaged as error:
                 raise self._damage(str(error)) from None
             except OSError as error:
@@ -106,15 +107,16 @@ class SqliteReader:
                     time.sleep(_PAUSE)
                     continue
                 raise StoreFailed(f"{error.filename or self._file} cannot be read: {error.strerror}") from error
-            found.update(read)
+            found.update({one: read[owner] for one, (owner, _) in rows.items() if owner in read})
             if not gone:
                 return found
             # Their file was emptied since their rows were read: the messages are gone, or their bodies were moved.
-            now = {message_id: data for message_id, _, data in self._ask(_READ, (json.dumps(gone),))}
-            for message_id, place in now.items():
-                if place == places[message_id]:
+            left = json.dumps([one for one, (owner, _) in rows.items() if owner not in read])
+            now = {one: (owner_of(one, expected), place) for one, expected, place in self._ask(_READ, (left,))}
+            for message_id, row in now.items():
+                if row == rows[message_id]:
                     raise self._damage(f"the file that has the body of message {message_id} is missing")
-            places = now
+            rows = now
 
     def expired(self, now: float, limit: int) -> list[tuple[int, int, int]]:
         return self._ask(_EXPIRED, (now, self._first_id, limit))

@@ -20,7 +20,7 @@ from itertools import chain, groupby
 from pathlib import Path
 
 from ._batch import Submission
-from ._bodies import Bodies, BodyDamaged, places_of, read_bodies
+from ._bodies import Bodies, BodyDamaged, owner_of, places_of, read_bodies
 from ._dropped import Dropped
 from ._errors import StoreError, StoreFailed
 from ._plan import Plan, remove
@@ -32,8 +32,10 @@ _IDLE_SECONDS = 1.0  # after so long without a commit the log is copied into the
 _STEP_ROWS = 100  # a step of removal: a millisecond, and each commit may have to wait for one
 _STEP_BYTES = 256 << 10  # of bodies that are moved in a step
 _BODIES_OF = (
-    "SELECT id, data FROM body WHERE typeof(data) = 'integer' AND data >= ? AND data < ? ORDER BY data LIMIT 32"
+    "SELECT min(id), \"check\", data FROM body WHERE typeof(data) = 'integer' AND data >= ? AND data < ?"
+    " GROUP BY data ORDER BY data LIMIT 32"
 )
+_MOVE = "UPDATE body SET data = ? WHERE typeof(data) = 'integer' AND data = ?"
 # Whether one of these is stored and not transient; the first that is found ends the search.
 _ANY_LASTS = (
     "SELECT EXISTS (SELECT 1 FROM body WHERE id IN (SELECT value FROM json_each(?))"
@@ -235,7 +237,8 @@ class SqliteWriter:
                     gone += one.ids
                 elif type(one) is not Put or not one.transient:
                     return True
-        return bool(gone and self._connection.execute(_ANY_LASTS, (json.dumps(gone),)).fetchone()[0])
+        ask = self._connection.execute
+        return any(ask(_ANY_LASTS, (json.dumps(some),)).fetchone()[0] for some in (gone[:1], gone[1:]) if some)
 
     def _begin(self, *, lasts: bool = True) -> None:
         if self._syncs_commits and lasts is not self._is_syncing:
@@ -295,15 +298,16 @@ class SqliteWriter:
         """Write some live bodies of a file to the end of the newest one."""
         rows = self._connection.execute(_BODIES_OF, places_of(number)).fetchall()
         moved: list[tuple[int, int, bytes]] = []
-        for message_id, place in rows:
+        for message_id, check, place in rows:
+            owner = owner_of(message_id, check)
             try:
-                found, _ = read_bodies(self._file.parent, {message_id: place})
+                found, _ = read_bodies(self._file.parent, {owner: place})
             except (BodyDamaged, OSError):
                 found = {}
             if not found:
                 self._bodies.damaged.add(number)
                 return
-            moved.append((message_id, place, found[message_id]))
+            moved.append((owner, place, found[owner]))
             if sum(len(body) for _, _, body in moved) >= _STEP_BYTES:
                 break
         if not moved:  # headers and bodies disagree: there is nothing to move
@@ -311,11 +315,8 @@ class SqliteWriter:
             return
         self._room.unlimit()
         self._begin()
-        places = self._bodies.append([(message_id, body) for message_id, _, body in moved])
-        self._connection.executemany(
-            "UPDATE body SET data = ? WHERE id = ?",
-            [(place, message_id) for place, (message_id, _, _) in zip(places, moved, strict=True)],
-        )
+        places = self._bodies.append([(owner, body) for owner, _, body in moved])
+        self._connection.executemany(_MOVE, [(place, old) for place, (_, old, _) in zip(places, moved, strict=True)])
         self._bodies.release([(place, len(body)) for _, place, body in moved])
         self._end_transaction()
 

@@ -44,20 +44,28 @@ def work(store: SqliteStore, seed: int, messages: int) -> None:
         for _ in range(random_.randrange(1, 6)):
             number += 1
             messages -= 1
-            here.append(_publish(store, number, random_))
+            here += _publish(store, number, random_)
         _delete(store, here, random_.randrange(0, len(here) + 1))
 
 
-def _publish(store: SqliteStore, number: int, random_: random.Random) -> int:
-    message = Put(1, b"%d" % number, body_of(number), id=store.allocate())
-    tell("doubt", message.id, number)
-    commit = store.submit([message])
+def _publish(store: SqliteStore, number: int, random_: random.Random) -> list[int]:
+    """A message, or one several times, with one body."""
+    body = body_of(number)
+    given = [store.allocate() for _ in range(random_.choice((1, 1, 1, 5)))]
+    for one in given:
+        tell("doubt", one, number)
+    commit = store.submit([Put(1, b"%d" % number, body, id=one) for one in given])
+
+    def committed(error: BaseException | None = None) -> None:
+        for one in () if error else given:
+            tell("put", one, number)
+
     if random_.random() < 0.5:
         commit.wait()
-        tell("put", message.id, number)
+        committed()
     else:
-        commit.add_done_callback(lambda error: None if error else tell("put", message.id, number))
-    return message.id
+        commit.add_done_callback(committed)
+    return given
 
 
 def _pass_by(store: SqliteStore, passing: list[int], number: int, random_: random.Random) -> None:

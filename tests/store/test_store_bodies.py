@@ -16,7 +16,7 @@ import pytest
 from store_parts_support import _bodies, _salvage, _sqlite_reader, _sqlite_writer
 from store_support import ids, put, run, stored
 
-from multiqueue.store import Delete, SqliteStore, StoreDamaged, StoreFailed, StoreFull
+from multiqueue.store import Delete, Put, SqliteStore, StoreDamaged, StoreFailed, StoreFull
 
 LARGE = 10_000
 
@@ -91,6 +91,62 @@ def test_a_large_body_is_written_once(tmp_path: Path) -> None:
         assert (
             tmp_path / "messages.sqlite-wal"
         ).stat().st_size < 0.5 * 500 * LARGE  # zeros ahead of the log, most of it
+
+
+def test_the_body_of_a_fanout_is_written_once(tmp_path: Path) -> None:
+    """Messages that are put together with one body have it once on the disk, also a small one, until the last is gone;
+    each has its own properties, and what is not of them is left alone."""
+    body = large(0)[:1000]
+    with open_in_files(tmp_path, log_bytes=1 << 14) as store:
+        (alone,) = stored(store, put(1, large(1)))
+        given = stored(store, *(Put(queue, b"%d" % queue, body) for queue in range(100)))
+        assert os.stat(tmp_path / "bodies-1").st_size == LARGE + 2 * 20 + len(large(1)) - LARGE + 1000
+        assert store.read(given) == dict.fromkeys(given, body)
+        assert store.page(7, 0, 10)[0].properties == b"7"
+        store.submit([Delete(given[:60])]).wait()
+        while os.stat(tmp_path / files(tmp_path)[-1]).st_size < 1 << 16:
+            stored(store, put(1, large(2)))
+    with open_in_files(tmp_path, log_bytes=1 << 14) as store:
+        store.submit([Delete([one for one in ids(store, 1) if one != given[1]])]).wait()
+        assert store.read([alone, *given]) == dict.fromkeys(given[60:], body)
+        for one in given[60:-1]:
+            store.submit([Delete([one])]).wait()
+        rested(store)
+        assert store.read(given) == {given[-1]: body}
+        assert run("check", tmp_path).exit_code == 0
+        store.submit([Delete(given[-1:])]).wait()
+        rested(store)
+        assert store.statistics().messages == store.statistics().bytes == 0
+    assert files(tmp_path) == []
+
+
+def test_a_body_that_is_shared_is_moved_for_all(store: SqliteStore, tmp_path: Path) -> None:
+    """Where a file is written anew, each message of a fanout goes with its body, though the first is gone."""
+    body = large(0)
+    given = stored(store, *(put(queue, body) for queue in range(5)))
+    others = [stored(store, put(9, large(number)))[0] for number in range(1, 8)]
+    store.submit([Delete([given[0], *others])]).wait()
+    settled(store, lambda: "bodies-1" not in files(tmp_path))
+    assert store.read(given) == dict.fromkeys(given[1:], body)
+    assert size_of(tmp_path) - (tmp_path / "messages.sqlite").stat().st_size < 3 * LARGE
+    store.close()
+    with open_in_files(tmp_path) as again:
+        assert again.read(given) == dict.fromkeys(given[1:], body)
+        again.submit([Delete(given)]).wait()
+    assert files(tmp_path) == []
+
+
+def test_what_is_shared_fills_a_batch_once(tmp_path: Path) -> None:
+    """A fanout of a large body is as much to wait for as the body; at relaxed, where each row has it, as all."""
+    body = bytes(1 << 20)
+    for durability, expected in (("sync", 1), ("relaxed", 20)):
+        with SqliteStore(tmp_path / durability, durability=durability, reserve_bytes=0) as store:
+            store._commits.hold()
+            store.submit([put(queue, body) for queue in range(20)], waits=False)
+            assert store.statistics().pending_bytes // (1 << 20) == expected
+            store._commits.release()
+            store.submit([]).wait()
+            assert store.read([header.id for header in store.page(7, 0, 1)]).popitem()[1] == body
 
 
 def test_a_file_goes_with_its_last_body(store: SqliteStore, tmp_path: Path) -> None:

@@ -65,11 +65,21 @@ class StoreMachine(RuleBasedStateMachine):
         expires_at=st.none() | st.integers(0, 100).map(float),
         transient=st.booleans(),
         allocated=st.booleans(),
+        shared=st.booleans(),
     )
     def add(
-        self, queue: int, level: int, body: bytes, expires_at: float | None, transient: bool, allocated: bool
+        self,
+        queue: int,
+        level: int,
+        body: bytes,
+        expires_at: float | None,
+        transient: bool,
+        allocated: bool,
+        shared: bool,
     ) -> None:
-        """A message joins what is to be submitted, with an id of its own or one to be given."""
+        """A message joins what is to be submitted, with an id and a body of its own, or not."""
+        if shared and self.gathered and isinstance(self.gathered[-1], Put):
+            body = self.gathered[-1].body
         message = Put(
             self.numbers[queue],
             body[:3],

@@ -343,7 +343,7 @@ def test_a_file_that_was_cut_off(tmp_path: Path, share: float) -> None:
 def test_a_page_that_is_gone(tmp_path: Path) -> None:
     """Where one page of bodies is unreadable, `dump` has every message that was not on it."""
     with SqliteStore(tmp_path / "a", reserve_bytes=0) as store:
-        given = stored(store, *(put(1, b"x" * 1000) for _ in range(300)))
+        given = stored(store, *(put(1, b"%1000d" % number) for number in range(300)))
     file = tmp_path / "a" / "messages.sqlite"
     content = bytearray(file.read_bytes())
     leaves = [start for start in range(8192, len(content), 8192) if content[start] == 0x0D and content[start + 4] > 3]

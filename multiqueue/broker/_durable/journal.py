@@ -51,11 +51,15 @@ class _Change:
     expires_at: float | None = None  # the first of its messages; seconds since 1970
 
     def add(self, operations: Sequence[Operation]) -> None:
+        body = None
         for each in operations:
             if type(each) is Put:
                 # One that comes with its id is of a message that is in memory anyway, and charged there.
                 if not each.id and (each.body or each.properties):  # else it only takes its turn
-                    self.writing += len(each.body) + 2 * len(each.properties) + MESSAGE_BYTES
+                    self.writing += 2 * len(each.properties) + MESSAGE_BYTES
+                    if each.body is not body:  # a fanout's have one
+                        body = each.body
+                        self.writing += len(body)
                 if each.expires_at is not None and (self.expires_at is None or each.expires_at < self.expires_at):
                     self.expires_at = each.expires_at
             elif type(each) is Delete:
