@@ -1,9 +1,10 @@
 """A process that works with a durable broker until it is killed, and tells on a pipe what it was promised.
 
-    python broker_durable_child_support.py DIRECTORY FIRST_NUMBER work|drain
+    python broker_durable_child_support.py DIRECTORY FIRST_NUMBER work|drain standard|fair
 
 Publishers send numbers to `first` and `second` at once; what arrives on `first` is moved to `moved` in transactions;
-`second` and `moved` are consumed. `drain` publishes nothing and ends cleanly when all queues are empty. Lines:
+`second` and `moved` are consumed. `drain` publishes nothing and ends cleanly when all queues are empty. Queues of kind
+`fair` have `TENANTS` tenants: a number belongs to the tenant `number % TENANTS`. Lines:
 
     P number              a publish returned, or was confirmed
     D queue number flag   a message is in hand; flag 1 means redelivered
@@ -23,16 +24,17 @@ from multiqueue.broker import Broker, Message, Received
 from multiqueue.errors import Empty
 
 QUEUES = ("first", "second", "moved")
+TENANTS = 6  # each has one publisher: that of the odd numbers, or of the even ones
 
 
 def say(*words: object) -> None:
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
-def declare(broker: Broker) -> None:
+def declare(broker: Broker, kind: str) -> None:
     broker.declare_exchange("all", "fanout", durable=True)
     for queue in QUEUES:
-        broker.declare_queue(queue, durable=True)
+        broker.declare_queue(queue, durable=True, arguments={"x-queue-kind": kind})
     for queue in ("first", "second"):
         broker.bind_queue(queue, "all")
 
@@ -44,7 +46,8 @@ def number_of(received: Received) -> int:
 
 
 def message(number: int, **address: str) -> Message:
-    return Message(b"%012d" % number + bytes(number % 700), persistent=True, **address)  # type: ignore[arg-type]
+    headers = {"tenant": str(number % TENANTS)}
+    return Message(b"%012d" % number + bytes(number % 700), persistent=True, headers=headers, **address)  # type: ignore[arg-type]
 
 
 def publish(broker: Broker, numbers: itertools.count[int]) -> None:
@@ -85,9 +88,9 @@ def work(broker: Broker, queue: str, is_draining: bool) -> None:
                 say("A", queue, number)
 
 
-def main(directory: str, first: int, is_draining: bool) -> None:
+def main(directory: str, first: int, is_draining: bool, kind: str) -> None:
     with Broker(data=directory, durability="relaxed") as broker:
-        declare(broker)
+        declare(broker, kind)
         threads = [threading.Thread(target=work, args=(broker, queue, is_draining)) for queue in QUEUES]
         if not is_draining:
             odd, even = itertools.count(first, 2), itertools.count(first + 1, 2)
@@ -100,4 +103,4 @@ def main(directory: str, first: int, is_draining: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3] == "drain")
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3] == "drain", sys.argv[4])

@@ -18,7 +18,8 @@ import pytest
 class Witness:
     """Hears what a process was promised and what it got, and objects to what must not be."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str) -> None:
+        self.kind = kind  # of the queues
         self.confirmed: set[int] = set()
         self.delivered: dict[str, set[int]] = {queue: set() for queue in child.QUEUES}
         self.accepted: dict[str, set[int]] = {queue: set() for queue in child.QUEUES}
@@ -40,9 +41,9 @@ class Witness:
         if not flagged:
             assert number not in self.delivered[queue], f"{number} came twice on {queue} without the flag"
             if queue != "moved":
-                publisher = (queue, number % 2)
-                assert number > self.last_new.get(publisher, -1), f"{number} came out of order on {queue}"
-                self.last_new[publisher] = number
+                line = (queue, number % (child.TENANTS if self.kind == "fair" else 2))  # of a tenant, or a publisher
+                assert number > self.last_new.get(line, -1), f"{number} came out of order on {queue}"
+                self.last_new[line] = number
         self.delivered[queue].add(number)
         self.highest = max(self.highest, number)
 
@@ -58,7 +59,7 @@ def live(directory: Path, witness: Witness, lines: int | None) -> None:
     """One life of the process, killed after so many lines; None drains and ends cleanly."""
     mode = "work" if lines is not None else "drain"
     witness.highest += 1000  # also above what the life before published and could not tell of
-    command = [sys.executable, child.__file__, str(directory), str(witness.highest), mode]
+    command = [sys.executable, child.__file__, str(directory), str(witness.highest), mode, witness.kind]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -73,9 +74,9 @@ def live(directory: Path, witness: Witness, lines: int | None) -> None:
     assert process.returncode == (0 if lines is None else -9)
 
 
-def kill_often(directory: Path, kills: int, seed: int) -> None:
+def kill_often(directory: Path, kills: int, seed: int, kind: str) -> None:
     chance = random.Random(seed)
-    witness = Witness()
+    witness = Witness(kind)
     for turn in range(kills):
         live(directory, witness, chance.choice([0, chance.randrange(20), chance.randrange(2000)]))
         if turn % 5 == 3:
@@ -86,16 +87,18 @@ def kill_often(directory: Path, kills: int, seed: int) -> None:
 
 
 @pytest.mark.slow(selected=True)
-def test_a_killed_process_loses_nothing_it_was_promised(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["standard", "fair"])
+def test_a_killed_process_loses_nothing_it_was_promised(tmp_path: Path, kind: str) -> None:
     """No confirmed message is lost, none that was acked comes back, none comes twice unflagged, commits are whole.
 
-    (broker-durability 2, 4, 5, 7)
+    (broker-durability 2, 4, 5, 7). A fair queue has each tenant's messages in order.
     """
-    kill_often(tmp_path, 6, seed=1)
+    kill_often(tmp_path, 6, 1, kind)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["standard", "fair"])
 @pytest.mark.parametrize("seed", range(5))
-def test_a_hundred_kills_lose_nothing(tmp_path: Path, seed: int) -> None:
+def test_a_hundred_kills_lose_nothing(tmp_path: Path, seed: int, kind: str) -> None:
     """The same, twenty kills on each of five directories."""
-    kill_often(tmp_path, 20, seed=seed + 100)
+    kill_often(tmp_path, 20, seed + 100, kind)

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from sys import maxsize
 from typing import Any, Final, NamedTuple, Protocol
 
 from ..._locks import Lock
@@ -51,6 +52,12 @@ class Window(Credit):
     def is_open(self) -> bool:
         limit, channel = self.limit, self._channel
         return (limit is None or self.taken < limit) and (channel.limit is None or channel.taken < channel.limit)
+
+    @property
+    def of_any_size(self) -> int:
+        limit, channel = self.limit, self._channel
+        left = maxsize if limit is None else limit - self.taken
+        return left if channel.limit is None else min(left, channel.limit - channel.taken)
 
     def take_run(self, sizes: Sequence[int]) -> int:
         limit, channel = self.limit, self._channel

@@ -10,6 +10,7 @@ Waiting     A caller that makes credit larger learns from the return value that 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from sys import maxsize
 
 from ..._locks import Lock
 
@@ -46,6 +47,13 @@ class Credit:
     def is_open(self) -> bool:
         """True when the next message, if it is small enough, may be taken."""
         return self._open
+
+    @property
+    def of_any_size(self) -> int:
+        """How many messages there is credit for now whatever their sizes are; 0 where bytes are limited."""
+        if self._bytes is not None:
+            return 0
+        return maxsize if self._messages is None else self._messages
 
     def take_run(self, sizes: Sequence[int]) -> int:
         """Use credit for messages of these sizes, one after the other; returns for how many there was enough."""

@@ -220,17 +220,12 @@ class FairOptions:
         """What reads a message: its tenant, level and cost. Runs under no lock, on any thread."""
         parts = [_part(key) for key in self.keys]
         cost_header = None if self.cost is None else self.cost.removeprefix("header:")
-        part = parts[0] if len(parts) == 1 else None
 
         def read(message: Message) -> FairKey:
             level = 0 if level_of is None else level_of(message)
-            cost, is_odd = 1.0, False
-            if part is not None:
-                name = part(message)
-                if type(name) is not str or not name.isascii() or len(name) > LONGEST_NAME:
-                    name, is_odd = _text(name)
-            else:
-                names = [_text(each(message)) for each in parts]
+            cost, names = 1.0, [_text(each(message)) for each in parts]
+            name, is_odd = names[0]
+            if len(parts) > 1:
                 is_odd = any(odd for _, odd in names)
                 name = "/".join([text.replace("~", "~0").replace("/", "~1") for text, _ in names])
             if cost_header is not None and (said := message.headers.get(cost_header)) is not None:
@@ -240,7 +235,17 @@ class FairOptions:
                     is_odd = True
             return name, level, cost, is_odd
 
-        return read
+        header = self.keys[0].removeprefix("header:")
+        if len(parts) > 1 or header == self.keys[0] or cost_header is not None or level_of is not None:
+            return read
+
+        def read_header(message: Message) -> FairKey:  # as `read`, of most queues
+            name = message.headers.get(header)
+            if type(name) is str and len(name) <= LONGEST_NAME and name.isascii():
+                return name, 0, 1.0, False
+            return read(message)
+
+        return read_header
 
 
 def _table(table: dict[str, object], name: str) -> Mapping[str, object]:

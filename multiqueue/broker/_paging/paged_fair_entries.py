@@ -4,20 +4,20 @@ Promise     As `PagedEntries`, and turns are those of `FairEntries`: a tenant of
             turn, and a pull that meets it waits for its load. `Tenants` counts what is not in memory too.
 Limits      A ring drops the head of its longest lane, and a tenant that drops heads its own, wherever they are.
 State       As in `PagedEntries`. A tenant's messages of one priority are one level of the area, `place_of` both. An
-            entry has a ticket from when it is known here; one that was just read has none yet.
+            entry has a lane from when it is known here; one that was just read has none yet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .._base.fair_options import place_of
 from .._base.ports import After
 from .._queue.consumer import Reader
 from .._queue.entry import Entry, EntryState
 from .._queue.life import Life
-from .._queue.tenants import ASIDE, GONE, HELD, WAITING, Lane, Tenants, Ticket
+from .._queue.tenants import ASIDE, GONE, HELD, WAITING, Lane, Tenants
 from .memory import MemoryManager
 from .paged_entries import PagedEntries
 from .target_list import LEVEL_SHIFT, Area, TargetList
@@ -49,23 +49,27 @@ class PagedFairEntries(PagedEntries):
 
     # -- tenants
 
-    def _ticket(self, entry: Entry) -> Ticket:
-        ticket = entry.key
-        if not isinstance(ticket, Ticket):
+    def _lane_of(self, entry: Any) -> Lane:
+        """The lane of an entry, which may have just been read."""
+        lane: Lane | None = entry.lane
+        if lane is None:
             name, level, cost, is_odd = entry.key
-            lane = self.tenants.lane_of(name, level)
+            lane = entry.lane = self.tenants.lane_of(name, level)
             self._lanes[_place(lane)] = lane
-            ticket = entry.key = Ticket(lane, -cost if entry.delivery_count % 2 else cost)
+            entry.cost = -cost if entry.delivery_count % 2 else cost
             self.tenants.misread += is_odd
-        return ticket
+        return lane
 
-    def _count(self, entry: Entry) -> None:
-        ticket = self._ticket(entry)
-        self.tenants.count(ticket.lane, 1, entry.size)
+    def _place(self, entry: Any) -> int:
+        entry.level = _place(self._lane_of(entry))
+        return super()._place(entry)
 
-    def open_tenant(self, entry: Entry, messages: int, size: int) -> None:
+    def _count(self, entry: Any) -> None:
+        self.tenants.count(self._lane_of(entry), 1, entry.size)
+
+    def open_tenant(self, entry: Any, messages: int, size: int) -> None:
         """So many messages of the tenant of this one are in the store."""
-        self.tenants.count(self._ticket(entry).lane, messages, size)
+        self.tenants.count(self._lane_of(entry), messages, size)
 
     def _forget(self, lane: Lane) -> None:
         place = _place(lane)
@@ -80,10 +84,10 @@ class PagedFairEntries(PagedEntries):
         for entry in entries:
             self.tenants.take(entry)
 
-    def claim(self, entry: Entry) -> bool:
+    def claim(self, entry: Any) -> bool:
         if not super().claim(entry):
             return False
-        self._ticket(entry)
+        self._lane_of(entry)
         if entry.is_ready:
             self.tenants.move(entry, ASIDE)
         return True
@@ -104,14 +108,14 @@ class PagedFairEntries(PagedEntries):
                 self.tenants.count(lane, -1, -sizes[position])
         return gone, total
 
-    def give_back(self, entry: Entry, *, is_new: bool) -> None:
+    def give_back(self, entry: Any, *, is_new: bool) -> None:
         super().give_back(entry, is_new=is_new)
         self.tenants.move(entry, WAITING)
 
-    def remind(self, when: float, entry: Entry, *, holds: bool) -> bool:
+    def remind(self, when: float, entry: Any, *, holds: bool) -> bool:
         is_kept = super().remind(when, entry, holds=holds)
         if holds and is_kept:
-            self._ticket(entry)
+            self._lane_of(entry)
             self.tenants.move(entry, HELD)
         return is_kept
 
@@ -202,7 +206,7 @@ class PagedFairEntries(PagedEntries):
                 return None, may_come
             position = entry.position
             self._remember(entry)
-            self._ticket(entry)
+            self._lane_of(entry)
             if entry.held_until is not None and entry.held_until > self._life.clock():
                 self._life.hold(entry, entry.held_until)  # it was held when the process that had it ended
             elif self._life.can_have(entry, reader, after):

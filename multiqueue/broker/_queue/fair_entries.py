@@ -4,8 +4,9 @@ Promise     As `EntrySource`, but for one thing: an entry keeps its place among 
             reader is given the first one of the tenant whose turn it is. A reader that has a selector, or has refused
             something, takes turns of its own, among what it has not refused.
             Browsers and administrators see everything in the order of arrival, the highest level first.
-State       As in `life`: guarded by the queue's lock, without user code and I/O. `log` has all entries, their times
-            and the readers that browse; `tenants` has those that wait, and the turns.
+State       As in `life`: guarded by the queue's lock, without user code and I/O. Its entries are `FairEntry`s: `Any`
+            here, for the protocols do not know these. `log` has all entries, their times and the readers that browse;
+            `tenants` has those that wait, and the turns.
 Cost        A turn costs the same for any number of tenants. A new entry costs a little more for each consumer that has
             a selector, or has refused something.
 """
@@ -45,18 +46,18 @@ class Look(Turn):
             Position
         ] = []  # a heap of those up to the cursor, or that came back, to be looked at (again)
 
-    def first(self, get: Callable[[Position], Entry | None]) -> Entry | None:
+    def first(self, get: Callable[[Position], Any]) -> Entry | None:
         """The first entry of the lane that it has not looked at."""
         following = self.lane.after(self.cursor)
         while self.revisits:
             entry = get(self.revisits[0])
-            if entry is not None and entry.key.where == WAITING:
+            if entry is not None and entry.where == WAITING:
                 # A delay that ended may stand behind what was never looked at.
                 return entry if following is None or entry.position < following.position else following
             heappop(self.revisits)
         return following
 
-    def passed(self, entry: Entry) -> None:
+    def passed(self, entry: Any) -> None:
         if self.revisits and self.revisits[0] == entry.position:
             heappop(self.revisits)
         elif entry.position > self.cursor:
@@ -66,7 +67,7 @@ class Look(Turn):
 class View:
     """The turns of one choosy reader."""
 
-    def __init__(self, get: Callable[[Position], Entry | None], lanes: Iterable[Lane]) -> None:
+    def __init__(self, get: Callable[[Position], Any], lanes: Iterable[Lane]) -> None:
         self._get = get
         self._ring = Ring()
         self._looks: dict[Lane, Look] = {}
@@ -103,10 +104,10 @@ class View:
         if look is not None:
             look.leave()
 
-    def again(self, entry: Entry) -> None:
+    def again(self, entry: Any) -> None:
         """An entry that it may have looked at is there again."""
-        heappush(self.look(entry.key.lane).revisits, entry.position)
-        self.note(entry.key.lane)
+        heappush(self.look(entry.lane).revisits, entry.position)
+        self.note(entry.lane)
 
     def first(self) -> Entry | None:
         """The first entry of those that it has not looked at."""
@@ -119,22 +120,22 @@ class View:
             (look if closed is None else self._looks[closed]).leave()
         return None
 
-    def passed(self, entry: Entry) -> None:
-        self.look(entry.key.lane).passed(entry)
+    def passed(self, entry: Any) -> None:
+        self.look(entry.lane).passed(entry)
 
-    def turn_down(self, entries: Sequence[Entry]) -> None:
+    def turn_down(self, entries: Sequence[Any]) -> None:
         """It will not look at these again."""
         for entry in entries:
-            revisits = self.look(entry.key.lane).revisits
+            revisits = self.look(entry.lane).revisits
             if revisits and revisits[0] == entry.position:
                 heappop(revisits)
             elif entry.position in revisits:
                 revisits.remove(entry.position)
                 revisits.sort()
 
-    def has_overlooked(self, entry: Entry) -> bool:
+    def has_overlooked(self, entry: Any) -> bool:
         """True when it will not look at an entry that waits; for tests."""
-        look = self._looks.get(entry.key.lane)
+        look = self._looks.get(entry.lane)
         if look is None or not look.is_in:
             return True
         return entry.position not in look.revisits and entry.position <= look.cursor
@@ -173,24 +174,23 @@ class FairEntries(EntrySource):
 
     # -- entries
 
-    def add(self, entries: Sequence[Entry], after: After) -> Entry | None:
+    def add(self, entries: Sequence[Any], after: After) -> Entry | None:
         if self._one_level is not None:  # behind everything, so behind each browser
             self._one_level.append_all(entries)
         else:
             for entry in entries:
                 self.log.add((entry,), after)
-        arrive, views = self.tenants.arrive, self._views
-        for entry in entries:
-            lane = arrive(entry)
-            for view in views.values() if views else ():
-                view.note(lane)
+        self.tenants.arrive(entries)
+        for view in self._views.values() if self._views else ():
+            for entry in entries:
+                view.note(entry.lane)
         return None
 
-    def take(self, entries: Sequence[Entry], owner: object) -> None:
+    def take(self, entries: Sequence[Any], owner: object) -> None:
         view = self._views.get(owner) if self._views and isinstance(owner, Reader) else None
         for entry in entries:
-            if view is not None and entry.key.cost > 0:
-                view.look(entry.key.lane).charge(entry.key.cost)
+            if view is not None and entry.cost > 0:
+                view.look(entry.lane).charge(entry.cost)
             self.tenants.take(entry)
 
     def claim(self, entry: Entry) -> bool:
@@ -202,9 +202,7 @@ class FairEntries(EntrySource):
         if taker is not None:
             self.take(entries, taker)
         self._discard(entries)
-        end = self.tenants.end
-        for entry in entries:
-            end(entry)
+        self.tenants.end(entries)
 
     def give_back(self, entry: Entry, *, is_new: bool) -> None:
         if is_new:
@@ -256,7 +254,7 @@ class FairEntries(EntrySource):
             if lane is None:
                 return None
             assert isinstance(lane, Lane)
-            entry = lane.first
+            entry: Entry | None = lane.first
             assert entry is not None, "what is in the ring has something"
             if entry.expires_at is None and entry.refused_by is None and not reader.no_local:
                 return entry  # as `can_have`, without a call for each message
@@ -267,6 +265,25 @@ class FairEntries(EntrySource):
         while (entry := view.first()) is not None and not can_have(entry, reader, after):
             view.passed(entry)
         return entry
+
+    def take_turns(self, consumer: QueueConsumer, most: int, most_bytes: int, after: After) -> list[Entry]:
+        tenants, run = self.tenants, list[Entry]()
+        if tenants.wakes:
+            self._woken += tenants.wake(self._life.clock())
+        while len(run) < most and most_bytes > 0:
+            some: list[Entry] = []
+            if not (consumer.no_local or (self._views and consumer in self._views)):
+                some = tenants.take_turns(most - len(run), most_bytes)
+            if not some:  # there is nothing, or nothing that can be had without a look
+                entry = self.next_for(consumer, after)
+                if entry is None:
+                    break
+                some = [entry]
+                self.pass_over(consumer, entry)
+                self.take(some, consumer)
+            run += some
+            most_bytes -= sum([entry.size for entry in some])
+        return run
 
     def _choosy(self, reader: Reader) -> View:
         view = self._views[reader] = View(self.entries.get, self.tenants.lanes())
@@ -332,19 +349,20 @@ class FairEntries(EntrySource):
     def check(self, consumers: Sequence[QueueConsumer]) -> list[Doubt]:
         self.log.check([])
         self.tenants.check_invariants()
-        entries = list(self.entries)
+        entries: list[Any] = list(self.entries)
         for entry in entries:
-            where = entry.key.where
+            where = entry.where
             assert (where == WAITING) == (entry.state is _AVAILABLE), f"{entry!r} is at {where}"
             assert (where == HELD) == (entry.state is EntryState.HELD), f"{entry!r} is at {where}"
             assert where in (TAKEN, ASIDE) or entry.is_ready
         for tenant in self.tenants.by_name.values():
-            own = [entry for entry in entries if tenant in entry.key.lane.tenant.chain()]
-            assert tenant.count == len(own)
-            assert tenant.waiting == sum(entry.key.where == WAITING for entry in own)
-            assert tenant.in_flight == sum(entry.key.where == TAKEN for entry in own)
+            own = [entry for entry in entries if tenant in entry.lane.tenant.chain()]
+            assert tenant.in_flight == sum(entry.where == TAKEN for entry in own)
+            waiting = [entry.size for entry in own if entry.where == WAITING and entry.lane.tenant is tenant]
+            assert (tenant.waiting, tenant.waiting_bytes) == (len(waiting), sum(waiting))
+            assert tenant.aside == sum(entry.where in (HELD, ASIDE) and entry.lane.tenant is tenant for entry in own)
         suits = self._life.notifier.suits
-        open_entries = [entry for entry in entries if entry.key.where == WAITING and self.tenants.may_go(entry)]
+        open_entries = [entry for entry in entries if entry.where == WAITING and self.tenants.may_go(entry)]
         acquiring = [each for each in consumers if each.acquires and not each.pulling]
         doubts: list[Doubt] = []
         for consumer in acquiring:

@@ -39,7 +39,7 @@ from .figures import Figures
 from .limits import DepthLimit
 from .notifier import Notifier
 from .ports import Doubt, EntrySource, Walk
-from .tenants import Lane, Tenants
+from .tenants import FairEntry, Lane, Tenants
 from .timeouts import ConsumerTimeouts
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ class Life:
         "_counts_failures",
         "_has_keys",
         "_is_to_evict",
+        "_make",
         "_needs_more",
         "_queue",
         "_retries",
@@ -144,6 +145,7 @@ class Life:
         self._usual_timeout = self.settings.consumer_timeout if consumer_timeout is None else consumer_timeout
         self._timeouts = None if self._usual_timeout is None else ConsumerTimeouts(self._usual_timeout)
         self.is_fair: bool = self.settings.kind is QueueKind.FAIR
+        self._make: type[Entry] = FairEntry if self.is_fair else Entry
         # With an entry that is settled a group, or a tenant, may be free.
         self.settling_frees: bool = self.is_fair or self.groups is not None
         self.changed_tenants: dict[str, dict[str, object]] = {}  # of a fair queue, since its declaration; kept with it
@@ -196,7 +198,7 @@ class Life:
     def entry_of(self, message: Message) -> Entry:
         """An entry for a message that is to be put. Raises MessageTooLarge."""
         body = message.body
-        entry = Entry(self._queue, message, len(body) if type(body) is bytes else message.size)
+        entry = self._make(self._queue, message, len(body) if type(body) is bytes else message.size)
         if self._queue.is_stored and self.pager is not None:
             self.pager.check_size(entry.size)
         if self._needs_more or message.expiration is not None or message.delay is not None:
@@ -207,9 +209,10 @@ class Life:
         """Entries for messages without times of their own, which can be put together; None: put each."""
         if not self._takes_runs or (self.is_fair and self.limit.may_overflow):
             return None
-        entries = [Entry(self._queue, message, message.size) for message in messages]
-        for entry in entries if self.is_fair else ():
-            self._key(entry)
+        make, queue = self._make, self._queue
+        entries = [make(queue, message, message.size) for message in messages]
+        if self.is_fair:
+            self._key_all(entries)
         if self._queue.is_stored and self.pager is not None:
             self.pager.check_size(max([entry.size for entry in entries]))
         return entries
@@ -234,8 +237,7 @@ class Life:
     def _key(self, entry: Entry) -> None:
         message, settings = entry.message, self.settings
         if self.is_fair:
-            entry.key = key = self.key_of(message)
-            entry.level = place_of(key[1], key[0])
+            self._key_all((entry,))
         elif self._has_keys:
             entry.key = self.key_of(message)
             if self._queue.is_stored and settings.kind is QueueKind.PRIORITY:
@@ -243,8 +245,17 @@ class Life:
                 entry.level = entry.key
         if self.groups is not None:
             entry.group = plain_key(message.headers.get(settings.group_key or ""))
-        if self._alerts is not None or self.is_fair:
+        if self._alerts is not None:
             entry.arrived_at = self.clock()
+
+    def _key_all(self, entries: Sequence[Any]) -> None:
+        """Set what a fair queue has to know of its entries."""
+        key_of, now = self.key_of, self.clock()
+        for entry in entries:
+            entry.key = key_of(entry.message)
+            entry.arrived_at = now
+        for entry in entries if self._queue.is_stored else ():
+            entry.level = place_of(entry.key[1], entry.key[0])
 
     # -- arriving: now, after a commit, or at the opening
 
@@ -438,7 +449,7 @@ class Life:
         """The entry that a row is of; not on the queue yet. Under no lock."""
         host = rows.host
         message, held_until, in_doubt = decode_stored(header.properties, body)
-        entry = Entry(self._queue, message, header.size)
+        entry = self._make(self._queue, message, header.size)
         self._key(entry)
         entry.number, entry.is_stored = header.id, True
         entry.delivery_count = header.deliveries
@@ -529,8 +540,11 @@ class Life:
     ) -> list[Entry]:
         """As `BrokerQueue.deliver_messages`, of a willing consumer, if no selector is asked; `higher` go before it."""
         source, notifier = self.source, self.notifier
-        if self.is_fair and source.has_all and most > 1 and consumer.acquires and not consumer.auto_accept:
-            return self._pull_turns(consumer, most, most_bytes, after)
+        if self.is_fair and source.has_all and consumer.acquires:
+            credit = None if consumer.auto_accept else consumer.credit
+            at_once = most if credit is None else min(most, credit.of_any_size)
+            if at_once > 1:
+                return self._pull_turns(consumer, at_once, most_bytes, after)
         entries: list[Entry] = []
         while most_bytes > 0:
             if most > 1:
@@ -555,30 +569,24 @@ class Life:
         return entries
 
     def _pull_turns(self, consumer: QueueConsumer, most: int, most_bytes: int, after: After) -> list[Entry]:
-        """As `pull`, of a fair queue in memory: a turn is charged before the next is found, the rest done for all."""
+        """As `pull`, of a fair queue in memory, where the credit says that it covers so many."""
         source, credit, figures = self.source, consumer.credit, self.figures
-        run: list[Entry] = []
-        is_open, is_more = True, True
         consumer.at_end = False
-        while is_open and most > 0 and most_bytes > 0:
-            entry = source.next_for(consumer, after)
-            if entry is None:
-                is_more = False
-                break
-            if credit is not None:
-                if not credit.take_run((entry.size,)):
-                    is_open = False
-                    break
-                is_open = credit.is_open
-            source.pass_over(consumer, entry)
-            source.take((entry,), consumer)
-            run.append(entry)
-            most -= 1
-            most_bytes -= entry.size
+        run = source.take_turns(consumer, most, most_bytes, after)
+        sizes = [entry.size for entry in run]
+        is_more = len(run) == most or sum(sizes) >= most_bytes
+        if credit is not None and not consumer.auto_accept:
+            count = credit.take_run(sizes)
+            for entry in run[count:]:  # a consumer of another queue has used the credit meanwhile
+                source.give_back(entry, is_new=False)
+            del run[count:]
         if run:
             figures.delivered += len(run)
             self._acquired(run, consumer, after, ACQUIRE if consumer.lock_deliveries else DELIVER)
-        if not is_open:
+            if consumer.auto_accept:
+                figures.delivered_no_ack += len(run)
+                self.end(run, consumer, after)
+        if credit is not None and not credit.is_open:
             self.notifier.lose_interest(consumer, after)
         elif run and consumer.state is ConsumerState.INTERESTED:
             self.consumers.move(consumer, Interest.NOTIFY)

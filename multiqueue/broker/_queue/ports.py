@@ -86,6 +86,11 @@ class EntrySource(Protocol):
         first = self.next_for(reader, after)
         return [] if first is None else [first]
 
+    def take_turns(self, consumer: QueueConsumer, most: int, most_bytes: int, after: After) -> list[Entry]:
+        """As `next_for`, `pass_over` and `take` for one entry after the other; fewer where there are no more. Of a fair
+        queue."""
+        return []
+
     def pass_over(self, reader: Reader, entry: Entry) -> None:
         """Move a reader past the entry that `next_for` just gave it, or past that of a run, and those before."""
 

@@ -5,8 +5,8 @@ Promise     Each operation costs O(1), or O(log n) for an entry that comes back,
             the entry that arrived first is the first, whatever came back in between. An entry is charged at
             every other delivery, from the first on.
 State       Guarded by the queue's lock. No I/O, no user code: the clock is asked under the lock.
-Membership  A tenant comes with its first message. Without one it stays among the last 256 that have none, or until its
-            rate has forgotten it.
+Membership  A tenant comes with its first message. Without one it stays for about half a minute, among `_MOST_IDLE` such
+            at most, and then among `_IDLE`; or until its rate has forgotten it.
 Nesting     `acme/web` is a tenant within `acme`: a turn in the ring that the turn of `acme` stands for, with options of
             its own at both.
 Source      The ring: `multiqueue.core.Ring`. The rate: the generic cell rate algorithm (ATM Forum, 1996).
@@ -15,21 +15,23 @@ Source      The ring: `multiqueue.core.Ring`. The rate: the generic cell rate al
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 from multiqueue.core import Ring, Turn
 
-from .._base.fair_options import DROP_HEAD, HIGHEST_PRIORITY, REJECT, FairKey, FairOptions, TenantOptions
+from .._base.fair_options import DROP_HEAD, HIGHEST_PRIORITY, REJECT, FairOptions, TenantOptions
 from .._base.settings import Overflow
 from .entry import Entry, Position
 
 WAITING, HELD, TAKEN, ASIDE, GONE = range(5)  # where an entry is; WAITING is 0, as it is asked most
-_IDLE: Final = 256  # tenants without messages that are kept: so one that comes and goes costs little
+# Tenants without messages that are kept, so that one which comes and goes costs little; and that are kept at first.
+_IDLE: Final = 256
+_MOST_IDLE: Final = 1 << 14
 _TRIM: Final = 32  # slots
 HALF_MINUTE: Final = 30.0  # seconds
 _MANY: Final = 1024  # records of lengths
@@ -65,65 +67,69 @@ class FairStatistics:
     largest: Sequence[TenantStatistics]  # those with most waiting first
 
 
-class Ticket:
-    """A fair queue's part of an entry, its `key` there."""
+@dataclass(slots=True, eq=False, repr=False)
+class FairEntry(Entry):
+    """A message on a fair queue."""
 
-    __slots__ = ("cost", "has_slot", "lane", "where")
-
-    def __init__(self, lane: Lane, cost: float) -> None:
-        self.lane = lane
-        # What its turn costs; negative when its next delivery is free, as every other one is: what comes back once is
-        # not charged again, and what comes back for ever does not keep the turn.
-        self.cost = cost
-        self.where = WAITING
-        # Invariant: it stands in the lane's `arrived` or `returned`; True where the queue pages, and lanes only count.
-        self.has_slot = True
+    lane: Any = None  # its `Lane`, once it is known there
+    # What its turn costs; negative when its next delivery is free, as every other one is: what comes back once is not
+    # charged again, and what comes back for ever does not keep the turn.
+    cost: float = 1.0
+    where: int = WAITING
+    # Invariant: it stands in the lane's `arrived` or `returned`; True where the queue pages, and lanes only count.
+    has_slot: bool = True
 
 
 class Tenant:
     """One tenant that has messages, or had some lately; or all that are nested in it."""
 
     __slots__ = (
+        "aside",
         "busy_since",
         "children",
-        "count",
         "free_at",
         "full_at",
+        "half_minute",
         "in_flight",
         "is_blocked",
+        "is_counted",
+        "is_idle",
         "lanes",
+        "lately",
         "name",
         "options",
         "outer",
-        "recent",
         "served",
+        "served_before",
         "served_cost",
-        "waiting",
-        "waiting_bytes",
     )
 
     def __init__(self, name: str, outer: Tenant | None, options: TenantOptions) -> None:
         self.name: str = name
         self.outer: Tenant | None = outer
-        self.options: TenantOptions = options
         self.lanes: list[Lane] = []  # one for each level that it has used
         self.children: int = 0  # tenants that are nested in it
-        # Invariants: count is of its entries; waiting of those that wait; in_flight of those that consumers have.
-        self.count: int = 0
-        self.waiting: int = 0
-        self.waiting_bytes: int = 0
-        self.in_flight: int = 0
+        self.in_flight: int = 0  # entries that consumers have, of those nested in it too
+        self.aside: int = 0  # entries that are HELD or ASIDE
+        self.is_idle: bool = False  # Invariant: it is in `Tenants._idle`
         self.is_blocked: bool = False  # Invariant: its lanes are out of the ring
         self.free_at: float = -math.inf  # when its rate lets it be served,
         self.full_at: float = -math.inf  # and has forgotten what it was served
         self.served: int = 0
         self.served_cost: float = 0.0
         self.busy_since: float = math.inf  # since when something of it waits
-        self.recent: tuple[float, float, float] = (
-            0.0,
-            0.0,
-            0.0,
-        )  # a half minute, the cost of what was served in it, and in the one before
+        # The half minute in which it was served last; the cost of what it was served before it; and in the one before.
+        self.half_minute: float = 0.0
+        self.served_before: float = 0.0
+        self.lately: float = 0.0
+        self.have(options)
+
+    def have(self, options: TenantOptions) -> None:
+        """Let these be its options."""
+        self.options: TenantOptions = options
+        # Its deliveries count against a limit of its own, or of what it is nested in.
+        is_limited = options.max_in_flight is not None or options.rate is not None
+        self.is_counted: bool = is_limited or self.outer is not None
 
     def chain(self) -> Iterator[Tenant]:
         """It, and what it is nested in."""
@@ -145,10 +151,25 @@ class Tenant:
     def drops_head(self) -> bool:
         return self.options.is_limited and self.options.overflow in (None, DROP_HEAD)
 
+    @property
+    def waiting(self) -> int:
+        return sum([lane.live for lane in self.lanes])
+
+    @property
+    def waiting_bytes(self) -> int:
+        return sum([lane.live_bytes for lane in self.lanes])
+
+    @property
+    def is_empty(self) -> bool:
+        """True when it has no entry."""
+        return not (self.in_flight or self.aside or self.waiting)
+
     def served_lately(self, half_minute: float) -> float:
         """The cost of what it was served in this half minute and the one before."""
-        slot, cost, before = self.recent
-        return cost + before if slot == half_minute else cost if slot == half_minute - 1 else 0.0
+        cost = self.served_cost - self.served_before
+        if self.half_minute == half_minute:
+            return cost + self.lately
+        return cost if self.half_minute == half_minute - 1 else 0.0
 
     def is_over(self, more: int = 0, more_bytes: int = 0) -> bool:
         """True when it has more waiting than it may, or would have with so much more."""
@@ -159,46 +180,61 @@ class Tenant:
         )
 
 
+# Invariant: empty. Most lanes have this list, and never one of their own.
+_NONE_CAME_BACK: Final[list[tuple[Position, FairEntry]]] = []
+
+
 class Lane(Turn):
     """What a tenant has waiting on one level, and its turn there. That of a tenant with others in it has no entries."""
 
-    __slots__ = ("_arrived", "_begin", "_dead", "_returned", "inner", "level", "live", "outer", "tenant")
+    __slots__ = (
+        "_dead",
+        "arrived",
+        "begin",
+        "inner",
+        "level",
+        "live",
+        "live_bytes",
+        "outer",
+        "returned",
+        "tenant",
+    )
 
     def __init__(self, ring: Ring, tenant: Tenant, outer: Lane | None, level: int) -> None:
         options = tenant.options
-        super().__init__(ring, weight=options.weight, priority=_ring_priority(level, options))
+        Turn.__init__(self, ring, weight=options.weight, priority=_ring_priority(level, options.priority))
         self.tenant: Tenant = tenant
         self.outer: Lane | None = outer
         self.level: int = level
         self.inner: Ring | None = None
         self.live: int = 0  # Invariant: counts the entries that are WAITING
-        # Entries in the order of their arrival, from _begin on, and those that came back after their slot had gone.
+        self.live_bytes: int = 0  # of their bodies
+        # Entries in the order of their arrival, from `begin` on, and those that came back after their slot had gone.
         # What is not WAITING any more stays until it is met, or there is more of it than of others.
-        self._arrived: list[Entry | None] = []
-        self._begin = 0
-        self._returned: list[tuple[Position, Entry]] = []
+        self.arrived: list[FairEntry | None] = []
+        self.begin = 0
+        self.returned: list[tuple[Position, FairEntry]] = _NONE_CAME_BACK
         self._dead = 0  # Invariant: counts the slots of entries that are GONE
 
-    def append(self, entry: Entry) -> None:
-        self._arrived.append(entry)
-
-    def put_back(self, entry: Entry) -> None:
-        if not entry.key.has_slot:
-            entry.key.has_slot = True
-            heappush(self._returned, (entry.position, entry))
+    def put_back(self, entry: FairEntry) -> None:
+        if not entry.has_slot:
+            entry.has_slot = True
+            if self.returned is _NONE_CAME_BACK:
+                self.returned = []
+            heappush(self.returned, (entry.position, entry))
 
     @property
-    def first(self) -> Entry | None:
+    def first(self) -> FairEntry | None:
         """The first entry that waits."""
-        returned, arrived, begin = self._returned, self._arrived, self._begin
-        while returned and returned[0][1].key.where:
+        returned, arrived, begin = self.returned, self.arrived, self.begin
+        while returned and returned[0][1].where:
             self._pop_returned()
         end = len(arrived)
         entry = None
         while begin < end:
             entry = arrived[begin]
             assert entry is not None
-            if not entry.key.where:
+            if not entry.where:
                 break
             begin = self._pop_arrived(entry)
             end, entry = len(arrived), None
@@ -206,26 +242,26 @@ class Lane(Turn):
             return returned[0][1]
         return entry
 
-    def pop(self, entry: Entry) -> None:
+    def pop(self, entry: FairEntry) -> None:
         """The entry does not wait any more; its slot goes if that is the first."""
-        arrived, begin = self._arrived, self._begin
+        arrived, begin = self.arrived, self.begin
         if begin < len(arrived) and arrived[begin] is entry:
             self._pop_arrived(entry)
-        elif self._returned and self._returned[0][1] is entry:
+        elif self.returned and self.returned[0][1] is entry:
             self._pop_returned()
 
     def bury(self) -> None:
         """An entry with a slot is GONE; when more than half of them are, all their slots go."""
         self._dead += 1
-        if self._dead > _TRIM and 2 * self._dead > len(self._arrived) - self._begin + len(self._returned):
-            self._arrived = [entry for entry in self._arrived if entry is not None and entry.key.where != GONE]
-            self._returned = [item for item in self._returned if item[1].key.where != GONE]
-            self._returned.sort(key=_position)
-            self._begin = self._dead = 0
+        if self._dead > _TRIM and 2 * self._dead > len(self.arrived) - self.begin + len(self.returned):
+            self.arrived = [entry for entry in self.arrived if entry is not None and entry.where != GONE]
+            self.returned = [item for item in self.returned if item[1].where != GONE]
+            self.returned.sort(key=_position)
+            self.begin = self._dead = 0
 
-    def after(self, position: Position) -> Entry | None:
+    def after(self, position: Position) -> FairEntry | None:
         """The first entry that waits behind a position, and has been there since it arrived."""
-        arrived, low, high = self._arrived, self._begin, len(self._arrived)
+        arrived, low, high = self.arrived, self.begin, len(self.arrived)
         while low < high:
             middle = (low + high) // 2
             entry = arrived[middle]
@@ -236,16 +272,16 @@ class Lane(Turn):
                 high = middle
         for index in range(low, len(arrived)):
             entry = arrived[index]
-            if entry is not None and not entry.key.where:
+            if entry is not None and not entry.where:
                 return entry
         return None
 
     def let_go(self) -> None:
         """Only count what waits from now on. What a consumer has must not look for its slot later."""
-        for entry in (*self._arrived[self._begin :], *(entry for _, entry in self._returned)):
+        for entry in (*self.arrived[self.begin :], *(entry for _, entry in self.returned)):
             if entry is not None:
-                entry.key.has_slot = False
-        self._arrived, self._returned, self._begin, self._dead = [], [], 0, 0
+                entry.has_slot = False
+        self.arrived, self.returned, self.begin, self._dead = [], _NONE_CAME_BACK, 0, 0
 
     def closed(self) -> Lane | None:
         """It, or one that it is nested in, if its tenant is passed over."""
@@ -256,34 +292,39 @@ class Lane(Turn):
 
     def came_back(self) -> list[Position]:
         """Where entries stood that came back, in order."""
-        return sorted([position for position, _ in self._returned])
+        return sorted([position for position, _ in self.returned])
 
-    def _pop_arrived(self, entry: Entry) -> int:
-        ticket, arrived = entry.key, self._arrived
-        ticket.has_slot = False
-        self._dead -= ticket.where == GONE
-        arrived[self._begin] = None
-        self._begin += 1
-        if self._begin >= _TRIM and 2 * self._begin > len(arrived):
-            del arrived[: self._begin]
-            self._begin = 0
-        return self._begin
+    def _pop_arrived(self, entry: FairEntry) -> int:
+        arrived = self.arrived
+        entry.has_slot = False
+        self._dead -= entry.where == GONE
+        arrived[self.begin] = None
+        self.begin += 1
+        if not self.begin % _TRIM:
+            self.trim()
+        return self.begin
+
+    def trim(self) -> None:
+        """Drop the slots that nobody needs, if they are more than the others."""
+        if 2 * self.begin > len(self.arrived):
+            del self.arrived[: self.begin]
+            self.begin = 0
 
     def _pop_returned(self) -> None:
-        ticket = heappop(self._returned)[1].key
-        ticket.has_slot = False
-        self._dead -= ticket.where == GONE
+        entry = heappop(self.returned)[1]
+        entry.has_slot = False
+        self._dead -= entry.where == GONE
 
     def check_invariants(self) -> None:
-        slots = [entry for entry in self._arrived[self._begin :] if entry is not None]
-        assert len(slots) == len(self._arrived) - self._begin, "a slot was dropped in the middle"
+        slots = [entry for entry in self.arrived[self.begin :] if entry is not None]
+        assert len(slots) == len(self.arrived) - self.begin, "a slot was dropped in the middle"
         positions = [entry.position for entry in slots]
         assert positions == sorted(set(positions)), "not in the order of arrival"
-        slots += [entry for _, entry in self._returned]
+        slots += [entry for _, entry in self.returned]
         assert len(slots) == len(set(map(id, slots))), "an entry has two slots"
-        assert all(entry.key.has_slot for entry in slots)
-        assert self._dead == sum(entry.key.where == GONE for entry in slots)
-        assert self.live == sum(entry.key.where == WAITING for entry in slots)
+        assert all(entry.has_slot for entry in slots)
+        assert self._dead == sum(entry.where == GONE for entry in slots)
+        assert self.live == sum(entry.where == WAITING for entry in slots)
         if self.inner is None:
             assert self.is_in == (self.live > 0 and not self.tenant.is_blocked), f"{self.tenant.name!r} is in the ring"
 
@@ -296,8 +337,8 @@ def _position(item: tuple[Position, Entry]) -> Position:
     return item[0]
 
 
-def _ring_priority(level: int, options: TenantOptions) -> int:
-    return level * (HIGHEST_PRIORITY + 1) + HIGHEST_PRIORITY - options.priority
+def _ring_priority(level: int, priority: int) -> int:
+    return level * (HIGHEST_PRIORITY + 1) + HIGHEST_PRIORITY - priority
 
 
 class Tenants:
@@ -312,13 +353,16 @@ class Tenants:
         changed: dict[str, dict[str, object]],
     ) -> None:
         self._options = options
+        self._is_nested = len(options.keys) > 1
         self._clock = clock
         self._visit_by = visit_by
         self.listen()
         self.ring: Ring = Ring()
         self.by_name: dict[str, Tenant] = {}
-        # Invariant: those that have no entries, but for some that are only kept for their rates.
-        self._idle: OrderedDict[Tenant, None] = OrderedDict()
+        # Invariant: has those that have no entries, but for some that are only kept for their rates; and others, which
+        # have some again.
+        self._idle: deque[Tenant] = deque()
+        self._next_look = math.inf  # when those of them go that are too many
         self._lanes: list[dict[str, Lane]] = [{} for _ in range(levels)]
         self.wakes: list[tuple[float, int, Tenant]] = []  # a heap of the times at which a rate lets one go on
         self._numbers = count()
@@ -332,40 +376,26 @@ class Tenants:
 
     # -- entries
 
-    def arrive(self, entry: Entry) -> Lane:
-        """A new entry, which has its position."""
-        key: FairKey = entry.key
-        name, level, cost, is_odd = key
-        lane = self._lanes[level].get(name) or self._new_lane(name, level)
-        ticket = entry.key = Ticket(lane, cost)
-        self.misread += is_odd
-        lane.append(entry)
-        waits = entry.held_until is None
-        own = lane.tenant
-        if waits and own.count and own.outer is None and self._is_plain:
-            own.count += 1  # as below, without a call for each message
-            own.waiting += 1
-            own.waiting_bytes += entry.size
+    def arrive(self, entries: Sequence[Any]) -> None:
+        """New entries, which have their positions."""
+        levels = self._lanes
+        for entry in entries:
+            name, level, cost, is_odd = entry.key
+            lane = entry.lane = levels[level].get(name) or self._new_lane(name, level)
+            lane.arrived.append(entry)
+            if cost != 1 or is_odd:
+                entry.cost = cost
+                self.misread += is_odd
+            if entry.held_until is not None:
+                entry.where = HELD
+                lane.tenant.aside += 1
+                continue
             lane.live += 1
-            if own.waiting == 1:
-                own.busy_since = entry.arrived_at
-            if lane.live == 1 and not own.is_blocked:
-                lane.join()
-            return lane
-        tenant: Tenant | None = own
-        while tenant is not None:
-            if not tenant.count:
-                self._idle.pop(tenant, None)
-            tenant.count += 1
-            if waits:
-                tenant.waiting += 1
-                tenant.waiting_bytes += entry.size
-            tenant = tenant.outer
-        if waits:
-            self._waits(lane, is_new=True)
-        else:
-            ticket.where = HELD
-        return lane
+            lane.live_bytes += entry.size
+            if lane.live == 1:
+                self._has_some(lane, entry.arrived_at, is_new=True)
+            if not self._is_plain:
+                self._look_at_length(lane)
 
     def lane_of(self, name: str, level: int) -> Lane:
         return self._lanes[level].get(name) or self._new_lane(name, level)
@@ -373,28 +403,15 @@ class Tenants:
     def count(self, lane: Lane, count: int, size: int) -> None:
         """So many messages more wait that are no objects here, or fewer, with bodies of `size` bytes together."""
         had_some = lane.live > 0
-        if not lane.tenant.waiting:
-            lane.tenant.busy_since = self._clock()
         lane.live += count
-        tenant: Tenant | None = lane.tenant
-        while tenant is not None:
-            tenant.count += count
-            tenant.waiting += count
-            tenant.waiting_bytes += size
-            if not tenant.count:
-                self._idle[tenant] = None
-            elif count > 0:
-                self._idle.pop(tenant, None)
-            tenant = tenant.outer
-        if not lane.tenant.is_blocked and (lane.live > 0) != had_some:
+        lane.live_bytes += size
+        if (lane.live > 0) != had_some:
             if had_some:
-                lane.leave()
+                self._has_none(lane)
             else:
-                lane.join()
+                self._has_some(lane, self._clock(), is_new=True)
         if count > 0 and not self._is_plain:
             self._look_at_length(lane)
-        if len(self._idle) > _IDLE:
-            self._retire(self._idle.popitem(last=False)[0])
 
     def listen(
         self,
@@ -405,18 +422,41 @@ class Tenants:
         """Tell others from now on: of a lane that is not passed over any more, of one that is gone, of options."""
         self._opened, self._forgotten, self._reweighed = opened, forgotten, reweighed
 
-    def _waits(self, lane: Lane, *, is_new: bool) -> None:
-        """One entry of a lane more waits."""
-        lane.live += 1
-        if lane.tenant.waiting == 1:
-            lane.tenant.busy_since = self._clock()
-        if lane.live == 1 and not lane.tenant.is_blocked:
+    def _has_some(self, lane: Lane, now: float, *, is_new: bool) -> None:
+        """Something of a lane waits."""
+        tenant = lane.tenant
+        if len(tenant.lanes) == 1 or tenant.waiting == lane.live:
+            tenant.busy_since = now
+        if not tenant.is_blocked:
             if is_new:
                 lane.join()
             else:
                 lane.resume()
-        if not self._is_plain:
-            self._look_at_length(lane)
+
+    def _has_none(self, lane: Lane) -> None:
+        """Nothing of a lane waits any more."""
+        if not lane.tenant.is_blocked:
+            lane.leave()
+        if lane.tenant.is_empty:
+            self._rest(lane.tenant)
+
+    def _rest(self, tenant: Tenant) -> None:
+        """It has no entries now."""
+        if not tenant.is_idle:
+            tenant.is_idle = True
+            self._idle.append(tenant)
+            if len(self._idle) > _MOST_IDLE:
+                self._look_at_idle()
+            elif len(self._idle) > _IDLE and self._next_look == math.inf:
+                self._next_look = self._clock() + HALF_MINUTE
+                self._visit_by(self._next_look)
+
+    def _look_at_idle(self) -> None:
+        """The first of those that had no entries goes, if it has none."""
+        tenant = self._idle.popleft()
+        tenant.is_idle = False
+        if tenant.is_empty:
+            self._retire(tenant)
 
     def _look_at_length(self, lane: Lane) -> None:
         """A lane has become longer."""
@@ -439,93 +479,115 @@ class Tenants:
                 self._measure()
             self._is_plain = not self._has_limits and not is_ring
 
-    def take(self, entry: Entry) -> None:
+    def take_turns(self, most: int, most_bytes: int) -> list[Entry]:
+        """Take the first entries of those whose turn it is: up to `most`, the last the one with which their sizes reach
+        `most_bytes`. It ends before one that has a time, or was refused."""
+        run: list[Entry] = []
+        due, take = self.ring.due, self._take
+        half_minute = self._clock() // HALF_MINUTE
+        while most > 0 and most_bytes > 0:
+            lane: Any = due()
+            if lane is None:
+                break
+            entry = None if lane.returned else lane.arrived[lane.begin]
+            if entry is None or entry.where:
+                entry = lane.first
+            if entry.expires_at is not None or entry.refused_by is not None:
+                break
+            take(entry, half_minute)
+            run.append(entry)
+            most -= 1
+            most_bytes -= entry.size
+        return run
+
+    def take(self, entry: Any) -> None:
         """It is delivered: charge its turn, unless it was at the delivery before."""
-        ticket: Ticket = entry.key
-        lane, cost = ticket.lane, ticket.cost
-        ticket.cost = -cost
+        self._take(entry, self._clock() // HALF_MINUTE)
+
+    def _take(self, entry: FairEntry, half_minute: float) -> None:
+        lane, cost = entry.lane, entry.cost
+        tenant, arrived, begin = lane.tenant, lane.arrived, lane.begin
+        entry.cost, entry.where = -cost, TAKEN
+        if begin < len(arrived) and arrived[begin] is entry:  # as `pop`, without a call for each message
+            entry.has_slot = False
+            arrived[begin] = None
+            lane.begin = begin + 1
+            if not lane.begin % _TRIM:
+                lane.trim()
+        else:
+            lane.pop(entry)
+        lane.live -= 1
+        lane.live_bytes -= entry.size
+        tenant.in_flight += 1
         if cost > 0:
             lane.charge(cost)
-        half_minute = self._clock() // HALF_MINUTE
-        ticket.where = TAKEN
-        lane.pop(entry)
-        lane.live -= 1
-        if not lane.live and not lane.tenant.is_blocked:
+            if tenant.half_minute != half_minute:
+                is_next = tenant.half_minute == half_minute - 1
+                tenant.lately = tenant.served_cost - tenant.served_before if is_next else 0.0
+                tenant.half_minute, tenant.served_before = half_minute, tenant.served_cost
+            tenant.served += 1
+            tenant.served_cost += cost
+        if not lane.live and not tenant.is_blocked:
             lane.leave()
-        tenant: Tenant | None = lane.tenant
-        while tenant is not None:
-            tenant.waiting -= 1
-            tenant.waiting_bytes -= entry.size
-            tenant.in_flight += 1
-            if cost > 0:
-                tenant.served += 1
-                tenant.served_cost += cost
-                slot, lately, before = tenant.recent
-                if slot != half_minute:
-                    lately, before = 0.0, lately if slot == half_minute - 1 else 0.0
-                tenant.recent = half_minute, lately + cost, before
-            options = tenant.options
-            if options.max_in_flight is not None or options.rate is not None:
-                self._limit(tenant)
-            tenant = tenant.outer
+        if tenant.is_counted:
+            self._limit(tenant)
 
     def _limit(self, tenant: Tenant) -> None:
-        """One delivery more: it may be at a limit now."""
-        options, now = tenant.options, self._clock()
-        if options.rate is not None:
-            tenant.full_at = max(tenant.full_at, now) + 1 / options.rate
-            tenant.free_at = tenant.full_at - (options.burst_size - 1) / options.rate
-        self.look_at(tenant, now)
+        """One delivery more: it, or one that it is nested in, may be at a limit now."""
+        now = self._clock()
+        for each in tenant.chain():
+            options = each.options
+            each.in_flight += each is not tenant
+            if options.rate is not None:
+                each.full_at = max(each.full_at, now) + 1 / options.rate
+                each.free_at = each.full_at - (options.burst_size - 1) / options.rate
+            self.look_at(each, now)
 
-    def end(self, entry: Entry) -> None:
-        """It is gone for good."""
-        ticket: Ticket = entry.key
-        tenant = ticket.lane.tenant
-        if ticket.where != TAKEN or ticket.has_slot or tenant.outer is not None:
-            self.move(entry, GONE)
-            return
-        ticket.where = GONE  # as `move`, without a walk for each message
-        tenant.in_flight -= 1
-        tenant.count -= 1
-        if tenant.is_blocked:
-            self.look_at(tenant, self._clock())
-        if not tenant.count:
-            self._idle[tenant] = None
-            if len(self._idle) > _IDLE:
-                self._retire(self._idle.popitem(last=False)[0])
+    def end(self, entries: Sequence[Any]) -> None:
+        """They are gone for good."""
+        for entry in entries:
+            tenant = entry.lane.tenant
+            if entry.where != TAKEN or entry.has_slot or tenant.is_counted:
+                self.move(entry, GONE)
+                continue
+            entry.where = GONE  # as `move`, without a call for each message
+            tenant.in_flight -= 1
+            if not (tenant.in_flight or tenant.is_idle) and tenant.is_empty:
+                self._rest(tenant)
 
-    def move(self, entry: Entry, where: int) -> None:
+    def move(self, entry: Any, where: int) -> None:
         """It waits, is held, or is taken aside, for good if it is GONE; never by a delivery."""
-        ticket: Ticket = entry.key
-        before, lane = ticket.where, ticket.lane
-        ticket.where = where
+        before, lane = entry.where, entry.lane
+        tenant: Tenant = lane.tenant
+        entry.where = where
         if before == WAITING:
             lane.live -= 1
+            lane.live_bytes -= entry.size
             lane.pop(entry)
-            if not lane.live and not lane.tenant.is_blocked:
-                lane.leave()
-        if where == GONE and ticket.has_slot:
-            lane.bury()
-        waits = (where == WAITING) - (before == WAITING)
-        tenant: Tenant | None = lane.tenant
-        while tenant is not None:
-            if waits:
-                tenant.waiting += waits
-                tenant.waiting_bytes += waits * entry.size
-            if before == TAKEN:
-                tenant.in_flight -= 1
-                if tenant.is_blocked:
-                    self.look_at(tenant, self._clock())
-            if where == GONE:
-                tenant.count -= 1
-                if not tenant.count:
-                    self._idle[tenant] = None
-            tenant = tenant.outer
+        elif before == TAKEN:
+            for each in tenant.chain() if tenant.is_counted else (tenant,):
+                each.in_flight -= 1
+                if each.is_blocked:
+                    self.look_at(each, self._clock())
+        else:
+            tenant.aside -= 1
+        if where in (HELD, ASIDE):
+            tenant.aside += 1
         if where == WAITING:
             lane.put_back(entry)
-            self._waits(lane, is_new=False)
-        elif len(self._idle) > _IDLE:
-            self._retire(self._idle.popitem(last=False)[0])
+            lane.live += 1
+            lane.live_bytes += entry.size
+            if lane.live == 1:
+                self._has_some(lane, self._clock(), is_new=False)
+            if not self._is_plain:
+                self._look_at_length(lane)
+            return
+        if where == GONE and entry.has_slot:
+            lane.bury()
+        if before == WAITING and not lane.live:
+            self._has_none(lane)
+        elif tenant.is_empty:
+            self._rest(tenant)
 
     # -- what one tenant may have waiting
 
@@ -589,10 +651,9 @@ class Tenants:
     # -- who is passed over
 
     @staticmethod
-    def may_go(entry: Entry) -> bool:
+    def may_go(entry: Any) -> bool:
         """False while an entry is passed over, whoever asks."""
-        ticket: Ticket = entry.key
-        return ticket.lane.closed() is None
+        return entry.lane.closed() is None
 
     def look_at(self, tenant: Tenant, now: float) -> None:
         """Take it out of the ring, or back, as its limits say."""
@@ -615,7 +676,7 @@ class Tenants:
 
     @property
     def next_wake(self) -> float:
-        return self.wakes[0][0] if self.wakes else math.inf
+        return min(self.wakes[0][0], self._next_look) if self.wakes else self._next_look
 
     def wake(self, now: float) -> int:
         """Let those go on whose time has come; how many."""
@@ -625,14 +686,19 @@ class Tenants:
             if tenant.is_blocked:
                 self.look_at(tenant, now)
                 woken += not tenant.is_blocked
-            if not tenant.count and tenant not in self._idle:
+            if tenant.is_empty and not tenant.is_idle:
                 self._retire(tenant)
+        if self._next_look <= now:
+            for _ in range(min(len(self._idle) - _IDLE, _IDLE)):
+                self._look_at_idle()
+            if len(self._idle) <= _IDLE:
+                self._next_look = math.inf
         return woken
 
     # -- tenants come, change and go
 
     def options_of(self, name: str) -> TenantOptions:
-        if name in self._changed or name in self._options.tenants or len(self._options.keys) > 1:
+        if name in self._changed or name in self._options.tenants or self._is_nested:
             return self._options.options_of(name, self._own(name))
         return self._options.each
 
@@ -654,14 +720,14 @@ class Tenants:
         tenant = self.by_name.get(name)
         if tenant is None:
             return
-        tenant.options = options
+        tenant.have(options)
         if options.rate is None:
             tenant.free_at = tenant.full_at = -math.inf
         else:
             tenant.free_at = tenant.full_at - (options.burst_size - 1) / options.rate
         for lane in tenant.lanes:
             lane.weight = options.weight
-            if lane.priority != (priority := _ring_priority(lane.level, options)):
+            if lane.priority != (priority := _ring_priority(lane.level, options.priority)):
                 lane.priority = priority
         self._reweighed(tenant)
         if tenant.drops_head and tenant.is_over():
@@ -669,10 +735,10 @@ class Tenants:
         self.look_at(tenant, self._clock())
 
     def _new_lane(self, name: str, level: int) -> Lane:
-        outer_name, is_nested, _ = name.rpartition("/") if len(self._options.keys) > 1 else ("", "", "")
         outer: Lane | None = None
         ring = self.ring
-        if is_nested:
+        if self._is_nested and "/" in name:
+            outer_name = name.rpartition("/")[0]
             outer = self._lanes[level].get(outer_name) or self._new_lane(outer_name, level)
             ring = outer.inner = outer.inner or Ring(outer=outer)
         tenant = self.by_name.get(name)
@@ -703,8 +769,7 @@ class Tenants:
         outer = tenant.outer
         if outer is not None:
             outer.children -= 1
-            if not outer.count and outer not in self._idle:
-                self._retire(outer)
+            self._retire(outer)
 
     def lanes(self) -> Iterator[Lane]:
         for lanes in self._lanes:
@@ -714,7 +779,7 @@ class Tenants:
         """What each tenant has, the longest lines first."""
         now = self._clock()
         half_minute = now // HALF_MINUTE
-        leaves = [each for each in self.by_name.values() if each.count and not each.children]
+        leaves = [each for each in self.by_name.values() if not (each.children or each.is_empty)]
         total = sum(each.served_lately(half_minute) for each in leaves)
         weights = sum(each.options.weight for each in leaves)
         longest = sorted(leaves, key=lambda each: -each.waiting)
@@ -752,7 +817,7 @@ class Tenants:
         for tenant in self.by_name.values():
             assert not (tenant.is_blocked and tenant.reason(now) is None and self.next_wake > now), tenant.name
             assert tenant.is_blocked or tenant.reason(now) is None, f"{tenant.name!r} is not passed over"
-            assert tenant.count >= tenant.waiting + tenant.in_flight
-            assert tenant.count or tenant in self._idle or tenant.full_at > -math.inf or tenant.children
+            assert not tenant.is_empty or tenant.is_idle or tenant.full_at > -math.inf or tenant.children
+        assert sum(tenant.is_idle for tenant in self.by_name.values()) == len(self._idle) <= _MOST_IDLE
         for lane in self.lanes():
             lane.check_invariants()
