@@ -97,4 +97,4 @@ def _check_content(value: object) -> None:
     elif isinstance(value, datetime):
         seconds(value)
     elif value is not None and not isinstance(value, float | bytes):
-        raise TypeError(f"a {type(value).__name__} stands in no table: {value!r}")
+        raise TypeError(f"a {type(value).__name__} cannot be in a table: {value!r}")

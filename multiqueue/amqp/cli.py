@@ -50,7 +50,7 @@ _PATIENCE: Final = 10.0  # seconds, with a broker that is asked for its status
 @click.option("--http", type=click.IntRange(0, 65535), help="A port for HTTP: RabbitMQ's management API, metrics.")
 @click.option("--compat", type=click.Choice(VERSIONS), help="Which RabbitMQ's rules hold.  [default: 4.3]")
 @click.option("--config", type=click.Path(path_type=Path), help="A TOML file; options here win over it.")
-@click.option("--verbose", is_flag=True, help="Log every connection, not only what goes wrong.")
+@click.option("--verbose", is_flag=True, help="Log every connection, not only errors.")
 @click.pass_context
 def broker(
     context: click.Context,
@@ -72,7 +72,7 @@ def broker(
         listen, section, tls = found.file.listen, found.file.tls, found.tls()
         directory = data or found.data
         if tls_port is not None and section is None:
-            raise ServerError("--tls-port needs a configuration with a section [tls]: the certificate is there")
+            raise ServerError("--tls-port needs a configuration with a section [tls], which names the certificate")
         with _signal_socket() as signals, _open(found, directory, compat) as started:
             for name in found.file.virtual_hosts:
                 _add_virtual_host(started, name)

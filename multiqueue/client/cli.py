@@ -193,7 +193,7 @@ def _before_the_start(option: str, if_missing: str = "") -> Iterator[None]:
 @click.option("--queue", required=True, help="The queue to consume from.")
 @click.option("--declare", is_flag=True, help="Make the queue, durable, if it is not there.")
 @click.option("--count", type=click.IntRange(min=1), help="End after so many messages.")
-@click.option("--timeout", type=click.FloatRange(min=0), help="End when none has come for so many seconds.")
+@click.option("--timeout", type=click.FloatRange(min=0), help="End after so many seconds without a message.")
 @click.option(
     "--ack",
     type=click.Choice(["written", "auto", "never"]),

@@ -51,7 +51,7 @@ def _show(rows: Sequence[Row], columns: Sequence[Column], noun: str, as_json: bo
 def _sorting(command: Command) -> Command:
     """The options of a table that is drawn again each second."""
     part = click.option("--name", default="", metavar="PART", help="Watch the rows whose name has this part.")
-    order = click.option("--sort", metavar="COLUMN", help="Sort what is watched by this column, the largest first.")
+    order = click.option("--sort", metavar="COLUMN", help="Sort the rows by this column, the largest first.")
     return order(part(command))
 
 
@@ -68,7 +68,7 @@ def _list(
     if as_json and is_live:
         raise click.UsageError("--watch draws a table; leave out --json")
     if not is_live and (sort or name):
-        raise click.UsageError("--sort and --name go with --watch; sort and filter a printed list with other programs")
+        raise click.UsageError("--sort and --name need --watch; sort and filter a printed list with other programs")
     api = Api(url)
     if is_live:
         watch(view, api, sort, name, vhost)
@@ -223,12 +223,12 @@ def peek(url: str, vhost: str, name: str, count: int, as_json: bool) -> None:
 
 @queue.command()
 @click.argument("name")
-@click.option("--durable", is_flag=True, help="It survives a restart.")
-@click.option("--auto-delete", is_flag=True, help="It goes with its last consumer.")
+@click.option("--durable", is_flag=True, help="Keep it over a restart.")
+@click.option("--auto-delete", is_flag=True, help="Delete it after its last consumer.")
 @click.option("--arguments", help="A JSON object: '{\"x-max-length\": 100}'.")
 @_in_host
 def declare(url: str, vhost: str, name: str, durable: bool, auto_delete: bool, arguments: str | None) -> None:
-    """Make a queue; harmless when it is there as asked."""
+    """Declare a queue; nothing happens if it exists with these settings."""
     body = {"durable": durable, "auto_delete": auto_delete, "arguments": _object(arguments, "--arguments")}
     Api(url).ask("PUT", "queues", vhost, name, body=body)
 
@@ -327,8 +327,8 @@ def _limits(command: Command) -> Command:
 @click.argument("name")
 @click.argument("tenant")
 @_limits
-@click.option("--pause/--resume", "paused", default=None, help="Pass it over, or no longer.")
-@click.option("--reset", is_flag=True, help="Have all as it was declared.")
+@click.option("--pause/--resume", "paused", default=None, help="Stop serving the tenant, or go on.")
+@click.option("--reset", is_flag=True, help="Take back all changes.")
 @_in_host
 @click.pass_context
 def tenant(
@@ -380,11 +380,11 @@ def list_exchanges(url: str, vhost: str | None, as_json: bool) -> None:
 @click.option(
     "--type", "kind", type=click.Choice(["direct", "fanout", "topic", "headers"]), default="direct", show_default=True
 )
-@click.option("--durable", is_flag=True, help="It survives a restart.")
+@click.option("--durable", is_flag=True, help="Keep it over a restart.")
 @click.option("--arguments", help="A JSON object.")
 @_in_host
 def declare_exchange(url: str, vhost: str, name: str, kind: str, durable: bool, arguments: str | None) -> None:
-    """Make an exchange; harmless when it is there as asked."""
+    """Declare an exchange; nothing happens if it exists with these settings."""
     body = {"type": kind, "durable": durable, "arguments": _object(arguments, "--arguments")}
     Api(url).ask("PUT", "exchanges", vhost, name, body=body)
 

@@ -257,7 +257,7 @@ class _Moment(click.ParamType[float]):
 @pipeline.command(epilog="Exit status: 0 the items wait, 2 wrong usage or nothing has run here, 3 a run is under way.")
 @_FILE
 @click.option("--lane", "lanes", multiple=True, metavar="NAME", help="Only this lane or step; may be repeated.")
-@click.option("--since", type=_Moment(), metavar="TIME", help="Only what was done since then, as 2026-11-24T20:00.")
+@click.option("--since", type=_Moment(), metavar="TIME", help="Only items done since then, as 2026-11-24T20:00.")
 @click.option("--changed", is_flag=True, help="Only what another job has made than FILE.toml has now.")
 def redo(file: str, lanes: tuple[str, ...], since: float | None, changed: bool) -> None:
     """Have the next `run` do items of FILE.toml anew that are done, each in one commit in place of its rows now.

@@ -135,7 +135,7 @@ def compact(path: Path) -> tuple[int, int]:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         return before, file.stat().st_size
     except sqlite3.Error as error:
-        raise StoreError(f"{str(file)!r} could not be compacted and is as it was: {error}") from error
+        raise StoreError(f"{str(file)!r} could not be compacted and is unchanged: {error}") from error
     finally:
         if log is not None:
             log.close()

@@ -282,7 +282,7 @@ def _lock(path: Path) -> DirectoryLock:
 
 def _failure(path: Path, error: OSError) -> StoreFailed:
     which = error.filename or path
-    return StoreFailed(f"{str(which)!r} cannot be used: {error.strerror}; see to the disk and open the store again")
+    return StoreFailed(f"{str(which)!r} cannot be used: {error.strerror}; repair the disk and open the store again")
 
 
 def _closing(

@@ -195,7 +195,7 @@ def unreadable(file: Path, error: Exception, *, is_closed: bool = False) -> Stor
     if is_text or (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF in _DAMAGED:
         more = shortfall(file) if is_closed else ""
         return StoreDamaged(f"{str(file)!r} is damaged: {error}{more}; `multiqueue store dump` saves the readable part")
-    return StoreFailed(f"{str(file)!r} cannot be read: {error}; see to the disk and open the store again")
+    return StoreFailed(f"{str(file)!r} cannot be read: {error}; repair the disk and open the store again")
 
 
 def shortfall(file: Path) -> str:

@@ -334,7 +334,8 @@ class SqliteWriter:
 
     def _failure(self, error: Exception) -> StoreFailed:
         return StoreFailed(
-            f"{str(self._file)!r} failed: {error}; what was committed is safe: see to the disk and open the store again"
+            f"{str(self._file)!r} failed: {error}; everything committed is safe: "
+            "repair the disk and open the store again"
         )
 
 

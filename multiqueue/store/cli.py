@@ -41,7 +41,7 @@ def info(path: Path, as_json: bool) -> None:
         ("file", f"{found.file}, format {found.format}, {state}"),
         ("messages", f"{found.messages:,} with {counted(found.bytes, 'byte')}; {found.transient:,} of them transient"),
         ("definitions", definitions),
-        ("next id", f"{found.next_id}; below {found.redeliver_floor} perhaps delivered before"),
+        ("next id", f"{found.next_id}; those below {found.redeliver_floor} may have been delivered"),
         ("size", f"{found.file_bytes:,} bytes, {found.free_bytes:,} of them free; log {found.log_bytes:,}"),
         ("in files", f"{found.bodies_bytes:,} bytes, of large bodies"),
         ("to remove", counted(found.queues_to_remove, "dropped queue")),

@@ -315,7 +315,7 @@ def test_a_change_without_waiting_tells_of_its_commit() -> None:
 
 def test_an_argument_that_cannot_be_stored_is_refused(keeper: Keeper) -> None:
     """The declaration names the queue and the value, and there is no such queue."""
-    with pytest.raises(PreconditionFailed, match="queue 'q' in vhost '/': a set stands in no table"):
+    with pytest.raises(PreconditionFailed, match="queue 'q' in vhost '/': a set cannot be in a table"):
         keeper.host.declare_queue("q", durable=True, arguments={"odd": {1}})
     with pytest.raises(NotFound):
         keeper.host.queue("q")

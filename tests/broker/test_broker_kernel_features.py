@@ -676,7 +676,7 @@ def test_alerts_come_once_per_gap() -> None:
         ({"dead_letter_routing_key": "k"}, "dead_letter_routing_key needs dead_letter_exchange"),
         ({"overflow": "ring"}, "overflow: 'ring' is of type str; Overflow is needed"),
         ({"dead_letter_exchange": "x" * 256}, "dead_letter_exchange: 'x+'... has 256 bytes; 255 are the most"),
-        ({"kind": "own", "kind_options": {"a": {1}}}, "kind_options: a set stands in no table: {1}"),
+        ({"kind": "own", "kind_options": {"a": {1}}}, "kind_options: a set cannot be in a table: {1}"),
         ({"kind": QueueKind.PRIORITY, "max_priority": 3000}, "max_priority: 3000 is out of range; from 0 to 255"),
         ({"max_priority": 5}, "max_priority belongs to a priority queue, not to a standard one"),
         ({"kind": QueueKind.SORTED}, "needs sort_key"),

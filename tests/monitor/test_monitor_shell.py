@@ -152,8 +152,8 @@ def test_nobody_there_and_somebody_else(shell: Any) -> None:
 def test_what_the_broker_refuses_is_said_in_its_words(shell: Any, client: Client) -> None:
     """A queue that is not there, other arguments, a wrong password: status 1."""
     for words, lacking in [
-        (("queue", "purge", "nope"), "no queue 'nope' in virtual host '/', or no such host"),
-        (("queue", "show", "nope", "--vhost", "v"), "no queue 'nope' in virtual host 'v', or no such host"),
+        (("queue", "purge", "nope"), "no queue 'nope' in virtual host '/', or no such virtual host"),
+        (("queue", "show", "nope", "--vhost", "v"), "no queue 'nope' in virtual host 'v', or no such virtual host"),
         (("queue", "list", "--vhost", "v"), "no virtual host 'v'"),
         (("exchange", "delete", "nope"), "no exchange 'nope' in virtual host '/'"),
         (("user", "delete", "nope"), "no user 'nope'"),

@@ -98,7 +98,7 @@ def test_csv_with_new_columns_set_aside_or_ignored(spark: Any, tmp_path: Path, i
     lane = Lane(spark, tmp_path, io, "csv", "set aside")
     assert lane({"1.csv": "a,b\n1,x\n"}) == [{"a": 1, "b": "x"}]
     assert lane.error({"2.csv": "c,a\n1,2\n"}) == (
-        "'2.csv' has columns that lane 'lane' has not: 'c'; on_new_columns = \"add\" takes them, "
+        "'2.csv' has columns that lane 'lane' lacks: 'c'; on_new_columns = \"add\" takes them, "
         '"rescue" keeps their values in a column, "ignore" leaves them out'
     )
     lane.lane["on_new_columns"] = "ignore"
@@ -122,7 +122,7 @@ def test_json_with_new_columns_added(spark: Any, tmp_path: Path, io: str, format
     assert "has the key 'A', and the lane's column is 'a'" in lane.error({"4": '{"A": 1, "s": {"x": 1}}'})
     assert "has none of the columns of lane 'lane'" in lane.error({"5": '{"q": 1}'})
     lane.lane["on_new_columns"] = "set aside"
-    assert "has columns that lane 'lane' has not: 's.k'; " in lane.error({"6": '{"a": 1, "s": {"k": 1}}'})
+    assert "has columns that lane 'lane' lacks: 's.k'; " in lane.error({"6": '{"a": 1, "s": {"k": 1}}'})
     lane.lane["on_new_columns"] = "ignore"
     assert lane({"6": '{"a": 6, "s": {"k": 1, "x": 5}}'}) == [{"a": 6, "s": {"x": 5}}]
 
@@ -208,7 +208,7 @@ def test_parquet_with_other_columns_inside_of_columns(spark: Any, tmp_path: Path
         {"5": tall("x", kind="float64")}
     )
     lane.lane["on_new_columns"] = "set aside"
-    assert "has columns that lane 'lane' has not: 'n.z', 'l.z', 'm.z'" in lane.error({"6": tall("z")})
+    assert "has columns that lane 'lane' lacks: 'n.z', 'l.z', 'm.z'" in lane.error({"6": tall("z")})
     other = Lane(spark, tmp_path, io, "parquet", "ignore")
     assert other({"1": small}) == [as_small, {}]
     assert other({"2": large}) == [as_small, {}]
@@ -302,7 +302,7 @@ def test_files_that_begin_together_are_as_files_one_after_another(spark: Any, tm
         return lane
 
     two = {"2": content(a=2, c="y")}
-    assert "has columns that lane 'lane' has not: 'c'" in read("set aside").error(two)
+    assert "has columns that lane 'lane' lacks: 'c'" in read("set aside").error(two)
     assert read("ignore")(two) == [{"a": 2}]
     assert read("rescue")(two) == [{"a": 2, "_rescued_data": {"_file_path": "2", "c": "y"}}]
     assert read("add")(two) == [{"a": 2, "c": "y"}]

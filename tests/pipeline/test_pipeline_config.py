@@ -126,7 +126,7 @@ def test_two_lanes_of_one_name(tmp_path: Path) -> None:
         ('"out"', '"out"\ntable = "iceberg"\nname = "x"', "must be \"NAMESPACE.TABLE\", not 'x'"),
         ('"out"', '"out"\ndead_letters = "out/data"', "/out/data' is where the rows are; name a place beside them"),
         ("[output]", '[state]\npath = "out/steps/x"\n[output]', "/out/steps/x' is where the rows are; name a place"),
-        ("[output]", '[state]\nschema = "x"\n[output]', "6: state: schema goes with url; a file has none"),
+        ("[output]", '[state]\nschema = "x"\n[output]', "6: state: schema needs url; a file has none"),
         (
             "[output]",
             '[storage.a]\nurl = "s3://b"\n[storage.b]\nurl = "s3a://b/"\n[output]',

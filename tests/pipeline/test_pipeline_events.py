@@ -748,7 +748,7 @@ def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
         ('events = "amqp://h/q"\nformat = "text"', "either files"),
         ('events = "inotify"\nfiles = "s3://b/*"\nformat = "text"', "a local one is needed"),
         ('source = "amqp://h/q"\nformat = "text"', 'events = "amqp://..." finds those'),
-        ('listing_seconds = 5\nfiles = "*"\nformat = "text"', "listing_seconds goes with events"),
+        ('listing_seconds = 5\nfiles = "*"\nformat = "text"', "listing_seconds needs events"),
     ],
 )  # fmt: skip
 def test_mistakes_in_the_configuration(tmp_path: Path, lane: str, complaint: str) -> None:

@@ -98,11 +98,11 @@ def test_sets_of_columns() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"schema_hints": "a INT"}, 'schema_hints goes with schema = "infer"'),
-        ({"on_new_columns": "ignore"}, 'on_new_columns goes with schema: "infer", or the columns that are known'),
+        ({"schema_hints": "a INT"}, 'schema_hints needs schema = "infer"'),
+        ({"on_new_columns": "ignore"}, 'on_new_columns needs schema: "infer", or the columns that are known'),
         ({"schema": "infer", "options": {}}, 'schema = "infer" needs the names of columns: set header = true'),
-        ({"schema": "infer", "format": "text"}, "goes with the formats csv, json, jsonl and parquet, not text"),
-        ({"schema": "a INT", "on_new_columns": "add"}, 'on_new_columns = "add" goes with schema = "infer"'),
+        ({"schema": "infer", "format": "text"}, "needs one of the formats csv, json, jsonl and parquet, not text"),
+        ({"schema": "a INT", "on_new_columns": "add"}, 'on_new_columns = "add" needs schema = "infer"'),
         (
             {"schema": "infer", "options": {"header": True, "enforceSchema": True}},
             'schema = "infer" and the option enforceschema exclude each other',

@@ -124,10 +124,10 @@ def test_a_filter_prunes_the_listing(
     [
         ({"path_columns": "dt DAY"}, "no column of a path"),
         ({"path_columns": "dt DATE, DT INT"}, "a column twice"),
-        ({"path_columns": "dt DATE", "path_filter": {"day": "x"}}, "'day', which path_columns has not"),
+        ({"path_columns": "dt DATE", "path_filter": {"day": "x"}}, "'day', which path_columns lacks"),
         ({"path_columns": "dt DATE", "path_filter": {"dt": ">= soon"}}, "'soon' is no DATE of dt"),
         ({"path_columns": "n INT", "path_filter": {"n": "> 1 and 5"}}, "'5' is no condition of n"),
-        ({"path_filter": {"dt": "x"}}, "'dt', which path_columns has not"),
+        ({"path_filter": {"dt": "x"}}, "'dt', which path_columns lacks"),
         ({"path_columns": "dt DATE", "path_filter": {"dt": []}}, r"dt = \[\] would read nothing"),
         ({"path_columns": "r STRING", "path_filter": {"r": "== eu"}}, "'== eu' is no condition of r"),
         ({"path_columns": "r STRING", "path_filter": {"r": "<> eu"}}, "'<> eu' is no condition of r"),

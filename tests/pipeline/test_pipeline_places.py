@@ -183,7 +183,7 @@ def test_a_directory_with_the_name_of_a_section(tmp_path: Path, first: str) -> N
     ("line", "said"),
     [
         ('name = "x"', "3: lanes.a.name: must have {directory} in it"),
-        ('name = "{directory}"', "1: lanes.a: name goes with directories"),
+        ('name = "{directory}"', "1: lanes.a: name needs directories"),
     ],
 )
 def test_a_name_that_is_none(tmp_path: Path, line: str, said: str) -> None:

@@ -347,8 +347,8 @@ def test_addresses(url: str, expected: tuple[str, str]) -> None:
         ('source = "amqp://host"\nformat = "message"', "2: lanes.q.source: 'amqp://host' names no queue"),
         ('source = "http://host/q"\nformat = "message"', "2: lanes.q.source: 'http://host/q' names no queue"),
         ('source = "amqp://h/q"\nfiles = "*"\nformat = "text"', "1: lanes.q: give either files"),
-        ('files = "*"\nformat = "message"', '1: lanes.q: format = "message" goes with a source'),
-        ('source = "amqp://h/q"\ndirectories = "*"\nformat = "text"', "1: lanes.q: directories and exclude go with"),
+        ('files = "*"\nformat = "message"', '1: lanes.q: format = "message" needs a source'),
+        ('source = "amqp://h/q"\ndirectories = "*"\nformat = "text"', "1: lanes.q: directories and exclude need"),
     ],
 )  # fmt: skip
 def test_mistakes_in_the_configuration(tmp_path: Path, lane: str, complaint: str) -> None:

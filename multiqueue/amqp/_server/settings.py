@@ -175,7 +175,9 @@ def listening_socket(host: str, port: int, option: str = "--port") -> socket.soc
     except OSError as error:
         listener.close()
         is_used = error.errno == errno.EADDRINUSE
-        what = f"is in use; stop what uses it, or choose another with {option}" if is_used else error.strerror
+        what = (
+            f"is in use; stop the program that uses it, or choose another with {option}" if is_used else error.strerror
+        )
         raise ServerError(f"cannot listen on {host}: port {port} {what}") from error
     return listener
 

@@ -75,9 +75,9 @@ class TenantOptions:
                 values.setdefault("overflow", None)
         new = replace(self, **values)
         if new.burst is not None and new.rate is None:
-            raise ValueError(f"{where}: burst needs rate beside it")
+            raise ValueError(f"{where}: burst needs rate")
         if new.overflow is not None and not new.is_limited:
-            raise ValueError(f"{where}: overflow needs max_length or max_length_bytes beside it")
+            raise ValueError(f"{where}: overflow needs max_length or max_length_bytes")
         return new
 
     def table(self) -> dict[str, object]:
@@ -175,7 +175,7 @@ class FairOptions:
             if not isinstance(override, Mapping):
                 raise ValueError(f"tenants: {name!r} is {override!r}; a table of options is needed")
             if name in tenants and "weight" in override:
-                raise ValueError(f"the weight of tenant {name!r} stands in weights and in tenants; leave one out")
+                raise ValueError(f"the weight of tenant {name!r} is in weights and in tenants; leave one out")
             tenants[name] = {**tenants.get(name, {}), **override}
         options = FairOptions(keys, cost, each, tenants)
         for name, own in tenants.items():

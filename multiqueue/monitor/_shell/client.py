@@ -116,7 +116,7 @@ def _lacking(kind: str, *names: str) -> str:
     if kind not in ("queues", "exchanges", "bindings", "permissions", "policies", "operator-policies"):
         return f"no {one} {names[0]!r}"
     host = f"virtual host {names[0]!r}"
-    return f"no {one} {names[1]!r} in {host}, or no such host" if len(names) > 1 else f"no {host}"
+    return f"no {one} {names[1]!r} in {host}, or no such virtual host" if len(names) > 1 else f"no {host}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ def path_columns(ddl: str | None, wanted: Mapping[str, Any]) -> tuple[PathColumn
     columns = dict(columns_in(ddl)) if ddl is not None else {}
     for name in wanted:
         if name not in columns:
-            raise ValueError(f"path_filter names {name!r}, which path_columns has not")
+            raise ValueError(f"path_filter names {name!r}, which path_columns lacks")
     return tuple(
         PathColumn(name, kind, _test(name, kind, wanted[name]) if name in wanted else None)
         for name, kind in columns.items()

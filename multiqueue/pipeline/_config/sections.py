@@ -169,14 +169,14 @@ class LaneSection(Section):
     def _paths_have_columns(self) -> LaneSection:
         path_columns(self.path_columns, self.path_filter)
         if self.path_columns is not None and self.files is None:
-            raise ValueError("path_columns goes with files; messages have no path")
+            raise ValueError("path_columns needs files; messages have no path")
         return self
 
     @model_validator(mode="after")
     def _records_are_read(self) -> LaneSection:
         options = {key.lower(): str(value).lower() for key, value in self.options.items()}
         if self.corrupt is not None and self.format not in RECORDS:
-            raise ValueError(f"corrupt goes with the formats {', '.join(RECORDS)}: others have no records")
+            raise ValueError(f"corrupt needs one of the formats {', '.join(RECORDS)}: others have no records")
         if self.corrupt is not None and "mode" in options:
             raise ValueError("corrupt and the option mode exclude each other: keep one")
         wide = options.get("encoding", options.get("charset", "")).replace("_", "-").startswith(("utf-16", "utf-32"))
@@ -187,15 +187,15 @@ class LaneSection(Section):
     @model_validator(mode="after")
     def _files_go(self) -> LaneSection:
         if self.after != KEEP and self.source is not None:
-            raise ValueError(f"after = {self.after!r} goes with files")
+            raise ValueError(f"after = {self.after!r} needs files")
         if (self.after == MOVE) != (self.after_place is not None):
             raise ValueError('after = "move" and after_place go together: give both, or neither')
         if self.after == KEEP and self.after_delay:
-            raise ValueError('after_delay goes with after = "move" or "delete"')
+            raise ValueError('after_delay needs after = "move" or "delete"')
         if self.forget_after is not None and (self.source is not None or self.after != KEEP):
-            raise ValueError("forget_after goes with files that stay where they are: the state forgets those that go")
+            raise ValueError("forget_after needs files that stay where they are: the state forgets those that go")
         if self.on_forgotten is not None and self.forget_after is None:
-            raise ValueError("on_forgotten goes with forget_after: without it no file is forgotten")
+            raise ValueError("on_forgotten needs forget_after: without it no file is forgotten")
         return self
 
     @model_validator(mode="after")
@@ -203,16 +203,16 @@ class LaneSection(Section):
         infers = self.schema_ == INFER
         asked = [name for name in ("on_new_columns", "rescued_column") if getattr(self, name) is not None]
         if self.schema_hints is not None and not infers:
-            raise ValueError('schema_hints goes with schema = "infer"; a schema of your own has the types already')
+            raise ValueError('schema_hints needs schema = "infer"; your schema has the types already')
         if asked and self.schema_ is None:
-            raise ValueError(f'{asked[0]} goes with schema: "infer", or the columns that are known')
+            raise ValueError(f'{asked[0]} needs schema: "infer", or the columns that are known')
         if not infers and not asked:
             return self
         key = 'schema = "infer"' if infers else asked[0]
         if self.format not in (*RECORDS, "parquet"):
-            raise ValueError(f"{key} goes with the formats {', '.join(RECORDS)} and parquet, not {self.format}")
+            raise ValueError(f"{key} needs one of the formats {', '.join(RECORDS)} and parquet, not {self.format}")
         if self.on_new_columns == ADD and not infers:
-            raise ValueError('on_new_columns = "add" goes with schema = "infer"; schema_hints can name its types')
+            raise ValueError('on_new_columns = "add" needs schema = "infer"; schema_hints can name its types')
         options = {name.lower(): str(value).lower() for name, value in self.options.items()}
         if self.format == "csv" and options.get("header") != "true":
             raise ValueError(f"{key} needs the names of columns: set header = true in options, or leave it out")
@@ -256,21 +256,21 @@ class LaneSection(Section):
                 'files = "..." and events = "amqp://HOST/VHOST/QUEUE"'
             )
         if self.source is not None and (self.directories is not None or self.exclude):
-            raise ValueError("directories and exclude go with files; a lane with a source has neither")
+            raise ValueError("directories and exclude need files; a lane with a source has neither")
         if self.name is not None and self.directories is None:
-            raise ValueError("name goes with directories; a lane without them has the name of its section")
+            raise ValueError("name needs directories; a lane without them has the name of its section")
         if (self.source is None) == (self.format == "message"):
             raise ValueError(
-                'format = "message" goes with a source; files are "text", "binary", "paths" ..., and events = '
+                'format = "message" needs a source; files are "text", "binary", "paths" ..., and events = '
                 '"amqp://..." finds those that a queue names'
             )
         if self.events is not None and self.files is None:
-            raise ValueError('events goes with files = "...", which says which files it may name')
+            raise ValueError('events needs files = "...", which says which files it may name')
         if self.events == INOTIFY:
             for text in (*strings(self.files or ()), *strings(self.directories or ())):
                 local(text)
         if self.events is None and "listing_seconds" in self.model_fields_set:
-            raise ValueError("listing_seconds goes with events; files are listed at every look otherwise")
+            raise ValueError("listing_seconds needs events; files are listed at every look otherwise")
         return self
 
     @field_validator("directories")
@@ -293,7 +293,7 @@ class JobSection(Section):
         if (self.sql is None) == (self.python is None):
             raise ValueError('give either sql = "SELECT ... FROM input" or python = "module:function"')
         if self.metadata and self.sql is not None:
-            raise ValueError("metadata goes with python; a query has _metadata where it names it")
+            raise ValueError("metadata needs python; a query has _metadata where it names it")
         return self
 
 
@@ -388,13 +388,13 @@ class OutputSection(Section):
         if self.table is not None and self.format != "parquet":
             raise ValueError(f"the files of a table are Parquet; leave format = {self.format!r} out, or table")
         if self.table != "iceberg" and (self.catalog or "name" in self.model_fields_set):
-            raise ValueError('catalog and name go with table = "iceberg"')
+            raise ValueError('catalog and name need table = "iceberg"')
         if self.table is None and (own := {"lane", "item"} & {name.lower() for name in self.partition_by}):
             raise ValueError(
                 f"partition_by: the rows are in directories by {min(own)} already; leave it out, or set table"
             )
         if self.table is None and self.on_other_columns is not None:
-            raise ValueError("on_other_columns goes with table; the columns of files are named by expect")
+            raise ValueError("on_other_columns needs table; the columns of files are named by expect")
         return self
 
 
@@ -441,7 +441,7 @@ class StateSection(Section):
         if self.path is not None and self.url is not None:
             raise ValueError("path and url exclude each other: keep one")
         if self.url is None and "schema_" in self.model_fields_set:
-            raise ValueError("schema goes with url; a file has none")
+            raise ValueError("schema needs url; a file has none")
         return self
 
 

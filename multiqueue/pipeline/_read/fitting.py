@@ -206,7 +206,7 @@ def _require_allowed(reading: Reading, parts: Sequence[_Part], known: Columns) -
             )
         if lane.on_new_columns == SET_ASIDE and (new := new_parts(known, part.columns)):
             raise JobError(
-                f"{_shown(reading, part)} has columns that lane {lane.name!r} has not: {', '.join(map(repr, new))}; "
+                f"{_shown(reading, part)} has columns that lane {lane.name!r} lacks: {', '.join(map(repr, new))}; "
                 'on_new_columns = "add" takes them, "rescue" keeps their values in a column, "ignore" leaves them out'
             )
         odd = [name for name in part.columns if is_json and names.get(name.lower(), name) != name]

@@ -220,7 +220,7 @@ def failure_line(ended: AttemptEnded) -> str | None:
 
 def _what_follows(ended: AttemptEnded) -> str:
     if ended.split_into:
-        return f"its files go on as {ended.split_into} items"
+        return f"its files are tried again as {ended.split_into} items"
     return "set aside" if ended.retry_in_s is None else f"next try in {ended.retry_in_s:g} s"
 
 

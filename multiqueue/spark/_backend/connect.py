@@ -50,7 +50,7 @@ class ConnectBackend:
         if pool is not None and pool not in self._sessions:
             if not hasattr(self._spark, "newSession"):
                 raise SparkEnvironmentError(
-                    f"scheduler pool {pool!r}: on Spark Connect a pool needs a session of its own, which pyspark "
+                    f"scheduler pool {pool!r}: on Spark Connect a pool needs a separate session, which pyspark "
                     "can make from 4.3 on; leave the pool out or use a newer pyspark"
                 )
             session = self._spark.newSession()

@@ -255,7 +255,7 @@ class _Stream:
                 message = self._queue.get()
                 if isinstance(message, Exception):
                     raise TaskEventsError(
-                        f"the connection to the broker was lost while tasks ran: {message}; what was handed out is "
+                        f"the connection to the broker was lost while tasks ran: {message}; the values so far are "
                         "right, but not all; run it again"
                     ) from message
                 chunk = self._read(message)
