@@ -22,20 +22,16 @@ from multiqueue.spark._dispatch.environment import warn_of_another_python as war
 from multiqueue.spark._dispatch.job import SparkJob as SparkJob
 from multiqueue.spark._dispatch.running import Running as Running
 from multiqueue.spark._dispatch.statistics import BOUNDS as BOUNDS
-from multiqueue.spark._events import events as _task_events  # noqa: F401
 from multiqueue.spark._events import sender as _task_events_sender  # noqa: F401
 from multiqueue.spark._events.events import PREFETCH as PREFETCH
 from multiqueue.spark._events.ledger import SPOOL_IN_MEMORY as SPOOL_IN_MEMORY
-from multiqueue.spark._events.ledger import EventLedger as EventLedger
-from multiqueue.spark._events.ledger import ledger_for as ledger_for
-from multiqueue.spark._events.sender import CHUNK_BYTES as CHUNK_BYTES
+from multiqueue.spark._events.ledger import Ledger as Ledger
 from multiqueue.spark._events.sender import PENDING_BYTES as PENDING_BYTES
+from multiqueue.spark._events.sender import Chunk as Chunk
 from multiqueue.spark._events.sender import Route as Route
+from multiqueue.spark._events.sender import read as read
 from multiqueue.spark._events.sender import sender as sender
-from multiqueue.spark._events.wire import Chunk as Chunk
-from multiqueue.spark._events.wire import Refused as Refused
-from multiqueue.spark._events.wire import read as read
-from multiqueue.spark._events.wire import written as written
+from multiqueue.spark._events.sender import written as written
 from multiqueue.spark._fan_in import fan_in as _fan_in  # noqa: F401
 from multiqueue.spark._fan_in import reading as _reading  # noqa: F401
 from multiqueue.spark._fan_in.budget import Budget as Budget

@@ -117,7 +117,6 @@ BY_THE_RING = {
     "client._dispatch.work_pool": {"LinkedBlockingMultiQueue", "MultiQueueExecutor"},
     "pipeline._verbs.plan": {"LinkedBlockingMultiQueue"},
     "spark._dispatch.dispatcher": {"MultiQueueExecutor"},
-    "spark._events.events": {"LinkedBlockingMultiQueue"},
     "spark._fan_in.fan_in": {"LinkedBlockingMultiQueue"},
     "spark._stream.queue_reader": {"LinkedBlockingMultiQueue"},
 }

@@ -41,9 +41,9 @@ from ._dispatch.statistics import SparkStatistics as SparkStatistics
 from ._dispatch.transient import is_transient as is_transient
 from ._events.events import TaskEvents as TaskEvents
 from ._events.events import TaskEventsStatistics as TaskEventsStatistics
+from ._events.events import TaskProgress as TaskProgress
 from ._events.events import task_events as task_events
 from ._events.ledger import TaskEvent as TaskEvent
-from ._events.ledger import TaskProgress as TaskProgress
 from ._events.sender import TaskSender as TaskSender
 from ._fan_in.fan_in import FanIn as FanIn
 from ._fan_in.fan_in import fan_in as fan_in

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spark_parts_support import SPOOL_IN_MEMORY, Chunk, EventLedger, ledger_for
+from spark_parts_support import SPOOL_IN_MEMORY, Chunk, Ledger
 
 from multiqueue.spark import TaskEvent, TaskEventsError
 
@@ -18,28 +19,21 @@ BOTH = pytest.mark.parametrize("commit", ["task", "row"])
 
 
 @pytest.fixture
-def ledgers() -> Iterator[Any]:
-    made: list[EventLedger] = []
-
-    def make(commit: Commit) -> EventLedger:
-        made.append(ledger_for(commit))
-        return made[-1]
-
-    yield make
-    for ledger in made:
-        ledger.close()
+def ledgers() -> Iterator[Callable[[Commit], Ledger]]:
+    with ExitStack() as made:
+        yield lambda commit: made.enter_context(closing(Ledger(commit)))
 
 
 def values(run: str, first: int, *what: Any, partition: int = 0) -> Chunk:
     """What a run sends."""
-    return Chunk("values", partition, run, 0, first, len(what), body=json.dumps(what).encode())
+    return Chunk(partition, run, 0, first, len(what), body=json.dumps(what).encode())
 
 
 def end(run: str, count: int, partition: int = 0) -> Chunk:
-    return Chunk("end", partition, run, 0, count)
+    return Chunk(partition, run, 0, count, is_end=True)
 
 
-def taken(ledger: EventLedger, *chunks: Chunk) -> list[Any]:
+def taken(ledger: Ledger, *chunks: Chunk) -> list[Any]:
     """The values handed out for some messages, which must have the numbers 0, 1, 2 ... in each partition."""
     events = [event for chunk in chunks for event in ledger.take(chunk)]
     return [event.value for event in events]
@@ -49,9 +43,9 @@ def test_rows_come_at_once(ledgers: Any) -> None:
     """With commit="row" a value is handed out with its partition and number as soon as it comes (task-events 2)."""
     ledger = ledgers("row")
     assert list(ledger.take(values("a", 0, "x", "y", partition=3))) == [TaskEvent(3, 0, "x"), TaskEvent(3, 1, "y")]
-    assert ledger.given(3) is None
+    assert not ledger.finished
     assert taken(ledger, end("a", 2, partition=3)) == []
-    assert ledger.given(3) == 2
+    assert ledger.finished == {3}
 
 
 def test_tasks_come_at_their_end(ledgers: Any) -> None:
@@ -59,7 +53,7 @@ def test_tasks_come_at_their_end(ledgers: Any) -> None:
     ledger = ledgers("task")
     assert taken(ledger, values("a", 0, "x"), values("a", 1, "y", "z")) == []
     assert list(ledger.take(end("a", 3))) == [TaskEvent(0, 0, "x"), TaskEvent(0, 1, "y"), TaskEvent(0, 2, "z")]
-    assert ledger.given(0) == 3
+    assert ledger.finished == {0}
 
 
 def test_a_repeated_run_adds_what_is_new(ledgers: Any) -> None:
@@ -81,7 +75,7 @@ def test_the_first_run_to_end_wins(ledgers: Any) -> None:
     assert taken(ledger, end("fast", 1)) == ["f0"]
     assert taken(ledger, values("slow", 2, "s2"), end("slow", 3)) == []
     assert ledger.duplicates == 3
-    assert ledger.given(0) == 1
+    assert ledger.finished == {0}
 
 
 @BOTH
@@ -92,7 +86,7 @@ def test_an_orphan_adds_nothing(ledgers: Any, commit: Commit) -> None:
     assert taken(ledger, values("orphan", 0, 1, 2), end("orphan", 2)) == []
     assert taken(ledger, values("longer", 0, 1, 2, 3), end("longer", 3)) == []
     assert ledger.duplicates == 5
-    assert ledger.given(0) == 2
+    assert ledger.finished == {0}
 
 
 @BOTH
@@ -134,7 +128,7 @@ def test_a_large_run_waits_in_a_file(ledgers: Any) -> None:
     text = "x" * (SPOOL_IN_MEMORY // 4)
     for number in range(10):
         taken(ledger, values("a", number, f"{number}{text}"))
-    assert ledger._runs[0]["a"].file._rolled
+    assert ledger._sent[0]["a"].bodies._rolled
     assert [value[0] for value in taken(ledger, end("a", 10))] == [str(number) for number in range(10)]
 
 
@@ -145,7 +139,7 @@ def test_every_interleaving_gives_each_value_once(commit: Commit, choices: list[
     (task-events 1)
     """
     count = 7
-    ledger = ledger_for(commit)
+    ledger = Ledger(commit)
     sent = [0, 0, 0]  # count + 1: its end too
     got: list[int] = []
 
@@ -163,5 +157,5 @@ def test_every_interleaving_gives_each_value_once(commit: Commit, choices: list[
     while sent[0] <= count:
         step(0, 2)
     assert got == list(range(count))
-    assert ledger.given(0) == count
+    assert ledger.finished == {0}
     ledger.close()

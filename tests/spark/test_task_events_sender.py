@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 import re
 import threading
 from collections.abc import Iterator
@@ -10,8 +12,9 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from spark_parts_support import CHUNK_BYTES, PENDING_BYTES, Chunk, _task_events_sender, read
+from spark_parts_support import PENDING_BYTES, Chunk, _task_events_sender, read, written
 
+from multiqueue.amqp import decode_properties, encode_properties
 from multiqueue.spark import TaskEventsError, TaskSender
 from multiqueue.testing import PATIENCE, wait_until_blocked
 
@@ -27,7 +30,7 @@ class Broker:
         self.full_for = 0  # how many attempts find the queue full
         self.fails: Exception | None = None
 
-    def publish(self, properties: dict[str, Any], body: bytes) -> bool:
+    def publish(self, chunk: Chunk) -> bool:
         self.asked += 1
         assert self.may.wait(PATIENCE)
         if self.fails is not None:
@@ -35,16 +38,15 @@ class Broker:
         if self.full_for:
             self.full_for -= 1
             return False
-        self.chunks.append(read(properties, body, "token"))
+        self.chunks.append(chunk)
         return True
 
     def values(self) -> list[Any]:
         """All values, whose numbers must be without a gap."""
         found: list[Any] = []
         for chunk in self.chunks:
-            if chunk.kind == "values":
-                assert chunk.first == len(found)
-                found += chunk.values()
+            assert chunk.first == len(found)
+            found += json.loads(chunk.body)
         return found
 
 
@@ -56,7 +58,7 @@ def broker() -> Iterator[Broker]:
 
 
 def task_of(broker: Broker) -> TaskSender:
-    return TaskSender(broker, "token", 4, 1)
+    return TaskSender(broker.publish, 4, 1)
 
 
 def test_values_arrive_in_order_and_then_the_end(broker: Broker) -> None:
@@ -67,8 +69,9 @@ def test_values_arrive_in_order_and_then_the_end(broker: Broker) -> None:
     assert task.finish() == 1000
     assert broker.values() == list(range(1000))
     last = broker.chunks[-1]
-    assert (last.kind, last.partition, last.attempt, last.first) == ("end", 4, 1, 1000)
-    assert len({chunk.sender for chunk in broker.chunks}) == 1
+    assert (last.is_end, last.partition, last.attempt, last.first + last.count) == (True, 4, 1, 1000)
+    assert [chunk.is_end for chunk in broker.chunks].count(True) == 1
+    assert len({chunk.run for chunk in broker.chunks}) == 1
 
 
 def test_values_go_out_together_while_one_message_is_on_its_way(broker: Broker) -> None:
@@ -80,27 +83,15 @@ def test_values_go_out_together_while_one_message_is_on_its_way(broker: Broker) 
     for number in range(500):
         task.send(number)
     broker.may.set()
+    wait_until_blocked(lambda: len(broker.chunks) == 2)
     task.finish()
     assert [chunk.count for chunk in broker.chunks] == [1, 500, 0]
 
 
-def test_messages_are_bounded(broker: Broker) -> None:
-    """A message has at most 256 KiB, unless a single value is larger."""
-    broker.may.clear()
-    task = task_of(broker)
-    task.send("first")
-    wait_until_blocked(lambda: broker.asked == 1)
-    large = "x" * (CHUNK_BYTES + 1)
-    for value in ["y" * 100_000] * 5 + [large, "z"]:
-        task.send(value)
-    broker.may.set()
-    task.finish()
-    assert all(len(chunk.body) <= CHUNK_BYTES + 100 or chunk.count == 1 for chunk in broker.chunks)
-    assert broker.values()[-2:] == [large, "z"]
-
-
 def test_a_broker_that_takes_nothing_makes_the_task_wait(broker: Broker) -> None:
-    """With 1 MiB waiting, `send` blocks, and goes on when the broker takes again."""
+    """With 256 KiB waiting, `send` blocks, and goes on when the broker takes again: no message is longer, unless by the
+    last of its values.
+    """
     broker.may.clear()
     task = task_of(broker)
     task.send("first")
@@ -119,6 +110,7 @@ def test_a_broker_that_takes_nothing_makes_the_task_wait(broker: Broker) -> None
     thread.join()
     task.finish()
     assert len(broker.values()) == 101
+    assert max(len(chunk.body) for chunk in broker.chunks) < 1.2 * PENDING_BYTES
 
 
 def test_a_full_queue_is_tried_again(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,9 +178,32 @@ def test_progress_goes_with_the_next_message(broker: Broker) -> None:
     for done in range(10):
         task.progress(done, 10)
     broker.may.set()
+    wait_until_blocked(lambda: len(broker.chunks) == 2)
     task.finish()
-    assert [(chunk.kind, chunk.done, chunk.total) for chunk in broker.chunks] == [
-        ("values", None, None),
-        ("progress", 9, 10),
-        ("end", None, None),
+    assert [(chunk.count, chunk.is_end, chunk.done, chunk.total) for chunk in broker.chunks][:2] == [
+        (1, False, None, None),
+        (0, False, 9, 10),
     ]
+
+
+def test_a_message_comes_back_as_it_was_written() -> None:
+    """All that a task writes is what the driver reads, through the wire's own tables."""
+    chunk = Chunk(3, "run", 1, first=5, count=2, done=7, body=b'[1,{"a":null}]')
+    properties = decode_properties(encode_properties(written(chunk, "token")))
+    assert read(properties, chunk.body, "token") == chunk
+
+
+@pytest.mark.parametrize(
+    ("headers", "error"),
+    [({"token": "guessed"}, ValueError), ({"token": None}, ValueError), ({"from": "a later version"}, TypeError)],
+)
+def test_what_no_task_wrote_is_refused(headers: dict[str, Any], error: type[Exception]) -> None:
+    """A message with another token, or with headers that are not a task's, is refused, and its body is not read.
+
+    (task-events 6)
+    """
+    properties = written(Chunk(0), "token")
+    properties["headers"] |= headers
+    for wrong in (properties, {"headers": headers}, {}):
+        with pytest.raises((ValueError, error)):
+            read(wrong, pickle.dumps(pytest.fail), "token")

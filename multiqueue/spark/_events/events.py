@@ -1,58 +1,66 @@
 """Running tasks push values and progress to the driver before their job ends, through a queue of a broker.
 
-Promise     Every value that a partition's task sends is handed out once, in its order, however often the task was
-            run: `_task_events_ledger`. The end of the iteration means that all partitions are complete; a failed job,
-            a lost broker and a lost message raise `TaskEventsError` instead. What is held is bounded: `capacity`
-            messages in the broker's queue, `PREFETCH` here, 1 MiB in each task; then tasks wait. In commit="task" runs
-            that have not ended wait in temporary files.
-            Closing, an exception in `with`, or letting go of it cancels the job and leaves no thread.
-State       `_starting` guards `_elements`, `_close` and `_finalizer`. `_Stream` is the iterating thread's alone,
-            but for its multi-queue: the client's thread puts messages in, closing shuts it down.
-Lock order  Each alone.
-Waiting     The consumer waits for a message. The last is "over", which the job's thread sends when the job has ended,
-            behind all that its tasks sent; the end of the broker's consumer puts one in as well; closing shuts down.
-            The job's thread waits for Spark, then for room for "over": a take makes it, and closing ends the wait.
+Promise     docs/design/task-events.md, which also says how much is held where, and who waits for what.
+State       `_Run._starting` guards `_is_started` and `_ends`. The ledger and the progress are the iterating thread's.
+            `_Run` does not refer to its `TaskEvents`, so that one which is dropped is gone at once.
 Membership  The queue is exclusive to the driver's connection and goes with it: tasks of a driver that is gone are told
             by the broker that there is no queue of this name.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import secrets
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from ..._locks import Lock
-from ...core import LinkedBlockingMultiQueue
-from ...errors import ShutDown
 from .._backend.causes import cause_of
 from .._backend.errors import TaskEventsError
 from .._dispatch.dispatcher import SparkDispatcher
 from .._dispatch.future import SparkFuture
 from .._dispatch.options import at_least_one
+from .._fan_in.opened import opened
 from .._fan_in.reading import require_frame
-from .ledger import EventLedger, TaskEvent, TaskProgress, ledger_for
-from .sender import HEARTBEAT, Route, TaskSender, run_task
-from .wire import Chunk, Refused, read, written
+from .ledger import Commit, Ledger, TaskEvent
+from .sender import HEARTBEAT, Chunk, Route, TaskSender, read, run_task, written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 LOGGER = logging.getLogger("multiqueue.spark")
 
-CAPACITY = 64  # messages in the broker's queue, of 256 KiB at most, or one larger value: 16 MiB
+CAPACITY = 64  # messages in the broker's queue, of 256 KiB and a value at most: 16 MiB
 PREFETCH = 8  # messages on their way to the consumer: enough to hide a round trip
-OVER_AGAIN = 0.05  # seconds between two attempts of the job's thread to get "over" into a full queue
+OVER = -1  # the partition of the message that says that the job has ended
+OVER_AGAIN = 0.05  # seconds between two attempts of the job's thread to get it into a full queue
 
-Commit = Literal["task", "row"]
-Job = Callable[[], dict[int, int]]
+
+class TaskProgress(NamedTuple):
+    """How far a partition's task is, in the words of its last message: `done` of `total`, as the task counts.
+
+    `attempt` is Spark's number of the run that said so; it may start at 0 again. It has sent `values` values.
+    """
+
+    partition: int
+    attempt: int
+    done: int | None
+    total: int | None
+    values: int
+    is_finished: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEventsStatistics:
+    """The counts of events up to now. `refused` messages had a wrong token or were none of ours; they are logged."""
+
+    handed_out: int
+    duplicates: int
+    refused: int
+    finished_partitions: int
 
 
 def task_events(
@@ -100,50 +108,19 @@ def task_events(
         from ... import client  # noqa: F401 - asked for here so that its absence is said in one sentence
     except ImportError as error:
         raise ImportError(f"task_events needs the client ({error}): install blocking-multiqueue[amqp]") from None
-    return TaskEvents(frame, fn, _Settings(url, task_url or url, commit, capacity), on_progress)
-
-
-@dataclass(frozen=True, slots=True)
-class _Settings:
-    url: str
-    task_url: str
-    commit: Commit
-    capacity: int
-
-
-@dataclass(frozen=True, slots=True)
-class TaskEventsStatistics:
-    """The counts of events up to now. `refused` messages had a wrong token or were none of ours; they are logged."""
-
-    handed_out: int
-    duplicates: int
-    refused: int
-    finished_partitions: int
+    route = Route(task_url or url, f"multiqueue.task-events.{secrets.token_hex(16)}", secrets.token_hex(32))
+    return TaskEvents(_Run(frame, fn, url, capacity, route, Ledger(commit), on_progress))
 
 
 class TaskEvents:
     """An iterator over `TaskEvent`; made by `task_events`. One thread iterates; any may close it."""
 
-    def __init__(
-        self,
-        frame: DataFrame,
-        fn: Callable[[TaskSender, Iterator[Any]], object],
-        settings: _Settings,
-        on_progress: Callable[[TaskProgress], object] | None,
-    ) -> None:
-        self._frame = frame
-        self._fn = fn
-        self._settings = settings
-        self._starting = Lock()
-        token = secrets.token_hex(32)
-        self._route = Route(settings.task_url, f"multiqueue.task-events.{secrets.token_hex(16)}", token)
-        self._stream = _Stream(token, ledger_for(settings.commit), on_progress)
-        self._elements: Iterator[TaskEvent] | None = None  # None: not started
-        self._close: Callable[[], object] = self._stream.close
-        self._finalizer: weakref.finalize[Any, Any] | None = None
+    def __init__(self, run: _Run) -> None:
+        self._run = run
+        opened(self, run.let_go)
 
     def __enter__(self) -> Self:
-        self._start()
+        self._run.start()
         return self
 
     def __exit__(
@@ -155,251 +132,164 @@ class TaskEvents:
         return self
 
     def __next__(self) -> TaskEvent:
-        elements = self._elements or self._start()
+        self._run.start()
         try:
-            return next(elements if not self._stream.is_closed else iter(()))
+            return next(iter(()) if self._run.is_closed.is_set() else self._run.events)
         except BaseException:  # its end, or a failure
             self.close()
             raise
 
     def close(self) -> None:
         """Cancel the job if it runs, drop what was not taken, and wait until Spark has stopped. Twice is harmless."""
-        with self._starting:
-            self._elements = self._elements or iter(())
-            close, finalizer = self._close, self._finalizer
-        close()
-        if finalizer is not None:
-            finalizer.detach()
+        self._run.close()
 
     def progress(self) -> dict[int, TaskProgress]:
         """How far each partition is, by what was taken from the queue up to now: a snapshot."""
-        return self._stream.progress()
+        return dict(self._run.progress)
 
     def statistics(self) -> TaskEventsStatistics:
         """The counts of events up to now: a snapshot."""
-        return self._stream.statistics()
+        ledger = self._run.ledger
+        return TaskEventsStatistics(ledger.handed_out, ledger.duplicates, self._run.refused, len(ledger.finished))
 
-    def _start(self) -> Iterator[TaskEvent]:
+
+@dataclass(eq=False)
+class _Run:
+    """A job, its queue, and what came through it."""
+
+    _frame: DataFrame
+    _fn: Callable[[TaskSender, Iterator[Any]], object]
+    _url: str
+    _capacity: int
+    route: Route
+    ledger: Ledger
+    _on_progress: Callable[[TaskProgress], object] | None
+
+    def __post_init__(self) -> None:
+        self.progress: dict[int, TaskProgress] = {}
+        self.refused = 0
+        self.is_closed = threading.Event()
+        self.events: Iterator[TaskEvent] = iter(())
+        self._starting = Lock()
+        self._is_started = False
+        self._ends: list[Callable[[], object]] = []  # each may be called twice
+
+    def start(self) -> None:
         """Connect and submit the job, once. What is closed meanwhile is undone here."""
+        from ...client import connect
+
         with self._starting:
-            if self._elements is not None:
-                return self._elements
-            self._elements = iter(())
+            if self._is_started or self.is_closed.is_set():
+                return
+            self._is_started = True
         dispatcher = SparkDispatcher(self._frame.sparkSession, 1)
+        ends: list[Callable[[], object]] = [dispatcher.abandon]
         try:
-            line = _Line(self._settings, self._route, self._stream)
+            name = f"task-events {self.route.queue}"
+            connection = connect(self._url, name=name, heartbeat=HEARTBEAT, recover=False, threads=1)
+            # Cancel first: or tasks that learn that the driver has left fail, and are run again.
+            ends[:0] = [dispatcher.cancel, connection.close]
+            channel = connection.channel()
+            channel.basic_qos(PREFETCH)
+            limits = {"x-max-length": self._capacity, "x-overflow": "reject-publish"}
+            channel.queue_declare(self.route.queue, exclusive=True, arguments=limits)
+            inbox = channel.consume(self.route.queue, exclusive=True)
+            future = dispatcher.lane("task-events").submit(lambda _: self._job(connection.channel()))
+            self.events = self._events(inbox, future)
+            with self._starting:
+                self._ends = ends
         except BaseException:
-            dispatcher.shutdown()
+            _call(ends)
             raise
-        ours = (self._stream, line, dispatcher)
-        try:
-            job = _job(self._frame, self._fn, self._route)
-            future = dispatcher.lane("task-events").submit(_run, job, line)
-        except BaseException:
-            _close(*ours)
-            raise
-        with self._starting:
-            is_closed = self._stream.is_closed
-            if not is_closed:
-                self._close = partial(_close, *ours)
-                self._finalizer = weakref.finalize(self, _let_go, *ours)
-                self._finalizer.atexit = False
-                self._elements = self._stream.elements(future)
-        if is_closed:
-            _close(*ours)
-        else:
-            _open.add(self)
-        return self._elements
-
-
-class _Stream:
-    """Messages in, values out."""
-
-    def __init__(self, token: str, ledger: EventLedger, on_progress: Callable[[TaskProgress], object] | None) -> None:
-        self._token = token
-        self._ledger = ledger
-        self._on_progress = on_progress
-        self._queue: LinkedBlockingMultiQueue[Any] = LinkedBlockingMultiQueue()
-        self._messages = self._queue.add_subqueue("messages")  # bounded by the consumer's prefetch
-        self._progress: dict[int, TaskProgress] = {}
-        self._refused = 0
-
-    def arrived(self, message: Any) -> None:
-        """A message, or the error that ended the consumer. In a thread of the client's."""
-        with contextlib.suppress(ShutDown):
-            self._messages.put(message)
-
-    def ended(self, error: Exception | None) -> None:
-        """The consumer has ended, by us if there is no error. In a thread of the client's."""
-        if error is not None:
-            self.arrived(error)
-
-    @property
-    def is_closed(self) -> bool:
-        return self._queue.is_shutdown
+        if self.is_closed.is_set():
+            _call(ends)
 
     def close(self) -> None:
-        self._queue.shutdown(immediate=True)
+        self.is_closed.set()
+        with self._starting:
+            ends = self._ends
+        _call(ends)
 
-    def progress(self) -> dict[int, TaskProgress]:
-        return dict(self._progress)
+    def let_go(self) -> None:
+        """As `close`, without waiting: this may run in any thread, wherever garbage is collected."""
+        self.is_closed.set()
+        if self._ends:
+            threading.Thread(target=self.close, name="multiqueue-task-events-end").start()
 
-    def statistics(self) -> TaskEventsStatistics:
-        finished = sum(each.is_finished for each in list(self._progress.values()))
-        return TaskEventsStatistics(self._ledger.handed_out, self._ledger.duplicates, self._refused, finished)
+    def _job(self, channel: Any) -> set[int]:
+        """Run the job, then put "over" into the queue as soon as it has room; the partitions."""
+        from ...client import Closed, Nacked
 
-    def elements(self, future: SparkFuture[dict[int, int]]) -> Iterator[TaskEvent]:
-        """The values, until the job and all that it sent are through. Ends as well when the queue is shut down."""
+        fn, route = self._fn, self.route
+
+        def run(batches: Iterator[Any]) -> Iterator[Any]:  # goes to the workers
+            return run_task(fn, route, batches)
+
         try:
-            while True:
-                message = self._queue.get()
-                if isinstance(message, Exception):
-                    raise TaskEventsError(
-                        f"the connection to the broker was lost while tasks ran: {message}; the values so far are "
-                        "right, but not all; run it again"
-                    ) from message
-                chunk = self._read(message)
-                if chunk is not None and chunk.kind == "over":
-                    break
-                if chunk is not None:
-                    yield from self._take(chunk)
-                self._acknowledge(message)
-            self._check_end(future)
-        except ShutDown:
-            return  # closed
+            return {row.partition for row in self._frame.mapInArrow(run, "partition int").collect()}
         finally:
-            self._ledger.close()
+            over = written(Chunk(OVER), route.token)
+            while not self.is_closed.is_set():
+                try:
+                    channel.publish_confirmed(b"", routing_key=route.queue, **over).result()
+                    break
+                except Nacked:
+                    self.is_closed.wait(OVER_AGAIN)
+                except Closed:
+                    break  # the consumer is told of it by the connection's end
 
-    def _acknowledge(self, message: Any) -> None:
+    def _events(self, inbox: Any, future: SparkFuture[set[int]]) -> Iterator[TaskEvent]:
+        """The values, until the job and all that it sent are through."""
         from ...client import Closed
 
-        with contextlib.suppress(Closed):  # what ended it comes behind the messages, unless it was our `close`
-            message.ack()
-
-    def _read(self, message: Any) -> Chunk | None:
         try:
-            return read(message.properties, message.body, self._token)
-        except (Refused, ValueError) as error:
-            self._refused += 1
-            LOGGER.warning("a message in %r was refused: %s", message.routing_key, error)
-            return None
-
-    def _take(self, chunk: Chunk) -> Iterator[TaskEvent]:
-        was_finished = self._ledger.given(chunk.partition) is not None
-        try:
-            yield from self._ledger.take(chunk)
-        except Refused as error:
-            raise TaskEventsError(f"partition {chunk.partition} sent a message that cannot be read: {error}") from error
-        if not was_finished:
-            self._tell(chunk)
-
-    def _tell(self, chunk: Chunk) -> None:
-        """Keep, and report, how far a partition is."""
-        given = self._ledger.given(chunk.partition)
-        known = self._progress.get(chunk.partition)
-        done, total = chunk.done, chunk.total
-        if done is None and known is not None and (known.attempt == chunk.attempt or given is not None):
-            done, total = known.done, known.total
-        values = given if given is not None else chunk.first + chunk.count
-        now = TaskProgress(chunk.partition, chunk.attempt, done, total, values, given is not None)
-        self._progress[chunk.partition] = now
-        if self._on_progress is not None and (chunk.done is not None or now.is_finished):
-            self._on_progress(now)
-
-    def _check_end(self, future: SparkFuture[dict[int, int]]) -> None:
-        """The job has ended: it must not have failed, and all its partitions must be here."""
+            while True:
+                message = inbox.get()
+                try:
+                    chunk = read(message.properties, message.body, self.route.token)
+                except (TypeError, ValueError) as error:
+                    self.refused += 1
+                    LOGGER.warning("a message in %r was refused: %s", message.routing_key, error)
+                else:
+                    if chunk.partition == OVER:
+                        break
+                    is_late = chunk.partition in self.ledger.finished
+                    yield from self.ledger.take(chunk)
+                    if not is_late:
+                        self._tell(chunk)
+                message.ack()
+        except Closed as error:
+            if self.is_closed.is_set():
+                return
+            raise TaskEventsError(
+                f"the connection to the broker was lost while tasks ran: {error}; the values so far are "
+                "right, but not all; run it again"
+            ) from error
+        finally:
+            self.ledger.close()
         try:
             partitions = future.result()
         except Exception as error:
             raise TaskEventsError(f"the job failed: {cause_of(error)}") from error
-        missing = sorted(partition for partition in partitions if self._ledger.given(partition) is None)
-        if missing:
+        if missing := sorted(partitions - self.ledger.finished):
             raise TaskEventsError(
                 f"the job succeeded, but the end of {len(missing)} of {len(partitions)} partitions never came, first "
                 f"of partition {missing[0]}: the broker dropped messages of the queue; run it again"
             )
 
-
-class _Line:
-    """The driver's connection: its queue, its consumer, and a channel to say "over" on."""
-
-    def __init__(self, settings: _Settings, route: Route, stream: _Stream) -> None:
-        from ...client import connect
-
-        self._route = route
-        self._closed = threading.Event()
-        self._connection = connect(
-            settings.url, name=f"task-events {route.queue}", heartbeat=HEARTBEAT, recover=False, threads=1
-        )
-        try:
-            channel = self._connection.channel()
-            channel.basic_qos(PREFETCH)
-            limits = {"x-max-length": settings.capacity, "x-overflow": "reject-publish"}
-            channel.queue_declare(route.queue, exclusive=True, arguments=limits)
-            channel.basic_consume(route.queue, stream.arrived, exclusive=True, on_ended=stream.ended)
-            self._speaker = self._connection.channel()
-        except BaseException:
-            self._connection.close()
-            raise
-
-    def say_over(self) -> None:
-        """Put "over" into the queue, as soon as it has room."""
-        from ...client import Closed, Nacked
-
-        properties = written(Chunk("over"), self._route.token)
-        while not self._closed.is_set():
-            try:
-                self._speaker.publish_confirmed(b"", routing_key=self._route.queue, **properties).result()
-                return
-            except Nacked:
-                self._closed.wait(OVER_AGAIN)
-            except Closed:
-                return  # the consumer is told of it by the connection's end
-
-    def close(self) -> None:
-        self._closed.set()
-        self._connection.close()
+    def _tell(self, chunk: Chunk) -> None:
+        """Keep, and report, how far a partition is."""
+        done, total = chunk.done, chunk.total
+        known = self.progress.get(chunk.partition)
+        if done is None and known is not None and known.attempt == chunk.attempt:
+            done, total = known.done, known.total
+        values = chunk.first + chunk.count
+        now = TaskProgress(chunk.partition, chunk.attempt, done, total, values, chunk.is_end)
+        self.progress[chunk.partition] = now
+        if self._on_progress is not None and (chunk.done is not None or now.is_finished):
+            self._on_progress(now)
 
 
-def _job(frame: DataFrame, fn: Callable[[TaskSender, Iterator[Any]], object], route: Route) -> Job:
-    """The action: values by partition."""
-
-    def run(batches: Iterator[Any]) -> Iterator[Any]:  # goes to the workers
-        return run_task(fn, route, batches)
-
-    sent = frame.mapInArrow(run, "partition int, count bigint")
-    return lambda: {row.partition: row["count"] for row in sent.collect()}
-
-
-def _run(_: object, job: Job, line: _Line) -> dict[int, int]:
-    """The job that the dispatcher runs."""
-    try:
-        return job()
-    finally:
-        line.say_over()
-
-
-def _close(stream: _Stream, line: _Line, dispatcher: SparkDispatcher) -> None:
-    stream.close()
-    dispatcher.cancel()  # first: or tasks that learn that the driver has left fail, and are run again
-    line.close()
-    dispatcher.abandon()
-
-
-def _let_go(stream: _Stream, line: _Line, dispatcher: SparkDispatcher) -> None:
-    """As `_close`, without waiting: this may run in any thread, wherever garbage is collected."""
-    stream.close()
-    dispatcher.cancel()
-    threading.Thread(target=_close, args=(stream, line, dispatcher), name="multiqueue-task-events-end").start()
-
-
-_open: weakref.WeakSet[TaskEvents] = weakref.WeakSet()
-
-
-def _close_at_exit() -> None:
-    for events in list(_open):
-        events.close()
-
-
-# As the executor does, and after it: the hooks run in reverse order. docs/decisions/0201-exit-hook.md.
-threading._register_atexit(_close_at_exit)  # type: ignore[attr-defined]
+def _call(ends: list[Callable[[], object]]) -> None:
+    for end in ends:
+        end()

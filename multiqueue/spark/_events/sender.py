@@ -1,49 +1,37 @@
 """The task's side: sends values to the driver while the task runs. In Spark's Python worker, on an executor.
 
 Promise     Values arrive in the order of `send`, numbered from 0, none twice within a run; `finish` returns when the
-            broker has all of them and the end. `send` waits while 1 MiB waits to be sent: a consumer that stands still
-            makes the task stand still. A broker or driver that is gone makes the next `send`, or `finish`, raise, and
-            so the task fail.
-State       `_lock` guards all fields but the channel, which is the sending thread's alone.
-Waiting     `_changed` is notified when values, progress or the end are added (the thread waits for that), and when some
-            are on their way or it failed (`send` waits for that). The thread waits for the broker's answer, which
-            comes, or the connection's end does: heartbeats see to it; and, when the queue is full, for a pause, which
-            `_stop` ends.
+            broker has all of them and the end. A broker or driver that is gone makes the next `send`, or `finish`,
+            raise, and so the task fail.
+State       `_changed` guards all fields. It is notified when values, progress or the end are added (the thread waits
+            for that), and when values are on their way or it failed (`send` waits for that, and the thread's pause).
 Membership  One sender for one run of a task; its thread ends with `finish` or `abandon`, which join it.
 """
 
 from __future__ import annotations
 
+import hmac
+import json
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ..._locks import Condition, Lock
 from .._backend.errors import TaskEventsError
-from .wire import Chunk, json_text, written
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
-PENDING_BYTES = 1 << 20  # what may wait in the task; enough for the next message while one is on its way
-CHUNK_BYTES = 256 << 10  # of a message; a value that is larger goes alone
+PENDING_BYTES = 256 << 10  # what may wait in the task while one message is on its way; it is the next message
 HEARTBEAT = 10.0  # seconds; a broker that is silent for two of these is gone
 # Seconds between two attempts to put a message into a full queue: short at first, for one that is soon emptied.
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.25
 
 
-class Publisher(Protocol):
-    """A channel as a sender uses it."""
-
-    def publish(self, properties: dict[str, Any], body: bytes) -> bool:
-        """Whether the broker has it; False when the queue is full. Raises when there is no broker or no driver."""
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(NamedTuple):
     """Where the tasks of one action send to."""
 
     url: str
@@ -51,19 +39,50 @@ class Route:
     token: str
 
 
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One message of one run of a task: `count` values from number `first` on, how far it is, and whether it ends."""
+
+    partition: int
+    run: str = ""
+    attempt: int = 0
+    first: int = 0
+    count: int = 0
+    is_end: bool = False
+    done: int | None = None
+    total: int | None = None
+    body: bytes = b"[]"
+
+
+def written(chunk: Chunk, token: str) -> dict[str, Any]:
+    """The properties of the message whose body is the chunk's."""
+    headers = asdict(chunk) | {"token": token}
+    del headers["body"]
+    return {"content_type": "application/json", "headers": headers}
+
+
+def read(properties: Mapping[str, Any], body: bytes, token: str) -> Chunk:
+    """The chunk of a message. Nothing is looked at before the token was the right one.
+
+    Raises:
+        ValueError: the token is another one.
+        TypeError: the headers are not as `written` makes them: another version of this package.
+    """
+    headers = dict(properties.get("headers", {}))
+    if not hmac.compare_digest(str(headers.pop("token", "")).encode(), token.encode()):
+        raise ValueError("a wrong token")
+    return Chunk(**headers, body=body)
+
+
 class TaskSender:
     """The sender that a task's function gets. Any thread of the task may use it."""
 
-    def __init__(self, publisher: Publisher, token: str, partition: int, attempt: int) -> None:
+    def __init__(self, publish: Callable[[Chunk], bool], partition: int, attempt: int) -> None:
+        """`publish` says whether the broker has it, False when the queue is full; it raises when one is gone."""
         self.partition = partition
         self.attempt = attempt
-        self._publisher = publisher
-        self._token = token
-        self._sender = uuid.uuid4().hex
-        self._lock = Lock()
-        self._changed = Condition(self._lock)
-        self._stop = threading.Event()
-        # Invariant: the sizes of _pending are _pending_bytes; what is on its way is in neither.
+        self._publish = publish
+        self._changed = Condition(Lock())
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._count = 0  # values that were sent, pending ones included
@@ -74,13 +93,13 @@ class TaskSender:
         self._thread.start()
 
     def send(self, value: Any) -> None:
-        """Send a value to the driver: what JSON can say. Blocks while too much waits.
+        """Send a value to the driver: what JSON can say. Blocks while 256 KiB wait to be sent.
 
         Raises:
             TypeError, ValueError: JSON has nothing for the value; nothing was sent.
             TaskEventsError: the broker or the driver is gone.
         """
-        body = json_text(value)
+        body = json.dumps(value, separators=(",", ":"), default=_no_json).encode()
         with self._changed:
             self._changed.wait_for(lambda: self._error is not None or self._pending_bytes < PENDING_BYTES)
             self._check_locked()
@@ -106,16 +125,13 @@ class TaskSender:
             self._is_ending = True
             self._changed.notify_all()
         self._thread.join()
-        with self._lock:
+        with self._changed:
             self._check_locked()
             return self._count
 
     def abandon(self) -> None:
         """Send no more, and drop values that are not sent yet."""
-        with self._changed:
-            self._error = self._error or TaskEventsError(f"partition {self.partition}: the task has ended")
-            self._changed.notify_all()
-        self._stop.set()
+        self._fail(TaskEventsError(f"partition {self.partition}: the task has ended"))
         self._thread.join()
 
     def _check_locked(self) -> None:
@@ -123,88 +139,47 @@ class TaskSender:
             label = f"partition {self.partition} (attempt {self.attempt})"
             raise TaskEventsError(f"{label} can send nothing more: {self._error}") from self._error
 
-    # ---- the thread ---------------------------------------------------------------------------------------------
+    def _fail(self, error: BaseException) -> None:
+        with self._changed:
+            self._error = self._error or error
+            self._changed.notify_all()
 
     def _run(self) -> None:
-        first = 0
+        """The thread: what waits while a message is on its way goes into the next one."""
+        run, first, is_end = uuid.uuid4().hex, 0, False
         try:
-            while (chunk := self._next_chunk(first)) is not None:
-                self._publish(chunk)
-                first += chunk.count
-                if chunk.kind == "end":
-                    return
+            while not is_end:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._pending or self._told or self._is_ending or self._error)
+                    if self._error is not None:
+                        return
+                    bodies, self._pending, self._pending_bytes = self._pending, [], 0
+                    (done, total), self._told = self._told or (None, None), None
+                    is_end = self._is_ending
+                    self._changed.notify_all()
+                body = b"[" + b",".join(bodies) + b"]"
+                count, pause = len(bodies), SHORTEST_PAUSE
+                chunk = Chunk(self.partition, run, self.attempt, first, count, is_end, done, total, body)
+                while not self._publish(chunk):
+                    with self._changed:
+                        if self._changed.wait_for(lambda: self._error, pause):
+                            return
+                    pause = min(2 * pause, LONGEST_PAUSE)
+                first += count
         except Exception as error:  # noqa: BLE001 - whatever it is: `send` and `finish` raise it
-            with self._changed:
-                self._error = self._error or error
-                self._changed.notify_all()
-
-    def _next_chunk(self, first: int) -> Chunk | None:
-        """The next values to send, once there are some; None when nothing more is."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._pending or self._told or self._is_ending or self._error)
-            if self._error is not None:
-                return None
-            bodies = self._take_pending_locked()
-            done, total = self._told or (None, None)
-            self._told = None
-            self._changed.notify_all()
-        if not bodies:
-            kind, first = ("progress", 0) if done is not None else ("end", first)
-            return Chunk(kind, self.partition, self._sender, self.attempt, first, 0, done, total)  # type: ignore[arg-type]
-        body = b"[" + b",".join(bodies) + b"]"
-        return Chunk("values", self.partition, self._sender, self.attempt, first, len(bodies), done, total, body)
-
-    def _take_pending_locked(self) -> list[bytes]:
-        """The values of the next message."""
-        size = count = 0
-        for body in self._pending:
-            if count and size + len(body) > CHUNK_BYTES:
-                break
-            size += len(body)
-            count += 1
-        bodies = self._pending[:count]
-        del self._pending[:count]
-        self._pending_bytes -= size
-        return bodies
-
-    def _publish(self, chunk: Chunk) -> None:
-        properties = written(chunk, self._token)
-        pause = SHORTEST_PAUSE
-        while not self._publisher.publish(properties, chunk.body):
-            if self._stop.wait(pause):
-                return
-            pause = min(2 * pause, LONGEST_PAUSE)
+            self._fail(error)
 
 
-class ChannelPublisher:
-    """A `Publisher` over a channel of the client."""
-
-    def __init__(self, connection: Any, queue: str) -> None:
-        self._channel = connection.channel(on_returned=self._came_back)
-        self._queue = queue
-        self._is_gone = False
-
-    def publish(self, properties: dict[str, Any], body: bytes) -> bool:
-        from ...client import Nacked
-
-        if self._is_gone:
-            raise TaskEventsError("the driver no longer listens: its queue is gone")
-        confirm = self._channel.publish_confirmed(body, routing_key=self._queue, mandatory=True, **properties)
-        try:
-            confirm.result()
-        except Nacked:
-            return False
-        return True
-
-    def _came_back(self, _: object) -> None:
-        """No queue took it. The confirm may be seen first: then the next message is refused."""
-        self._is_gone = True
+def _no_json(value: object) -> NoReturn:
+    kind = type(value).__name__
+    found = [one for one in ("isoformat", "hex", "to_pylist") if hasattr(value, one)]
+    raise TypeError(f"{kind} is not JSON serializable: send {f'value.{found[0]}()' if found else 'str(value)'}")
 
 
 @contextmanager
 def sender(route: Route, partition: int, attempt: int) -> Iterator[TaskSender]:
     """A sender with a connection of its own, which ends with the block."""
-    from ...client import ClientError, connect
+    from ...client import ClientError, Nacked, connect
 
     name = f"task-events partition {partition} attempt {attempt}"
     try:
@@ -214,8 +189,21 @@ def sender(route: Route, partition: int, attempt: int) -> Iterator[TaskSender]:
             f"partition {partition}: this executor cannot reach the broker: {error}; listen on an address that "
             "executors can dial and pass it as task_url, or read with fan_in, which needs no connection of theirs"
         ) from error
+    returned: list[Any] = []  # what no queue took. Its confirm may be seen first: then the next message is refused.
+
+    def publish(chunk: Chunk) -> bool:
+        if returned:
+            raise TaskEventsError("the driver no longer listens: its queue is gone")
+        properties = written(chunk, route.token)
+        try:
+            channel.publish_confirmed(chunk.body, routing_key=route.queue, mandatory=True, **properties).result()
+        except Nacked:
+            return False
+        return True
+
     with connection:
-        task = TaskSender(ChannelPublisher(connection, route.queue), route.token, partition, attempt)
+        channel = connection.channel(on_returned=returned.append)
+        task = TaskSender(publish, partition, attempt)
         try:
             yield task
         except BaseException:
@@ -227,7 +215,7 @@ def sender(route: Route, partition: int, attempt: int) -> Iterator[TaskSender]:
 def run_task(
     fn: Callable[[TaskSender, Iterator[Any]], object], route: Route, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The function that Spark calls for a partition: runs `fn`, and says how many values it gave."""
+    """The function that Spark calls for a partition: runs `fn`, and says which one has sent its end."""
     import pyarrow as pa
     from pyspark import TaskContext
 
@@ -235,12 +223,6 @@ def run_task(
     assert context is not None
     partition = context.partitionId()
     with sender(route, partition, context.attemptNumber()) as task:
-        fn(task, _rows(batches))
-        count = task.finish()
-    schema = pa.schema([("partition", pa.int32()), ("count", pa.int64())])
-    yield pa.RecordBatch.from_pydict({"partition": [partition], "count": [count]}, schema=schema)
-
-
-def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
-    for batch in batches:
-        yield from batch.to_pylist(maps_as_pydicts="strict")
+        fn(task, (row for batch in batches for row in batch.to_pylist(maps_as_pydicts="strict")))
+        task.finish()
+    yield pa.RecordBatch.from_pydict({"partition": pa.array([partition], pa.int32())})

@@ -19,8 +19,6 @@ Membership  A source counts until its future has ended and its failure, if any, 
 from __future__ import annotations
 
 import contextlib
-import threading
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -38,6 +36,7 @@ from .._dispatch.dispatcher import SparkDispatcher
 from .._dispatch.future import SparkFuture
 from .._dispatch.options import at_least_one
 from .budget import Budget
+from .opened import opened
 from .reading import Pace, record_batches, require_frame, rows
 
 if TYPE_CHECKING:
@@ -213,8 +212,7 @@ class FanIn(Generic[K, E]):
             dispatcher = SparkDispatcher(spark, self._settings.max_running)
             budget = _budget(spark, self._settings.max_bytes)
             self._close = partial(_close, self._queue, budget, dispatcher)
-        weakref.finalize(self, _let_go, self._queue, budget, dispatcher).atexit = False
-        _open.add(self)
+        opened(self, _let_go, self._queue, budget, dispatcher)
         try:
             self._submit(dispatcher, budget, self._futures)
         except BaseException as error:
@@ -316,15 +314,3 @@ def _let_go(queue: LinkedBlockingMultiQueue[Any], budget: Budget, dispatcher: Sp
     budget.close()
     dispatcher.cancel()
     dispatcher.shutdown(wait=False)
-
-
-_open: weakref.WeakSet[FanIn[Any, Any]] = weakref.WeakSet()
-
-
-def _close_at_exit() -> None:
-    for fan in list(_open):
-        fan.close()
-
-
-# As the executor does, and after it: the hooks run in reverse order. docs/decisions/0201-exit-hook.md.
-threading._register_atexit(_close_at_exit)  # type: ignore[attr-defined]
