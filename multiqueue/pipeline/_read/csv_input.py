@@ -26,8 +26,8 @@ from .reading import Reading, first_line, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
-StructType = Any
 
 # Bytes of a header that is none, in a sentence.
 _SHOWN = 40

@@ -20,7 +20,7 @@ import functools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .._base.errors import JobError
 from .._base.items import ADD, ALLOW, INFER, SET_ASIDE
@@ -33,10 +33,8 @@ from .parquet_input import footer
 from .reading import CORRUPT, FILE, Reading, quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-Column = Any
-StructType = Any
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
 PATH = "_file_path"
 """The key of the file's path among what was rescued."""
@@ -49,7 +47,7 @@ class _Part:
     places: Sequence[Place]
     columns: Columns
     """Of CSV every one is a string."""
-    header: StructType = None
+    header: StructType | None = None
     """Of CSV."""
 
 
@@ -254,7 +252,8 @@ def _has_rows(reading: Reading, parts: Sequence[_Part], found: Columns) -> bool:
     """Whether the types were told by rows: columns of headers alone are strings."""
     if reading.lane.format != "csv" or any(kind != "string" for kind in found.values()):
         return True
-    return any(_plain(reading).load(part.places, part.header, options_of(part.header)).take(1) for part in parts)
+    headers = [(part.places, part.header) for part in parts if part.header is not None]
+    return any(_plain(reading).load(places, header, options_of(header)).take(1) for places, header in headers)
 
 
 def _struct(columns: Columns) -> StructType:
@@ -293,11 +292,12 @@ def _map(values: Sequence[tuple[str, Column]]) -> Column:
 def _csv_frame(reading: Reading, part: _Part, known: Columns) -> DataFrame:
     from pyspark.sql import functions as f
 
-    struct = type(part.header)
-    spelled = _spelled(known, part.header.names)
+    header = part.header
+    assert header is not None  # of CSV
+    spelled = _spelled(known, header.names)
     own = {there: name for name, there in spelled.items()}
-    types = {name: known[own[name]] if name in own else "string" for name in part.header.names}
-    frame = reading.load(part.places, _struct(types), options_of(part.header))
+    types = {name: known[own[name]] if name in own else "string" for name in header.names}
+    frame = reading.load(part.places, _struct(types), options_of(header))
     missing = [f.lit(None).cast(_sql(kind)).alias(name) for name, kind in known.items() if name not in spelled]
     columns = {name: f.col(quoted(there)).alias(name) for name, there in spelled.items()}
     columns |= dict(zip((name for name in known if name not in spelled), missing, strict=True))
@@ -306,12 +306,12 @@ def _csv_frame(reading: Reading, part: _Part, known: Columns) -> DataFrame:
     if rescued is None:
         return frame.select(*chosen, *reading.own_columns)
     raw = f.col("_multiqueue_raw")
-    texts = ", ".join(f"{quoted(name)} STRING" for name in (*struct(part.header.fields).names, CORRUPT))
+    texts = ", ".join(f"{quoted(name)} STRING" for name in (*type(header)(header.fields).names, CORRUPT))
     frame = frame.withColumn("_multiqueue_raw", f.from_csv(CORRUPT, texts, reading.parser_options()))
     is_whole = raw.getField(CORRUPT).isNull()
     values = [
         (name, f.col(quoted(name)) if name not in own else f.when(f.col(quoted(name)).isNull(), raw.getField(name)))
-        for name in part.header.names
+        for name in header.names
         if name not in own or types[name] != "string"
     ]
     return frame.select(

@@ -25,8 +25,8 @@ from .executor import File
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
-StructType = Any
 
 _GROUP_BYTES = 64 << 20
 # What a file costs besides its bytes, in bytes: a request, a footer, a batch of its own.

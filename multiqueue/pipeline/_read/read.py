@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .._base.errors import JobError, PipelineError
 from .._base.items import FileSeen, Item, Lane
@@ -22,8 +22,8 @@ from .ways import Ways
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
-StructType = Any
 
 _PATHS_SCHEMA = "array<struct<path:string,size_bytes:bigint,modified:double>>"
 

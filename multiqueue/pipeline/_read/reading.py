@@ -23,8 +23,8 @@ from . import small_files as _small_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.types import StructType
 
-StructType = Any
 
 BY_SPARK = "spark"
 BY_PYTHON = "python"
