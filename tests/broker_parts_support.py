@@ -73,6 +73,7 @@ from multiqueue.broker._routing.arguments import assert_same_queue as assert_sam
 from multiqueue.broker._routing.arguments import assert_same_settings as assert_same_settings
 from multiqueue.broker._routing.arguments import frozen as frozen
 from multiqueue.broker._routing.arguments import queue_settings as queue_settings
+from multiqueue.broker._routing.exchange import HeadersIndex as HeadersIndex
 from multiqueue.broker._routing.exchange import TopicTree as TopicTree
 from multiqueue.broker._routing.exchange import headers_condition as headers_condition
 from multiqueue.broker._routing.exchange import words_of as words_of

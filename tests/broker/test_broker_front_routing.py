@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import re
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from broker_front_support import RoutingPlan
-from broker_parts_support import frozen, headers_condition
+from broker_parts_support import HeadersIndex, frozen, headers_condition
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -135,6 +137,61 @@ def test_a_headers_exchange_compares_headers(
 ) -> None:
     """All of them or any of them, by presence or by value and type, with the `x-` ones only when asked."""
     assert headers_condition(arguments)(Message(headers=headers)) is expected
+
+
+VALUES = [None, 0, 1, True, 1.0, -0.0, float("nan"), "1", "", b"1", [1], {"a": 1}, Decimal(1), 2**70]
+
+
+def some_pairs(random_: random.Random, names: str) -> dict[str, object]:
+    return {name: random_.choice(VALUES) for name in names if random_.random() < 0.4}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_index_of_a_headers_exchange_finds_what_a_scan_finds(plan: RoutingPlan, seed: int) -> None:
+    """Whatever bindings come and go, each that matches is among the candidates, once, also where they changed since the
+    headers were read."""
+    random_ = random.Random(seed)
+    source, index = plan.exchange("h", "headers"), HeadersIndex()
+    bindings: list[Binding] = []
+    queue = plan.queue("q")
+    for number in range(600):
+        message = Message(headers={name.replace("x", "x-t"): one for name, one in some_pairs(random_, "abcdx").items()})
+        asked = index.key_of(message)
+        if bindings and random_.random() < (0.3 if number < 400 else 0.8):
+            index.remove(bindings.pop(random_.randrange(len(bindings))))
+        else:
+            mode = (
+                {"x-match": random_.choice(["all", "any", "all-with-x", "any-with-x"])}
+                if random_.random() < 0.8
+                else {}
+            )
+            pairs = {name.replace("x", "x-t"): one for name, one in some_pairs(random_, "abcdx").items()}
+            arguments: dict[str, object] = (
+                {"number": number, **pairs, **mode} if random_.random() < 0.1 else pairs | mode
+            )
+            binding = Binding(source, queue, "", arguments, headers_condition(arguments))
+            bindings.append(binding)
+            index.add(binding)
+        for key in (asked, index.key_of(message)):
+            candidates = index.matching(key)
+            assert len(set(candidates)) == len(candidates)
+            found = [binding for binding in bindings if binding.condition and binding.condition(message)]
+            assert {each for each in candidates if each.condition and each.condition(message)} == set(found)
+    for binding in bindings:
+        index.remove(binding)
+    assert index.matching(index.key_of(Message(headers={"a": 1}))) == ()
+    assert (vars(index)["_by_key"], vars(index)["_names"]) == ({}, ())
+
+
+def test_a_headers_exchange_looks_at_few_of_many_bindings(plan: RoutingPlan) -> None:
+    """Each is found by the pair that fewest others ask for, wherever that stands among its arguments."""
+    index, source = HeadersIndex(), plan.exchange("h", "headers")
+    queue = plan.queue("q")
+    for number in range(500):
+        for arguments in ({"type": "order", "tenant": number}, {"x-match": "any", "tenant": number, "never": number}):
+            index.add(Binding(source, queue, "", arguments, headers_condition(arguments)))
+    assert len(index.matching(index.key_of(Message(headers={"type": "order", "tenant": 7})))) <= 3
+    assert len(index.matching(index.key_of(Message(headers={"type": "order"})))) <= 1
 
 
 def test_a_mode_of_headers_matching_that_does_not_exist_is_refused() -> None:

@@ -8,7 +8,8 @@ Topic       A pattern is words between dots; `*` stands for one word, `#` for an
             "Topics" in docs/design/broker-front.md has what a match costs, and when a word is empty.
 Headers     A binding has `x-match`, `all` (the default) or `any`; either passes over the binding's other arguments
             that begin with `x-`, which `all-with-x` and `any-with-x` do not. An argument that is None asks that the
-            header is there, with any value; any other asks for an equal value of the same type.
+            header is there, with any value; any other asks for an equal value of the same type. `HeadersIndex` finds
+            candidates by the pair of a binding that fewest others have, by each pair for `any`.
 Identity    Two bindings are the same when source, destination, routing key and arguments are: binding again changes
             nothing, and binding with other arguments makes a second one. A queue gets one copy however many match.
 State       Matchers are guarded by the topology's lock.
@@ -19,11 +20,12 @@ from __future__ import annotations
 
 import random
 from bisect import bisect
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from hashlib import blake2b
 from operator import itemgetter
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from .._base.errors import PreconditionFailed
 from .._base.message import Message, plain_name
@@ -61,7 +63,7 @@ class BindingSet:
         self._snapshot = None
 
     def matching(self, routing_key: str = "") -> tuple[Binding, ...]:
-        """The bindings as they are now: what a fanout or headers exchange has for any routing key."""
+        """The bindings as they are now: what a fanout exchange has for any routing key."""
         if self._snapshot is None:
             self._snapshot = tuple(self._bindings)
         return self._snapshot
@@ -173,6 +175,18 @@ def words_of(routing_key: str) -> list[str]:
 
 def headers_condition(arguments: Mapping[str, object]) -> Condition:
     """What a binding's arguments ask of a message's headers. Raises PreconditionFailed for another `x-match`."""
+    asks_all, wanted = _wanted_headers(arguments)
+    combine = all if asks_all else any
+
+    def condition(message: Message) -> bool:
+        headers = message.headers
+        return combine(name in headers and _meets(value, headers[name]) for name, value in wanted)
+
+    return condition
+
+
+def _wanted_headers(arguments: Mapping[str, object]) -> tuple[bool, tuple[tuple[str, object], ...]]:
+    """Whether all of the pairs are asked for, not any; and the pairs."""
     mode = arguments.get("x-match", "all")
     if mode not in _MODES:
         raise PreconditionFailed(f"Invalid x-match field value {mode!r}; expected {', '.join(_MODES)}")
@@ -182,17 +196,98 @@ def headers_condition(arguments: Mapping[str, object]) -> Condition:
         if name not in ("x-match", SELECTOR_ARGUMENT)
         and (mode in ("all-with-x", "any-with-x") or not name.startswith("x-"))
     )
-    combine = all if mode in ("all", "all-with-x") else any
-
-    def condition(message: Message) -> bool:
-        headers = message.headers
-        return combine(name in headers and _meets(value, headers[name]) for name, value in wanted)
-
-    return condition
+    return mode in ("all", "all-with-x"), wanted
 
 
 def _meets(wanted: object, value: object) -> bool:
     return wanted is None or (type(wanted) is type(value) and wanted == value)
+
+
+_PLAIN = frozenset({str, int, bool, float, bytes})  # values whose hash and comparison run no user code
+_Key: TypeAlias = tuple[object, ...]  # name and value of a header; a name: any value; nothing: whatever there is
+
+
+class _Asked(NamedTuple):
+    """The keys under which a binding of a headers exchange may be found: one of them is enough, or each is needed."""
+
+    one_is_enough: bool
+    keys: tuple[_Key, ...]
+
+
+def _asked_of_headers(arguments: Mapping[str, object]) -> _Asked:
+    asks_all, wanted = _wanted_headers(arguments)
+    keys = [_key_of(name, value) for name, value in wanted]
+    return _Asked(asks_all, tuple(dict.fromkeys(keys)) or (((),) if asks_all else ()))
+
+
+def _key_of(name: str, value: object) -> _Key:
+    if type(name) is not str:
+        return ()
+    return (name, value) if type(value) in _PLAIN else (name,)
+
+
+class HeadersIndex:
+    """Bindings by what they ask of headers. A look costs by the names that they ask for and the bindings it finds.
+
+    What it finds are candidates, and each one's condition decides: 1, 1.0 and True are one key here.
+    """
+
+    def __init__(self) -> None:
+        self._bindings = BindingSet()
+        # Invariant: the keys of each binding in `_bindings`; it is in the set of each of them, and no set is empty.
+        self._keys: dict[Binding, tuple[_Key, ...]] = {}
+        self._by_key: dict[_Key, BindingSet] = {}
+        self._counts: Counter[str] = Counter()  # of keys with a name
+        self._names: tuple[str, ...] = ()  # those of `_counts`; another object after each change of them
+
+    def add(self, binding: Binding) -> None:
+        one_is_enough, keys = binding.asked
+        if one_is_enough:
+            keys = (min(keys, key=lambda key: len(self._by_key.get(key, ()))),)
+        self._bindings.add(binding)
+        self._keys[binding] = keys
+        for key in keys:
+            if key not in self._by_key:
+                self._by_key[key] = BindingSet()
+                self._count(key, 1)
+            self._by_key[key].add(binding)
+
+    def remove(self, binding: Binding) -> None:
+        self._bindings.remove(binding)
+        for key in self._keys.pop(binding):
+            self._by_key[key].remove(binding)
+            if not self._by_key[key]:
+                del self._by_key[key]
+                self._count(key, -1)
+
+    def _count(self, key: _Key, change: int) -> None:
+        for name in key[:1]:
+            assert isinstance(name, str)
+            self._counts[name] += change
+            if not self._counts[name]:
+                del self._counts[name]
+            if len(self._counts) != len(self._names):
+                self._names = tuple(self._counts)
+
+    def key_of(self, message: Message) -> Hashable:
+        """What `matching` is to be asked with. It reads headers, which may be anybody's objects: under no lock."""
+        names, headers = self._names, message.headers
+        keys: list[_Key] = [()]
+        for name in names:
+            if name in headers:
+                keys.append((name,))
+                if len(key := _key_of(name, headers[name])) > 1:
+                    keys.append(key)
+        return names, tuple(keys)
+
+    def matching(self, key: Hashable) -> tuple[Binding, ...]:
+        """The bindings that may match; all, where they ask for other names now."""
+        assert isinstance(key, tuple)
+        names, keys = key
+        if names is not self._names:
+            return self._bindings.matching()
+        found = [bindings.matching() for each in keys if (bindings := self._by_key.get(each)) is not None]
+        return found[0] if len(found) == 1 else tuple(dict.fromkeys(binding for each in found for binding in each))
 
 
 class AtRandom(BindingSet):
@@ -259,12 +354,12 @@ def hashed_part(exchange: Exchange) -> Callable[[Message], str] | None:
     return lambda message: str(getattr(message, str(prop)) or "")
 
 
-Matcher: TypeAlias = _ByRoutingKey | BindingSet | TopicTree | HashRing
+Matcher: TypeAlias = _ByRoutingKey | BindingSet | TopicTree | HashRing | HeadersIndex
 MATCHERS: dict[str, type[Matcher]] = {
     "direct": _ByRoutingKey,
     "fanout": BindingSet,
     "topic": TopicTree,
-    "headers": BindingSet,
+    "headers": HeadersIndex,
     "x-consistent-hash": HashRing,
     "x-random": AtRandom,
     "x-local-random": AtRandom,
@@ -324,8 +419,12 @@ class Exchange:
         # Invariant: the matcher holds exactly the values of `bindings`.
         self.routes_as: str = str(self.arguments.get("x-delayed-type")) if self.type == DELAYED else self.type
         self.matcher: Matcher = MATCHERS[self.routes_as]()
-        is_hashed = isinstance(self.matcher, HashRing)
-        self.key_of: Callable[[Message], str] | None = hashed_part(self) if is_hashed else None
+        # What its matcher is asked with instead of the routing key, None for that. Called outside every lock.
+        self.key_of: Callable[[Message], Any] | None = None
+        if isinstance(self.matcher, HashRing):
+            self.key_of = hashed_part(self)
+        elif isinstance(self.matcher, HeadersIndex):
+            self.key_of = self.matcher.key_of
         self.bindings: dict[Hashable, Binding] = {}
         self.received = 0
         self.unroutable = 0
@@ -357,8 +456,11 @@ class Binding:
     arguments: Mapping[str, object] = field(default_factory=dict)
     condition: Condition | None = None
     identity: Hashable = field(init=False, repr=False)
+    asked: _Asked = field(init=False, repr=False, default=_Asked(False, ()))  # of headers, by such an exchange
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "routing_key", plain_name("routing_key", self.routing_key))
         identity = identity_of(self.source, self.destination, self.routing_key, self.arguments)
         object.__setattr__(self, "identity", identity)
+        if self.source.routes_as == "headers":
+            object.__setattr__(self, "asked", _asked_of_headers(self.arguments))

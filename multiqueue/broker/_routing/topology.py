@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ..._locks import Lock
 from .._base.errors import AccessRefused, NotFound
@@ -205,8 +205,8 @@ class Topology:
                     f"cannot publish to internal exchange '{exchange.name}' in vhost '{self.virtual_host}'"
                 )
             exchange.received += 1
-            bindings = exchange.matcher.matching(key)
-            if further_keys:
+            bindings = () if exchange.key_of is not None else exchange.matcher.matching(key)
+            if further_keys and exchange.key_of is None:
                 bindings = _matching_any(exchange, [key, *further_keys])
         if exchange.key_of is not None:  # it may ask the user's objects, so the lock is free
             key = exchange.key_of(message)
@@ -226,8 +226,10 @@ class Topology:
         """The queue that messages with this one's address go to, where their address alone leads to one; else None."""
         with self._lock:
             exchange = self._exchanges.get(message.exchange)
-            is_open = exchange is not None and not exchange.internal and not isinstance(exchange.matcher, ChoosesOne)
-            bindings = () if exchange is None or not is_open else exchange.matcher.matching(message.routing_key)
+            bindings: tuple[Binding, ...] = ()
+            is_open = exchange is not None and not exchange.internal and exchange.key_of is None
+            if exchange is not None and is_open and not isinstance(exchange.matcher, ChoosesOne):
+                bindings = exchange.matcher.matching(message.routing_key)
         if len(bindings) != 1 or bindings[0].condition is not None or isinstance(bindings[0].destination, Exchange):
             return None
         return bindings[0].destination
@@ -283,13 +285,13 @@ class Topology:
                     assert binding.identity == identity
                     assert binding.source is exchange
                     assert self._is_registered_locked(binding.destination), binding
-                    one_of_all = isinstance(exchange.matcher, ChoosesOne)
-                    assert one_of_all or binding in exchange.matcher.matching(binding.routing_key), binding
+                    is_asked = exchange.key_of is not None or isinstance(exchange.matcher, ChoosesOne)
+                    assert is_asked or binding in exchange.matcher.matching(binding.routing_key), binding
                     leading.setdefault(binding.destination, {})[binding] = None
             assert leading == self._leading_to, "bindings by source and by destination differ"
 
 
-def _matching_any(exchange: Exchange, keys: Sequence[str]) -> tuple[Binding, ...]:
+def _matching_any(exchange: Exchange, keys: Sequence[Any]) -> tuple[Binding, ...]:
     """The bindings that one of the keys matches, each once. The topology's lock is held."""
     matching = exchange.matcher.matching
     if len(keys) == 1:
