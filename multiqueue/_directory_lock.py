@@ -84,7 +84,7 @@ class DirectoryLock:
 
 
 def holder_of(file: Path) -> str:
-    """What the holder has said of itself; empty if nobody knows."""
+    """What the holder has said of itself; empty if unknown."""
     try:
         return file.read_text("utf-8", "replace")[:200].strip()
     except OSError:

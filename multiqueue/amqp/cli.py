@@ -1,4 +1,4 @@
-"""`multiqueue broker`: a broker in a process of its own, and a look at one that runs.
+"""`multiqueue broker`: a broker in a separate process, and a look at one that runs.
 
 Who runs    The main thread waits for a signal; the server's threads do the work. SIGINT and SIGTERM end it cleanly:
             clients are told, what is durable is on disk. A second one ends it where it stands.

@@ -1,6 +1,6 @@
 """The suite `amqp`: publishing and consuming over TCP, with pika and with our client, at our server and at RabbitMQ.
 
-1 KiB bodies over the loopback interface, one queue, one connection, the server in a process of its own. The same
+1 KiB bodies over the loopback interface, one queue, one connection, the server in a separate process. The same
 programs run against both servers, a message counts when the server has it or has given it away, and every attempt has
 a new queue. A round of everything takes two minutes beside RabbitMQ.
 """

@@ -1,7 +1,7 @@
 """The suite `amqp --load c`: C clients at our server and at RabbitMQ, one and several connections at a time.
 
 A client in Python is slower than either server, so the suite `amqp` measures mostly it. This one has librabbitmq
-publish and consume, in a process of its own with a thread to a connection: the server is the limit. The program is
+publish and consume, in a separate process with a thread to a connection: the server is the limit. The program is
 `_amqp_load.c`, compiled when the suite begins. A queue to a connection, over the loopback interface.
 """
 

@@ -1,4 +1,4 @@
-"""The servers that the suites over TCP measure: ours, in a process of its own, and one that listens already.
+"""The servers that the suites over TCP measure: ours, in a separate process, and one that listens already.
 
 A server's CPU time is read from the system by its process, which is found by the port it listens on: that
 works for servers on this machine and this user's, and is left out for any other.
@@ -69,7 +69,7 @@ def servers(against: str | None) -> Iterator[list[Server]]:
 
 @contextmanager
 def _our_server(data: str) -> Iterator[Server]:
-    """`multiqueue broker` in a process of its own."""
+    """`multiqueue broker` in a separate process."""
     command = [sys.executable, "-u", "-c", _SERVE, "--data", data]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None

@@ -1,7 +1,7 @@
 """The suite `core`: what the multi-queue and the executor cost and gain, beside what else there is.
 
 The goals are ratios on CPython 3.11. On another interpreter they are a comparison and no promise. Where the engine in C
-runs, one rival is the engine in Python, in a process of its own: `python -m multiqueue.bench._core WORKLOAD RIVAL N`.
+runs, one rival is the engine in Python, in a separate process: `python -m multiqueue.bench._core WORKLOAD RIVAL N`.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ _SUITES = {
         "._amqp",
         """Our AMQP server and our client, beside pika's clients and the server at --against.
 
-        Ours is started in a process of its own, on a free port, with its data in a temporary directory.
+        Ours is started in a separate process, on a free port, with its data in a temporary directory.
         """,
     ),
     "amqp-load": ("._amqp_load", ""),

@@ -1,4 +1,4 @@
-"""`multiqueue demo broker`: a broker in a process of its own is killed while messages flow, and none is lost.
+"""`multiqueue demo broker`: a broker in a separate process is killed while messages flow, and none is lost.
 
 The broker is `multiqueue broker --data DIR`; a client publishes with confirms and two channels consume. `kill -9` ends
 the broker, another one starts over the same directory, and the client finds it again by itself.

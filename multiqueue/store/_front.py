@@ -90,7 +90,7 @@ class StoreFront:
         return self._opened_reader().definitions()
 
     def close(self) -> None:
-        """Commit what was submitted, record a clean end, and close. Closing twice is harmless.
+        """Commit what was submitted, record a clean end, and close. Closing twice does nothing.
 
         Raises:
             StoreFailed: the disk failed only now. What was committed is there.

@@ -48,7 +48,7 @@ class Backend(Protocol):
         """Commit them in order. Sets `error` on each one that is refused; raises when the store is at its end."""
 
     def rest(self, next_id: int, *, is_idle: bool) -> float | None:
-        """Do a little of the work that can wait; in how many seconds there is more, None if there is none."""
+        """Do a little of the work that can wait; in how many seconds there is more, or None."""
 
     def finish(self, next_id: int) -> None:
         """All is committed: note that the end was clean."""

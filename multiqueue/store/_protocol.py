@@ -252,7 +252,7 @@ class MessageStore(Protocol):
     def statistics(self) -> StoreStatistics: ...
 
     def close(self) -> None:
-        """Commit what was submitted, record a clean end, and close. Closing twice is harmless.
+        """Commit what was submitted, record a clean end, and close. Closing twice does nothing.
 
         From then on nothing more is accepted, except from callbacks. Not from a callback: the close waits for the
         thread that calls it.

@@ -308,7 +308,7 @@ class Salvage:
 
 
 def first_behind(readable: Callable[[int], int | None], gap: int, last: int = _LAST_ID) -> int | None:
-    """The lowest id that can be read behind a gap that begins at an id; None if there is none.
+    """The lowest id that can be read behind a gap that begins at an id, or None.
 
     `readable(place)` is the first id from a place on, None within the gap, 2^63 - 1 behind the last one. No id is
     higher than `last`: the smaller that is, the smaller are the steps, and so what lies between two gaps and is leapt

@@ -409,7 +409,7 @@ class UsersFile:
         self.path = Path(directory) / "users.json"
 
     def load(self) -> list[User] | None:
-        """The users in the file; None where there is none. Raises ServerError: it cannot be read, or used."""
+        """The users in the file, or None. Raises ServerError: it cannot be read, or used."""
         try:
             text = self.path.read_text(encoding="utf-8")
         except FileNotFoundError:

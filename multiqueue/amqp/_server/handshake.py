@@ -174,7 +174,7 @@ def _read_amqplain(response: bytes) -> Claim:
 
 
 def common_name(certificate: Mapping[str, object] | None) -> str | None:
-    """The common name of a verified certificate, as `ssl` shows it; None when there is none."""
+    """The common name of a verified certificate, as `ssl` shows it, or None."""
     subject = certificate.get("subject", ()) if certificate else ()
     if isinstance(subject, tuple):
         for relative in subject:

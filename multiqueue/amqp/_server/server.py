@@ -219,7 +219,7 @@ class Server:
         return json.dumps(self.status(user), indent=1).encode()
 
     def close(self, timeout: float = 2.0) -> None:
-        """Tell every client, and stop. Closing twice is harmless. Do not call it on an I/O thread.
+        """Tell every client, and stop. Closing twice does nothing. Do not call it on an I/O thread.
 
         Clients have `timeout` seconds to answer, then they are cut.
         """

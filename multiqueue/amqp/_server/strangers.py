@@ -94,7 +94,7 @@ class Newcomers:
             return max(0.0, next(iter(crowd)).came + _CHANCE - self._clock())
 
     def leave(self, newcomer: Newcomer) -> None:
-        """It has logged in, or is gone. Twice is harmless."""
+        """It has logged in, or is gone. A second call does nothing."""
         with self._lock:
             self._leave_locked(newcomer)
 

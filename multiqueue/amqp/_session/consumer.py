@@ -130,7 +130,7 @@ class SessionConsumer:
         self.pull = self.queue.deliver_messages
 
     def deliver(self, most: int) -> int:
-        """Pull up to `most` messages and deliver them; returns how many, 0 when there is none for it now."""
+        """Pull up to `most` messages and deliver them; returns how many."""
         entries = self.pull(self.consumer, most, _RUN_BYTES)
         if entries:
             self._deliver(self, entries)

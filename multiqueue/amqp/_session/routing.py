@@ -44,7 +44,7 @@ def find_reply_queue(host: VirtualHost, address: str) -> BrokerQueue | None:
 
 
 def close_reply_queue(host: VirtualHost, queue: BrokerQueue) -> None:
-    """The consumer is gone, and its queue with it. Twice is harmless."""
+    """The consumer is gone, and its queue with it. A second call does nothing."""
     with _lock:
         _queues.get(host, {}).pop(queue.name, None)
     queue.delete()

@@ -177,8 +177,8 @@ class Session:
         self.effects.do_in_pieces(ending, self, method, close)
 
     def end(self) -> Iterator[None]:
-        """Deliver nothing further; the iterator ends the session, a piece at each step. Twice is harmless. Publishes
-        that are done are confirmed before it."""
+        """Deliver nothing further; the iterator ends the session, a piece at each step. A second call does nothing.
+        Publishes that are done are confirmed before it."""
         consumers = list(self.consumers.values())
         self.consumers.clear()
         self.publishing.reply_address = None

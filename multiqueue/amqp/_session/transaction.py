@@ -3,7 +3,7 @@
 Promise     As the broker's `Transaction`, which does the work. Where a queue refused a message at commit, everything
             else is done and the channel is closed, as RabbitMQ does it: 406, partial tx completion. A mandatory message
             that no queue has is returned at commit, before its answer, and never after a rollback.
-Waiting     A commit may wait for a disk: a server runs it on a thread of its own, and reads nothing of the connection.
+Waiting     A commit may wait for a disk: a server runs it on a separate thread, and reads nothing of the connection.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class SortedSet(Generic[P]):
         return True
 
     def after(self, position: P) -> P | None:
-        """The lowest position above this one, None when there is none."""
+        """The lowest position above this one, or None."""
         index = bisect_right(self._lasts, position)
         if index == len(self._lasts):
             return None
@@ -111,16 +111,16 @@ class Positions(SortedSet[int]):
 
     @property
     def first(self) -> int:
-        """The lowest position, `END` when there is none."""
+        """The lowest position, or `END`."""
         return self._buckets[0][0] if self._buckets else END
 
     @property
     def last(self) -> int:
-        """The highest position, -1 when there is none."""
+        """The highest position, or -1."""
         return self._lasts[-1] if self._lasts else -1
 
     def at_or_after(self, position: int) -> int:
-        """The lowest position that is not below this one, `END` when there is none."""
+        """The lowest position that is not below this one, or `END`."""
         index = bisect_left(self._lasts, position)
         if index == len(self._lasts):
             return END
@@ -128,7 +128,7 @@ class Positions(SortedSet[int]):
         return bucket[bisect_left(bucket, position)]
 
     def before(self, position: int) -> int:
-        """The highest position below this one, -1 when there is none."""
+        """The highest position below this one, or -1."""
         index = bisect_left(self._lasts, position)
         if index < len(self._lasts):
             bucket = self._buckets[index]

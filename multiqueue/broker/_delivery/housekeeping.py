@@ -65,7 +65,7 @@ class Housekeeping:
         self.ask(queue, AT_ONCE)
 
     def remove(self, queue: Kept) -> None:
-        """Forget a queue; harmless when it is not known."""
+        """Forget a queue; does nothing if it is not known."""
         queue.attend(None)
         with self._lock:
             self._forget_locked(queue)
@@ -101,7 +101,7 @@ class Housekeeping:
         self._visit(due)
 
     def start(self) -> None:
-        """Start the thread; harmless when it runs. Raises RuntimeError: it was closed."""
+        """Start the thread; does nothing if it runs. Raises RuntimeError: it was closed."""
         with self._lock:
             if self._is_closing:
                 raise RuntimeError("housekeeping was closed; make a new one")
@@ -110,8 +110,8 @@ class Housekeeping:
                 self._thread.start()
 
     def close(self, timeout: float | None = None) -> None:
-        """End the thread and join it, `timeout` seconds at most; harmless when it never ran. A callback on that thread,
-        of an alert say, may call this."""
+        """End the thread and join it, `timeout` seconds at most; does nothing if it never ran. A callback on that
+        thread, of an alert say, may call this."""
         with self._lock:
             self._is_closing = True
             self._is_sooner.notify()

@@ -141,7 +141,7 @@ class Holder(Settler):
             return list(self._messages)
 
     def close(self) -> None:
-        """Give back what is unsettled; nothing is given out from now on. Twice is harmless."""
+        """Give back unsettled messages; nothing is given out from now on. A second call does nothing."""
         with self._lock:
             self._keeps_nothing = True
             messages, self._messages = self._messages, {}

@@ -93,7 +93,7 @@ class Subscription:
         return self.target.unsettled()
 
     def close(self, timeout: float | None = None) -> None:
-        """Receive nothing further, and give back what is unsettled. Closing twice is harmless.
+        """Receive nothing further, and give back unsettled messages. Closing twice does nothing.
 
         A callback that runs is waited for, `timeout` seconds at most. What it settles later is refused: somebody
         else may have it by then.
@@ -264,7 +264,7 @@ class Scheduler:
             pass  # removed or closed meanwhile
 
     def remove(self, subscription: CallbackSubscription) -> None:
-        """Give it no more turns; harmless when it has none."""
+        """Give it no more turns; does nothing if it has none."""
         with suppress(KeyError):
             self._work.remove_subqueue(subscription)
 

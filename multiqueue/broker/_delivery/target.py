@@ -207,7 +207,7 @@ class ConsumerTarget(Holder):
         return consumer
 
     def cancel(self, consumer: QueueConsumer) -> None:
-        """End one consumer; what it has not settled stays with the target. Twice is harmless."""
+        """End one consumer; what it has not settled stays with the target. A second call does nothing."""
         consumer.queue.remove_consumer(consumer)
         self._ready.remove(consumer)
 
@@ -273,7 +273,7 @@ class ConsumerTarget(Holder):
             self._credit_changed()
 
     def close(self) -> None:
-        """End all consumers, give back what is unsettled, let blocked `get`s raise. Twice is harmless."""
+        """End all consumers, give back unsettled messages, let blocked `get`s raise. A second call does nothing."""
         for consumer in self._ready.close():
             consumer.queue.remove_consumer(consumer)
         super().close()

@@ -32,7 +32,7 @@ class DataDirectory:
         self.durability = Durability(durability)
 
     def open(self, virtual_host: str) -> MessageStore:
-        """The store of a virtual host, made when there is none. Raises as `Broker.add_virtual_host`."""
+        """The store of a virtual host, created if it does not exist. Raises as `Broker.add_virtual_host`."""
         return SqliteStore(self.path / directory_name(virtual_host), durability=self.durability)
 
     def virtual_hosts(self) -> list[str]:

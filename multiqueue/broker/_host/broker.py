@@ -154,7 +154,7 @@ class Broker(Verbs):
         return host
 
     def add_virtual_host(self, name: str) -> VirtualHost:
-        """The virtual host of this name, made when there is none; it shares this broker's threads.
+        """The virtual host of this name, created if it does not exist; it shares this broker's threads.
 
         Raises:
             BrokerClosed: this broker was closed.
@@ -365,7 +365,7 @@ class Broker(Verbs):
         return importlib.import_module("multiqueue.monitor").serve_http(self, host, port, **options)
 
     def close(self, timeout: float | None = None) -> None:
-        """Close every server and virtual host, and end the threads. Closing twice is harmless.
+        """Close every server and virtual host, and end the threads. Closing twice does nothing.
 
         Blocked threads are told, and messages that no store has are gone. Callbacks that run are waited for, `timeout`
         seconds at most per virtual host; a callback that closes the broker waits for none, and the threads end after

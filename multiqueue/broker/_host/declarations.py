@@ -103,7 +103,7 @@ class Declarations:
         passive: bool = False,
         arguments: Table | None = None,
     ) -> Exchange:
-        """The exchange of this name, made when there is none; `passive` only looks.
+        """The exchange of this name, created if it does not exist; `passive` only looks.
 
         Raises:
             NotFound: `passive`, and there is none.
@@ -169,7 +169,7 @@ class Declarations:
         owner: object = None,
         is_restored: bool = False,
     ) -> BrokerQueue:
-        """The queue of this name, made when there is none; without a name, a new one; `passive` only looks.
+        """The queue of this name, created if it does not exist; without a name, a new one; `passive` only looks.
 
         What it is like is said by flags and arguments, as over a wire, or by `settings` alone. One that `is_restored`
         may have a name that a broker has given to it.
@@ -260,7 +260,7 @@ class Declarations:
         assert_same(what, "auto_delete", auto_delete, current.auto_delete)
 
     def delete_queue(self, name: str, *, if_unused: bool = False, if_empty: bool = False, owner: object = None) -> int:
-        """Delete a queue and its messages; returns how many were ready, 0 when there is none.
+        """Delete a queue and its messages; returns how many were ready, or 0.
 
         Raises:
             ResourceLocked: it is exclusive, and belongs to another owner.

@@ -92,7 +92,7 @@ class Loads:
     # -- planning
 
     def next_load(self) -> Load | None:
-        """The load that is needed most and for which there is room; None when there is none."""
+        """The load that is needed most and for which there is room, or None."""
         self._paging.stirred = False
         for target in sorted(self._paging.wanting, key=lambda each: (not each.is_starving, each.direct_bytes)):
             load = self.load_for(target)

@@ -490,7 +490,7 @@ class MemoryManager:
         return self._on_the_way > min(self.paging.limit * _WRITING_SHARE, _MOST_ON_THE_WAY)
 
     def close(self) -> None:
-        """End the loaders and join them; waiting threads go on. Closing twice is harmless."""
+        """End the loaders and join them; waiting threads go on. Closing twice does nothing."""
         with self._lock:
             self._closed = True
             self._work.notify_all()

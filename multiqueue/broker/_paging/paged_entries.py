@@ -310,7 +310,7 @@ class PagedEntries(EntrySource):
     # -- readers
 
     def next_for(self, reader: Reader, after: After) -> Entry | None:
-        """The first direct reference of the reader's list that it can have; None when there is none now."""
+        """The first direct reference of the reader's list that it can have, or None."""
         entry = self._next_adopted(reader, after)
         if entry is None and self._coming is not None:
             target = self.assignments.target_of(reader)

@@ -27,7 +27,7 @@ class FilteredPull:
     _callbacks: Callbacks
 
     def pull(self, consumer: QueueConsumer) -> list[Entry]:
-        """The next entry that the selector wants, now the consumer's own; empty when there is none.
+        """The next entry that the selector wants, now the consumer's own, or empty.
 
         1. Hold the lock, and look at a batch of entries: one, then twice as many each time, up to 64.  2. Ask the
         consumer's selector, and those of consumers of higher priority.  3. Hold the lock, move the consumer past what

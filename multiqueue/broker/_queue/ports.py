@@ -68,7 +68,7 @@ class EntrySource(Protocol):
         """When time asks for something next, infinity for never."""
 
     def surplus(self, after: After) -> Entry | None:
-        """The ready entry that goes first of what is above a limit; None when there is none here now."""
+        """The ready entry that goes first of what is above a limit, or None."""
 
     def oldest_age(self, now: float) -> float:
         """Seconds since the oldest entry arrived; 0 when there is none."""

@@ -213,7 +213,7 @@ class BrokerQueue:
         return entries
 
     def get(self, owner: object, *, auto_accept: bool = False) -> Entry | None:
-        """The first available entry, for an owner that is no consumer; None when there is none.
+        """The first available entry, for an owner that is no consumer, or None.
 
         Does not block, but for reading what a store alone has.
 
@@ -701,7 +701,7 @@ class BrokerQueue:
             self.life.figures.reset_high_water_marks()
 
     def head(self) -> Message | None:
-        """The message that a get would have next; None where there is none, or a store alone has it, or groups decide.
+        """The message that a get would have next; None if there is none, a store alone has it, or groups decide.
 
         It stays, and costs no walk over what consumers have.
         """

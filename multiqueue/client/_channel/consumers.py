@@ -217,7 +217,7 @@ class Inbox(Closing):
         return self._messages.qsize()
 
     def close(self) -> None:
-        """Cancel the consumer and give back the messages that wait. Closing twice is harmless."""
+        """Cancel the consumer and give back the messages that wait. Closing twice does nothing."""
         self._consumers.cancel_inbox(self)
         self.ended(None)
         while (message := self._messages.poll()) is not None:

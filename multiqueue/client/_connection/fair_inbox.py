@@ -139,7 +139,7 @@ class FairInbox(Inbox):
         self._messages.shutdown()
 
     def close(self) -> None:
-        """End its consumers and channels, and wait until the server agrees. Closing twice is harmless."""
+        """End its consumers and channels, and wait until the server agrees. Closing twice does nothing."""
         self.ended(self._error)
         with self._turn:
             channels = [source.channel for source in self._sources.values()]

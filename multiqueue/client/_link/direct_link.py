@@ -287,7 +287,7 @@ class DirectLink:
             self.reply(0, commands.Connection.Close, **amqp.reason(error.reply_code, error.reply_text, method))
 
     def _close(self) -> None:
-        """End all sessions; exclusive queues go. Twice is harmless."""
+        """End all sessions; exclusive queues go. A second call does nothing."""
         self.is_closed = True
         self._behind.clear()
         sessions = list(self._sessions.values())

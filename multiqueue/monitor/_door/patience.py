@@ -68,7 +68,7 @@ class Visitors:
         self._guests.setdefault(user, {})[visitor] = None
 
     def leave(self, visitor: PatientProtocol) -> None:
-        """It is no newcomer any more, or no guest. Twice is harmless."""
+        """It is no newcomer any more, or no guest. A second call does nothing."""
         self.newcomers.leave(visitor.newcomer)
         mine = self._guests.get(visitor.user or "", {})
         if mine.pop(visitor, self) is None and not mine:

@@ -296,5 +296,5 @@ def _book_view(book: Book, since: float, past: float) -> View:
 
 
 def _quantile(ascending: list[float], share: float) -> float | None:
-    """By nearest rank; None where there is none."""
+    """By nearest rank, or None."""
     return round(ascending[max(0, math.ceil(len(ascending) * share) - 1)], 3) if ascending else None

@@ -82,7 +82,7 @@ class Sampler:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Take a sample now, and one each second. Twice is harmless."""
+        """Take a sample now, and one each second. A second call does nothing."""
         with self._lock:
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._run, name="multiqueue-monitor-sampler", daemon=True)
@@ -145,7 +145,7 @@ class Sampler:
             self._is_stale = True
 
     def close(self) -> None:
-        """End the thread. Twice is harmless."""
+        """End the thread. A second call does nothing."""
         with self._lock:
             self._closed = True
             self._wake.notify()

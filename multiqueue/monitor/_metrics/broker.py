@@ -349,7 +349,7 @@ class Metrics:
         self._objects = _registry(objects)
 
     def exposition(self, path: str, families: Sequence[str]) -> Iterator[bytes] | None:
-        """The text of a page, in pieces of up to a thousand lines; None where there is none."""
+        """The text of a page, in pieces of up to a thousand lines, or None."""
         match path.rstrip("/"):
             case "/metrics":
                 registry = self._sums

@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn on a thread of its own, in front of one broker.
+"""The HTTP server: uvicorn on a separate thread, in front of one broker.
 
 Promise     `serve_http` returns when requests are answered; `close` returns when its threads have ended: at once, or
             after `_GRACE` where answers are under way.
@@ -201,7 +201,7 @@ class HttpServer:
         """No connection of this server is in a virtual host."""
 
     def close(self, timeout: float = _PATIENCE) -> None:
-        """Answer nothing further. Twice is harmless."""
+        """Answer nothing further. A second call does nothing."""
         with self._closing:
             self.application.end_streams()
             self._server.stop()

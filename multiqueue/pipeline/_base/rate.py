@@ -40,7 +40,7 @@ def share_s(lane: Lane, files: int, size_bytes: int) -> float:
 
 
 def rate_told(lane: Lane) -> str | None:
-    """The rate for people; None where there is none."""
+    """The rate for people, or None."""
     files = f"{lane.max_files_per_s:g} files" if lane.max_files_per_s else ""
     size = f"{lane.max_bytes_per_s:,g} bytes" if lane.max_bytes_per_s else ""
     return f"at most {' and '.join(filter(None, (files, size)))} a second" if files or size else None

@@ -46,7 +46,7 @@ def _is_known(encoding: str) -> bool:
 
 
 class Options(dict[str, str]):
-    """Options of a reader by their names, whose case does not count; empty where there is none."""
+    """Options of a reader by their names, whose case does not count, or empty."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__({name.lower(): value for name, value in options.items()})

@@ -237,7 +237,7 @@ class LaneSection(Section):
 
     @property
     def rescues(self) -> str | None:
-        """The column for what does not fit into the others; None where there is none."""
+        """The column for what does not fit into the others, or None."""
         return self.rescued_column or (RESCUED_COLUMN if self.on_new_columns == RESCUE else None)
 
     @model_validator(mode="after")

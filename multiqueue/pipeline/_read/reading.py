@@ -310,7 +310,7 @@ def _shown(place: Place) -> str:
 
 
 def first_line(reading: Reading, path: Place, start: bytes | OSError | None) -> bytes | None:
-    """The line of a CSV file that has the header, without its end; empty when there is none.
+    """The line of a CSV file that has the header, without its end, or empty.
 
     None when only Spark can find it. `start` is what the storage gave for `LOOK_BYTES`.
 

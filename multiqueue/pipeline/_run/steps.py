@@ -134,7 +134,7 @@ class Steps:
         return ref is None or self._ledger.knows(step.name, ref)
 
     def _ref(self, step: Step, part: str) -> FileSeen | None:
-        """The input of the item of this part, as a ledger compares it; None when there is none."""
+        """The input of the item of this part, as a ledger compares it, or None."""
         digest, count = hashlib.blake2b(digest_size=7), 0
         for lane, lane_part in self._sources(step, part):
             for identity, attempt in self._ledger.done_of(lane, lane_part or None):

@@ -1,6 +1,6 @@
 """A state in PostgreSQL: the ledger's tables in a schema, for drivers that have no disk of their own.
 
-Promise     While `exclusive` is held no other process runs this pipeline: an advisory lock of a session of its own,
+Promise     While `exclusive` is held no other process runs this pipeline: an advisory lock of a separate session,
             which the server releases when that session ends, however it ends. A run that has lost the lock without
             knowing (the network was away for too long) records nothing any more: each transaction holds the row
             `holder`, and is refused when another run has written its own number there.

@@ -174,7 +174,7 @@ def _told_of(state: State, copy: State) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _original(state: State) -> Iterator[StateConnection | None]:
-    """The state as it is now, to look at, whatever a run does meanwhile; None where there is none."""
+    """The state as it is now, to look at, whatever a run does meanwhile, or None."""
     if not state.exists():
         yield None
         return

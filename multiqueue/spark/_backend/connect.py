@@ -1,4 +1,4 @@
-"""A Spark Connect session: tags are thread-local in the client, and a lane's pool is a session of its own."""
+"""A Spark Connect session: tags are thread-local in the client, and a lane's pool is a separate session."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Calls that are to be made at a time, unless they are turned off before: one thread waits for all of a dispatcher.
 
-Promise     An action is called once, not before its time; or it was turned off before that. It has a thread of its own,
+Promise     An action is called once, not before its time; or it was turned off before that. It has a separate thread,
             for it may end a future, whose callbacks are the user's: one that blocks holds up no other alarm.
 State       `_changed` guards `_heap`, `_on`, `_thread`, `_calls` and every `Alarm.is_on`. It is re-entrant: a signal
             handler may cancel a job, which turns its alarm off.

@@ -140,7 +140,7 @@ class TaskEvents:
             raise
 
     def close(self) -> None:
-        """Cancel the job if it runs, drop what was not taken, and wait until Spark has stopped. Twice is harmless."""
+        """Cancel the job, drop values not taken, and wait until Spark has stopped. A second call does nothing."""
         self._run.close()
 
     def progress(self) -> dict[int, TaskProgress]:

@@ -178,7 +178,7 @@ def _no_json(value: object) -> NoReturn:
 
 @contextmanager
 def sender(route: Route, partition: int, attempt: int) -> Iterator[TaskSender]:
-    """A sender with a connection of its own, which ends with the block."""
+    """A sender with a separate connection, which ends with the block."""
     from ...client import ClientError, Nacked, connect
 
     name = f"task-events partition {partition} attempt {attempt}"

@@ -185,7 +185,7 @@ class FanIn(Generic[K, E]):
         return name, element
 
     def close(self) -> None:
-        """Cancel what runs, drop what was not taken, and wait until Spark has stopped. Twice is harmless."""
+        """Cancel running jobs, drop rows not taken, and wait until Spark has stopped. A second call does nothing."""
         with self._starting:
             if self._futures is None:
                 self._futures = {}

@@ -154,7 +154,7 @@ class _Publisher(ABC):
                 time.sleep(RETRY)
 
     def _publish(self, stage: IO[bytes], count: int) -> None:
-        """Once, over a connection of its own.
+        """Once, over a separate connection.
 
         Raises:
             PublishFailed: a message had no queue to go to.

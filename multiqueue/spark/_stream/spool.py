@@ -131,7 +131,7 @@ class Spool:
             self._files.sync_directory(self.directory)
 
     def close(self) -> None:
-        """Let others have it. Closing twice is harmless."""
+        """Let others have it. Closing twice does nothing."""
         self._lock.release()
 
     def check_invariants(self) -> None:
