@@ -37,7 +37,6 @@ from multiqueue.broker._paging.lists import Paging as Paging
 from multiqueue.broker._paging.loads import HEADER_BYTES as HEADER_BYTES
 from multiqueue.broker._paging.loads import Found as Found
 from multiqueue.broker._paging.loads import Load as Load
-from multiqueue.broker._paging.loads import LoadKind as LoadKind
 from multiqueue.broker._paging.loads import Loads as Loads
 from multiqueue.broker._paging.memory import MemoryManager as MemoryManager
 from multiqueue.broker._paging.paged_entries import PagedEntries as PagedEntries

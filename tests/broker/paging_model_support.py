@@ -15,7 +15,6 @@ from broker_parts_support import (
     Area,
     Found,
     Load,
-    LoadKind,
     Loads,
     Paging,
     Share,
@@ -275,17 +274,8 @@ class PagingModel:
         if load.spans:
             self._read_pages(flight)
             return
-        consumer = self._consumer(load.target)
-        flight.found = []
-        in_memory = {slot.position for slot in load.unbacked if slot.payload is not None}
-        for position in load.positions:
-            row = self.rows[position]
-            if not row.visible and position not in in_memory:
-                continue  # gone, or known to memory alone
-            if load.kind is LoadKind.ASK and (consumer is None or not consumer.wants(row)):
-                continue
-            payload = row.content if load.kind is LoadKind.BODIES else None
-            flight.found.append(Found(position, row.size, payload))
+        rows = [self.rows[position] for position in load.positions if self.rows[position].visible]  # others are gone
+        flight.found = [Found(row.position, row.size, row.content) for row in rows]
 
     def _read_pages(self, flight: Flight) -> None:
         load = flight.load
@@ -300,7 +290,7 @@ class PagingModel:
         flight.found, room = [], load.body_bytes
         for position in positions:
             row = self.rows[position]
-            if load.kind is LoadKind.PAGE and (consumer is None or not consumer.wants(row)):
+            if not load.is_for_head and (consumer is None or not consumer.wants(row)):
                 continue
             room -= row.size
             flight.found.append(Found(position, row.size, row.content if room >= 0 else None))
@@ -340,7 +330,7 @@ class PagingModel:
                 recount[self._account_of(position)] += self.rows[position].size
         recount[Account.LOADING] = sum(flight.reserved for flight in self.flights)
         taken = sum(row.state == "taken" for row in self.rows.values())
-        lines = sum(len(list(each.entries)) + len(list(each.asked_again)) for each in self.area.lists)
+        lines = sum(len(list(each.entries)) for each in self.area.lists)
         most = max(self.limit, self.highest_limit) // 4 // ENTRY_BYTES + len(self.area.lists)
         assert lines <= most, f"{lines} entries take more than their share of {most}"
         recount[Account.ENTRIES] = ENTRY_BYTES * (taken + lines)
@@ -365,7 +355,7 @@ class PagingModel:
         holders = self.area.lists
         if any(position in target.entries and position < target.mark for target in holders):
             return Account.TARGET
-        if any(position in target.entries or position in target.asked_again for target in holders):
+        if any(position in target.entries for target in holders):
             return Account.PENDING
         return Account.HEAD
 
@@ -380,8 +370,7 @@ class PagingModel:
         assert (target.direct, target.direct_bytes) == (len(direct), sizes), "promise 3: miscounted"
         high_water = self.limit // 2 // len(self.consumers)
         assert len(direct) <= 1 or sizes <= high_water, "promise 9: above the high-water mark"
-        known = {*entries, *target.asked_again}
-        for position in known:
+        for position in entries:
             row = self.rows[position]
             assert row.state == "ready", f"promise 4: {row} is listed"
             assert position <= target.scans[position >> LEVEL_SHIFT], f"promise 4: {row} is beyond the scan"
@@ -390,10 +379,10 @@ class PagingModel:
         for row in self.rows.values():
             passed = row.position <= target.scans[row.position >> LEVEL_SHIFT]
             if row.state == "ready" and passed and consumer.wants(row):
-                assert row.position in known, f"promise 5: {row} was overlooked by {target.label}"
+                assert row.position in entries, f"promise 5: {row} was overlooked by {target.label}"
 
     def _check_head(self) -> None:
-        listed = {position for each in self.area.lists for position in (*each.entries, *each.asked_again)}
+        listed = {position for each in self.area.lists for position in each.entries}
         for row in self.rows.values():
             if row.state == "ready" and row.position <= self.area.head_end and row.position not in listed:
                 slot = self.area.slots.get(row.position)
@@ -443,7 +432,7 @@ class PagingModel:
         for other in self.consumers:
             target = other.target
             lines = len(target.entries) if target.browses else min(len(target.entries), 1)
-            kept += ENTRY_BYTES * (lines + len(target.asked_again))
+            kept += ENTRY_BYTES * lines
             if other is not consumer and target.hungry and target.direct:
                 kept += self.rows[target.entries.first].size
         is_to_wait = not consumer.credit and ENTRY_BYTES * len(self.taken()) >= self.limit * 3 / 8

@@ -217,6 +217,28 @@ def test_a_browser_sees_everything_once_while_a_queue_is_adopted(
     assert sorted(seen) == list(range(COUNT + 2))
 
 
+@pytest.mark.parametrize("is_adopted", [True, False], ids=["adopted", "new"])
+def test_a_browsers_selector_decides_about_what_was_held(host: VirtualHost, clock: FakeClock, is_adopted: bool) -> None:
+    """A browser of a queue that pages is shown a delayed message, when it can be had, only if its selector wants it."""
+    queue = host.declare_queue("q")
+    fill(host, range(5), colour="red")
+    if not is_adopted:
+        assert queue.life.limit.page_out()
+    with host.subscribe("q", browse=True, selector="colour = 'red'") as browser:
+        for number, colour in enumerate(("blue", "red"), start=5):
+            headers = {"colour": colour}
+            host.publish(Message(b"%06d" % number, routing_key="q", delay=5.0, headers=headers))
+        fill(host, range(7, 9), colour="red")
+        seen = [number_in(browser.get(timeout=5).message) for _ in range(6)]  # beyond what is held
+        if is_adopted:
+            assert queue.life.limit.page_out()
+        clock.advance(6.0)
+        queue.housekeeping()
+        fill(host, range(9, 10), colour="red")
+        seen += [number_in(browser.get(timeout=5).message) for _ in range(3)]
+    assert sorted(seen) == [*range(5), 6, 7, 8, 9]
+
+
 def test_a_queue_that_is_deleted_while_it_is_adopted_leaves_nothing(
     host: VirtualHost, between: list[Callable[[], object]]
 ) -> None:

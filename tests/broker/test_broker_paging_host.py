@@ -485,7 +485,7 @@ def test_transient_and_persistent_messages_keep_their_order_when_written_out() -
 
 
 def test_a_transient_message_that_comes_back_goes_to_a_consumer_with_a_selector(host: VirtualHost) -> None:
-    """The selector is asked again about what came back, also where the store has no row to read for that."""
+    """It comes back to the list that its selector had let it into, also where the store has no row of it."""
     host.publish(Message(b"first", routing_key="q", headers={"colour": "red"}))
     _publish(host, 1, colour="red")
     with host.subscribe("q", selector="colour = 'red'", prefetch=1) as reds:

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pytest
-from broker_parts_support import END, LEVEL_SHIFT, Account, LoadKind, Loads, Paging, Positions, Share
+from broker_parts_support import END, LEVEL_SHIFT, Account, Loads, Paging, Positions, Share
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -328,17 +328,27 @@ def test_a_returned_message_goes_into_every_list_that_has_passed_it() -> None:
     assert returned.model.take(returned.reds) is returned.first
 
 
-def test_a_list_is_served_when_the_question_before_its_entries_is_settled_by_others() -> None:
-    """While a selector is to be asked about a returned message nothing behind it is given; when somebody else takes
-    that message, the consumers of the list are to be told that they can go on."""
+def test_a_returned_message_is_there_at_once_for_a_list_that_had_it() -> None:
+    """No load asks the selector of a list again that named the message when it was taken."""
     returned = Returned.of(3, with_body=True)
-    paging, target = returned.model.paging, returned.reds.target
-    assert paging.first(target) is None
-    paging.served.clear()
-    assert returned.model.take(returned.anyone) is returned.first
-    assert paging.first(target) is not None
-    assert target in paging.served
-    assert paging.stirred
+    assert returned.model.take(returned.reds) is returned.first
+
+
+def test_a_message_that_is_met_while_somebody_has_it_comes_back_to_the_list_that_wants_it() -> None:
+    """A list that came too late to name it is asked by its scan, and does not look at it a second time."""
+    model = PagingModel(limit=8000)
+    anyone = model.join(None)
+    assert anyone is not None
+    rows = [model.publish(size=50, colour=colour) for colour in ("red", "blue", "red")]
+    model.quiesce()
+    assert [model.take(anyone) for _ in rows] == rows
+    reds = model.join(("red",))
+    assert reds is not None
+    model.quiesce()
+    for row in reversed(rows):
+        model.requeue(row)
+    assert [model.take(reds), model.take(reds), model.take(reds)] == [rows[0], rows[2], None]
+    assert not model.plan()
 
 
 def test_the_budget_can_be_changed_while_running() -> None:
@@ -369,7 +379,7 @@ def test_a_page_that_was_read_before_a_cut_is_not_taken() -> None:
     model.paging.cut_last(consumer.target)
     model.plan()
     flight = model.flights[0]
-    assert flight.load.kind is LoadKind.PAGE
+    assert flight.load.spans
     model.read(flight)
     model.paging.cut_last(consumer.target)
     model.bring(flight)

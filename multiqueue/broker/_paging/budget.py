@@ -132,7 +132,7 @@ class PagingBudget:
             for slot in area.slots.values():
                 assert (slot.payload is None) == (slot.account is Account.NOWHERE), f"{slot!r}"
                 position = slot.position
-                named = sum((position in each.entries) + (position in each.asked_again) for each in area.lists)
+                named = sum(position in each.entries for each in area.lists)
                 assert slot.lists == named or area.is_closed, f"{slot!r} is named by {named} lists"
                 assert not (slot.in_flight and named), f"{slot!r} was taken and is listed"
             for account in self.cached:
@@ -169,8 +169,7 @@ class PagingBudget:
 
     def room_for_entry(self, target: TargetList) -> bool:
         """Room for one more entry; every list may have its first, while consumers leave room for that."""
-        is_first = not target.entries and not target.asked_again
-        return self.may_grow(target) and self.room(self.entry_bytes, first=is_first)
+        return self.may_grow(target) and self.room(self.entry_bytes, first=not target.entries)
 
     def may_grow(self, target: TargetList) -> bool:
         """True when entries are below their share of the budget, or the list has none and is not to wait.
@@ -178,7 +177,7 @@ class PagingBudget:
         A list waits while much is unsettled, unless something is set aside for its consumers, or they only look:
         a consumer with unlimited credit is not to leave nothing to the others.
         """
-        if not target.entries and not target.asked_again:
+        if not target.entries:
             is_low = self.in_flight * self.entry_bytes < self.limit * _UNSETTLED_SHARE
             return is_low or target.browses or any(share.credit for share in target.shares)
         return self.entry_bytes <= self.entries_left
@@ -206,9 +205,9 @@ class PagingBudget:
         """Let go of some of what a list names that has left; False when none has."""
         for target in self.leaving:
             for _ in range(SLICE):
-                if target.asked_again or target.entries:
-                    self.unlink(target, min(target.asked_again.first, target.entries.first))
-            if not (target.asked_again or target.entries):
+                if target.entries:
+                    self.unlink(target, target.entries.first)
+            if not target.entries:
                 del self.leaving[target]
                 target.area.lists.remove(target)
             return True
@@ -376,20 +375,19 @@ class PagingBudget:
         self.want(target)
 
     def unlink(self, target: TargetList, position: int) -> bool:
-        """Have a list not name a message any more, if it does; True when its selector was to be asked again."""
-        is_question = not target.entries.discard(position)
-        if is_question and not target.asked_again.discard(position):
+        """Have a list not name a message any more; False when it did not."""
+        if not target.entries.discard(position):
             return False
         slot = target.area.slots[position]
         slot.lists -= 1
         self.charge(Account.ENTRIES, -self.entry_bytes)
-        if position < target.mark and not is_question:
+        if position < target.mark:
             self.refer(target, slot, -1)
         else:
             if position == target.mark:
                 target.mark = target.entries.at_or_after(position)
             self.recharge(slot)
-        return is_question
+        return True
 
     def cut_last(self, target: TargetList) -> None:
         """Let the last entry of a list go and open the tail before it."""
@@ -411,8 +409,6 @@ class PagingBudget:
     def _reopen(self, target: TargetList, position: int) -> None:
         level = position >> LEVEL_SHIFT
         target.scans[level] = min(target.scans[level], position - 1)
-        for asked in target.asked_again.between(position - 1, position | NUMBER_MASK):
-            self.unlink(target, asked)
         if target.windows is None:
             self.want(target)
         else:

@@ -44,8 +44,8 @@ class Paging(PagingBudget):
                 del self.leaving[target]
             else:
                 self._part_with(target)
-            self.charge(Account.ENTRIES, -self.entry_bytes * (len(target.entries) + len(target.asked_again)))
-            target.entries, target.asked_again = Positions(), Positions()
+            self.charge(Account.ENTRIES, -self.entry_bytes * len(target.entries))
+            target.entries = Positions()
             target.mark, target.direct, target.direct_bytes = END, 0, 0
             target.windows = None if target.windows is None else Windows()
         area.lists.clear()
@@ -257,7 +257,9 @@ class Paging(PagingBudget):
     ) -> None:
         """As `arrive`, of a message that somebody has already."""
         self.room(cost + self.entry_bytes, first=True)
-        self.arrive(area, position, cost, payload, backed=backed, seen_by=area.lists)
+        # The others' selectors are asked by a load; a browser is given what was held unasked, and asks then.
+        passed_by = [each for each in area.lists if each.selector is None or each.browses]
+        self.arrive(area, position, cost, payload, backed=backed, seen_by=passed_by)
         self._dispatch(area, position, cost, payload, share)
 
     def _offer_to_head(self, area: Area, position: int, cost: int, payload: object, tail: int) -> None:
@@ -315,10 +317,10 @@ class Paging(PagingBudget):
         """As `first`, of one level of an area by key. When only a load can tell, that load is the next."""
         assert target.windows is not None
         begin, end = level << LEVEL_SHIFT, (level + 1 << LEVEL_SHIFT) - 1
-        position, asked = target.entries.at_or_after(max(begin, after + 1)), target.asked_again.at_or_after(begin)
-        if position <= min(end, asked):
+        position = target.entries.at_or_after(max(begin, after + 1))
+        if position <= end:
             return target.area.slots[position]
-        if asked <= end or target.scans[level] < target.area.last[level]:
+        if target.scans[level] < target.area.last[level]:
             target.windows.due = level
             self.want(target)
         return None
@@ -377,9 +379,14 @@ class Paging(PagingBudget):
         slot.in_flight = True  # first: it is not let go when the last list has let go of it
         for target in slot.area.lists:
             if self.unlink(target, slot.position):
-                self.served[target] = None  # what stands behind the question can be had now
-                self.stirred = True
+                self.note_match(target, slot)
             self.want_if_low(target, slot.position >> LEVEL_SHIFT)
+
+    @staticmethod
+    def note_match(target: TargetList, slot: Slot | None) -> None:
+        """A list has met a message that it would name if nobody had it: it is the list's when it comes back."""
+        if slot is not None and slot.in_flight and target.selector is not None and target not in slot.matched:
+            slot.matched += (target,)
 
     def _forget(self, slot: Slot, *, is_deleted: bool = False) -> None:
         """A message that was taken does not come back, though a reader has it or the store shows it still."""
@@ -410,8 +417,10 @@ class Paging(PagingBudget):
         self.recharge(slot)
         self._keep(slot, payload)
         for target in area.lists:
-            if target.scans[position >> LEVEL_SHIFT] >= position and (is_new or not target.browses):
+            wants = is_new if target.browses else target.selector is None or target in slot.matched
+            if wants and target.scans[position >> LEVEL_SHIFT] >= position:
                 self._give_back(target, slot)
+        slot.matched = ()
         slot.lists -= 1
         self.recharge(slot)
 
@@ -421,11 +430,6 @@ class Paging(PagingBudget):
                 self.insert(target, slot, slot.payload)
         elif not self.room_for_entry(target):
             self.cut_from(target, slot.position)
-        elif target.selector is not None:
-            target.asked_again.add(slot.position)
-            slot.lists += 1
-            self.charge(Account.ENTRIES, self.entry_bytes)
-            self.want(target)
         elif target.windows is None:
             self.insert(target, slot, slot.payload)
         elif not self.insert_by_key(target, target.windows, slot, slot.payload):

@@ -3,7 +3,7 @@
 Promise     A load never makes anything wrong: its bytes are reserved before it begins, and everything it brings is
             checked again when it is there. Each brings a list further, so loads end where nothing more is wanted.
 State       Guarded by the memory manager's lock, which is not held while a load runs. No I/O in here: a `Load` says
-            what to read, and `loaded` takes what was read. See "Loads" in docs/design/bounded-memory.md for the kinds.
+            what to read, and `loaded` takes what was read. See "Loads" in docs/design/bounded-memory.md.
 Source      "Durable Queue Memory Management" (Apache ActiveMQ), the eager loader. Reserving, checking again, and
             the scan are ours.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -27,18 +26,9 @@ _LARGEST_PAGE: Final = 500  # headers in one load: some 200 us of reading
 _HEAD_SHARE: Final = 1 / 2  # of the budget: what the heads of all queues that were opened may take
 
 
-class LoadKind(Enum):
-    """The state of a load."""
-
-    BODIES = "bodies"  # read what the list names
-    PAGE = "page"  # look for more of what the list wants
-    ASK = "ask"  # ask the selector about what came back
-    HEAD = "head"  # read for the head cache what is not asked for yet
-
-
 @dataclass(slots=True, eq=False, repr=False)
 class Span:
-    """What a PAGE looks at of one level: up to `limit` headers after a position, none beyond `through`.
+    """What a load looks at of one level: up to `limit` headers after a position, none beyond `through`.
 
     Who reads fewer lets it end `through` the last one."""
 
@@ -50,18 +40,16 @@ class Span:
 
 @dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class Load(Look):
-    """Something to be read for a list, without the lock. Its bytes are reserved."""
+    """What to read for a list, without the lock: what it names, or more of what it wants. Its bytes are reserved."""
 
     target: TargetList
-    kind: LoadKind
-    positions: list[int] = field(default_factory=list)  # of BODIES and ASK: what to read
+    is_for_head: bool = False  # for the head cache: no consumer asks for it yet
     reserved: int = 0
-    # Of a PAGE: where it looks, in which order, and what the bodies of the first of
-    # what it finds may cost.
+    positions: list[int] = field(default_factory=list)  # what the list names and is to be read; then there are no spans
+    # Where it looks for more, in which order, and what the bodies of the first of what it finds may cost.
     spans: list[Span] = field(default_factory=list)
     body_bytes: int = 0
-    # Of a PAGE and of ASK: what belongs to it and was not in the store when this was planned.
-    unbacked: list[Slot] = field(default_factory=list)
+    unbacked: list[Slot] = field(default_factory=list)  # in the spans, and not in the store when this was planned
 
 
 class Found(NamedTuple):
@@ -137,7 +125,7 @@ class Loads:
         limit = min(body_bytes // HEADER_BYTES, _LARGEST_PAGE)
         if level < 0 or limit < 1:
             return None
-        load = Load(area, target=refill.reader, kind=LoadKind.HEAD)
+        load = Load(area, target=refill.reader, is_for_head=True)
         load.spans, load.body_bytes = [Span(level, after, area.last[level], limit)], body_bytes
         self._take(load, body_bytes + limit * HEADER_BYTES)
         self._note_unbacked(load)
@@ -152,8 +140,6 @@ class Loads:
 
     def _plan(self, target: TargetList) -> Load | None:
         self._raise_without_load(target)
-        if target.asked_again:
-            return self._reserve(Load(target.area, target=target, kind=LoadKind.ASK), self._questions)
         if target.windows is not None:
             return self._plan_by_key(target, target.windows)
         level = target.open_level
@@ -162,7 +148,7 @@ class Loads:
         if not is_behind and target.direct and target.direct_bytes + following >= self._paging.high_water:
             level = None  # it has what it should have
         elif not is_behind and target.mark < END:
-            return self._reserve(Load(target.area, target=target, kind=LoadKind.BODIES), self._bodies)
+            return self._reserve(Load(target.area, target=target), self._bodies)
         if level is None:
             self._paging.wanting.pop(target, None)
             return None
@@ -172,7 +158,7 @@ class Loads:
             return None  # until somebody's entries go
         if self._is_in_memory(target, level) and self._take_from_head(target, level):
             return None if self._paging.first(target) is not None else self._plan(target)
-        load = Load(target.area, target=target, kind=LoadKind.PAGE)
+        load = Load(target.area, target=target)
         load.spans = [Span(level, target.scans[level], target.area.last[level])]
         return self._reserve(load, self._page)
 
@@ -191,7 +177,7 @@ class Loads:
             *islice((each for each in windows.low if each != due), _LARGEST_LOAD),
         ]
         cost = windows.costs.get(levels[0])
-        load, share = Load(target.area, target=target, kind=LoadKind.PAGE), paging.share_of_level(target)
+        load, share = Load(target.area, target=target), paging.share_of_level(target)
         lines = int(paging.entries_left) // paging.entry_bytes
         is_first, most = target.is_starving, 1 if cost is not None else max(min(len(levels), lines), 1)
         each = 1 if cost is not None else max(min(share, _LARGEST_LOAD // most), 1)
@@ -217,18 +203,6 @@ class Loads:
         self._paging.charge(Account.LOADING, amount)
         load.reserved += amount
         return True
-
-    def _questions(self, load: Load, first: bool) -> None:
-        for position in load.target.asked_again:
-            if len(load.positions) == _LARGEST_PAGE or not self._take(load, HEADER_BYTES, first=first):
-                return
-            load.positions.append(position)
-            slot = load.area.slots[position]
-            if not slot.is_backed:
-                load.unbacked.append(slot)
-            first = False
-            if load.reserved > self._paging.limit * _LOAD_SHARE:
-                return
 
     def _bodies(self, load: Load, first: bool) -> None:
         target, paging = load.target, self._paging
@@ -286,7 +260,7 @@ class Loads:
     # -- taking what was read
 
     def loaded(self, load: Load, found: Iterable[Found]) -> None:
-        """Take what a load has read, in order. Of a PAGE: what matched."""
+        """Take what a load has read, in order: of what it looked for, what matched."""
         self._release(load)
         if self._refills:
             self._paging.stirred = True  # a queue may be next that has no demand
@@ -301,7 +275,7 @@ class Loads:
         self._release(load)
         load.area.looks.remove(load)
         self._paging.wanting.pop(load.target, None)
-        if load.kind is LoadKind.HEAD:
+        if load.is_for_head:
             self._refills.pop(load.area, None)
 
     def _release(self, load: Load) -> None:
@@ -311,17 +285,15 @@ class Loads:
 
     def _take_found(self, load: Load, found: Iterable[Found]) -> None:
         target = load.target
-        if load.kind is LoadKind.HEAD:
+        if load.is_for_head:
             self._take_head(load, load.spans[0], found)
             return
-        if load.kind is LoadKind.PAGE and target.windows is not None:
+        if load.spans and target.windows is not None:
             if not self._take_windows(target, target.windows, load, found):
                 self._paging.wanting.pop(target, None)  # until something leaves it, or it is another level's turn
                 return
-        elif load.kind is LoadKind.PAGE:
+        elif load.spans:
             self._take_page(target, load.spans[0], found)
-        elif load.kind is LoadKind.ASK:
-            self._take_answers(load, {each.position: each for each in found})
         else:
             self._take_bodies(load, {each.position: each for each in found})
         self._go_on(target)
@@ -339,6 +311,7 @@ class Loads:
             return  # the list was cut meanwhile: what was read may leave a gap
         for position, cost, payload in found:
             if not self._paging.is_ready(area, position):
+                self._paging.note_match(target, area.slots.get(position))
                 continue
             if not self._paging.room_for_entry(target):
                 through = position - 1
@@ -362,9 +335,10 @@ class Loads:
             is_taken = level in area.last and before == span.after  # else it was cut, or forgotten
             reached = before if is_taken else END
             for position, cost, payload in by_level.get(level, ()):
-                if not is_taken or not paging.is_ready(area, position):
-                    continue
                 slot = area.slots.get(position)
+                if not is_taken or not paging.is_ready(area, position):
+                    paging.note_match(target, slot)
+                    continue
                 if payload is None and (slot is None or slot.payload is None):
                     has_moved = has_moved or (level == due and windows.costs.get(level) != cost)
                     windows.costs[level] = cost
@@ -391,7 +365,7 @@ class Loads:
         """
         area, after = target.area, target.scans[level]
         others = [each for each in area.lists if each is not target]
-        known = [area.head, area.unbacked, *(each for other in others for each in (other.entries, other.asked_again))]
+        known = [area.head, area.unbacked, *(other.entries for other in others)]
         through = min(each.at_or_after(after + 1) for each in known) + _LARGEST_PAGE
         through = min(through, area.head_end, area.last[level])
         positions = sorted({position for each in known for position in each.between(after, through)})
@@ -429,22 +403,6 @@ class Loads:
         self._paging.insert(target, slot, payload)
         if target.direct > before:
             self._paging.served[target] = None
-
-    def _take_answers(self, load: Load, matches: Mapping[int, Found]) -> None:
-        target, windows = load.target, load.target.windows
-        for position in load.positions:
-            if position not in target.asked_again:
-                continue  # taken, or cut, meanwhile
-            slot = load.area.slots[position]
-            slot.lists += 1  # held: it goes from one part of the list to the other
-            self._paging.unlink(target, position)
-            match = matches.get(position)
-            if match is not None and windows is None:
-                self._append(target, slot, match.payload)
-            elif match and windows and not self._paging.insert_by_key(target, windows, slot, match.payload):
-                self._paging.cut_from(target, position)  # it is found again, with its payload
-            slot.lists -= 1
-            self._paging.recharge(slot)
 
     def _take_bodies(self, load: Load, payloads: Mapping[int, Found]) -> None:
         target = load.target

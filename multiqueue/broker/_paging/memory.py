@@ -33,7 +33,7 @@ from .._base.waits import InPieces, nap
 from .._queue.limits import DepthLimit
 from .budget import UNPAGED_SHARE
 from .lists import Paging
-from .loads import Found, Load, LoadKind, Loads
+from .loads import Found, Load, Loads
 from .target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Look, TargetList
 
 if TYPE_CHECKING:
@@ -317,7 +317,7 @@ class MemoryManager:
             if self._closed or load.area.is_closed or reader is None:
                 return
             name = load.area.name
-            if load.kind is LoadKind.HEAD:
+            if load.is_for_head:
                 _log.warning("the head of %s cannot be read: %s", name, error, extra={"queue": name})
                 return  # no consumer waits for it; consumers to come are told
             message = "a load for %r failed; its consumers are cancelled"

@@ -13,6 +13,7 @@ Failures    A row that is no message is logged and passed over: it blocks no con
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
@@ -33,7 +34,7 @@ from .._queue.entry import Entry
 from .._queue.life import FEW
 from .._queue.queue import BrokerQueue
 from .._selector.selector import Selector
-from .loads import Found, Load, LoadKind
+from .loads import Found, Load
 from .memory import MemoryManager
 from .paged_entries import PagedEntries, cost_of
 from .paged_fair_entries import PagedFairEntries
@@ -146,25 +147,25 @@ class PagedReader:
 
     def perform(self, load: Load) -> list[Found]:
         """Read what a load asks for: what was found. Its spans end where it was not read further."""
+        if load.positions:
+            headers = self._headers(load.positions)
+            self._check([each for each in load.positions if each not in headers], "header")
+            return self._loaded(headers, math.inf)
         # Before the store is read: what has no payload any more was written out since, and the store shows it.
         in_memory = {slot.position: slot.payload for slot in load.unbacked if slot.payload is not None}
-        if load.spans:
-            headers: dict[int, Header] = {}
-            for span in load.spans:
-                found_here, span.through = self._page(span.level, span.after, span.limit, span.through)
-                headers.update(found_here)
-            ends = {span.level: span.through for span in load.spans}
-            in_memory = {at: entry for at, entry in in_memory.items() if at <= ends[at >> LEVEL_SHIFT]}
-        else:
-            headers = self._headers(load.positions)
-            self._check([each for each in load.positions if each not in headers and each not in in_memory], "header")
+        headers = {}
+        for span in load.spans:
+            found_here, span.through = self._page(span.level, span.after, span.limit, span.through)
+            headers.update(found_here)
+        ends = {span.level: span.through for span in load.spans}
+        in_memory = {at: entry for at, entry in in_memory.items() if at <= ends[at >> LEVEL_SHIFT]}
         selector, matches = load.target.selector, self._queue.callbacks.matches
-        if selector is not None and load.kind is not LoadKind.BODIES:
-            found = list(self._matching(headers, selector))
-            if load.target.windows is not None and load.spans:
-                found = self._loaded({each.position: headers[each.position] for each in found}, load)
+        if selector is None:
+            found = self._loaded(headers, load.body_bytes)
         else:
-            found = self._loaded(headers, load)
+            found = list(self._matching(headers, selector))
+            if load.target.windows is not None:
+                found = self._loaded({each.position: headers[each.position] for each in found}, load.body_bytes)
         for position, entry in in_memory.items():
             if position not in headers and (selector is None or matches(selector, entry.message)):
                 found.append(Found(position, cost_of(entry.message, entry.size), entry))
@@ -198,14 +199,13 @@ class PagedReader:
                 " without being settled; `multiqueue store check` looks for more"
             )
 
-    def _loaded(self, headers: dict[int, Header], load: Load) -> list[Found]:
-        """All of what a load asks for: of a page, the first with their bodies, as far as there is room for these."""
+    def _loaded(self, headers: dict[int, Header], body_bytes: float) -> list[Found]:
+        """All of these, the first with their bodies, as far as there is room for these."""
         affordable: dict[int, Header] = {}
         others: list[Found] = []
-        body_bytes = load.body_bytes
         for position, header in headers.items():
             body_bytes -= _cost(header)
-            if body_bytes >= 0 or load.kind is LoadKind.BODIES:
+            if body_bytes >= 0:
                 affordable[position] = header
             else:
                 others.append(Found(position, _cost(header), None))

@@ -81,11 +81,13 @@ class Slot:
     cost: int  # bytes that the payload takes in memory
     payload: Any = None
     account: Account = Account.NOWHERE  # Invariant: NOWHERE if and only if payload is None.
-    lists: int = 0  # Invariant: how many lists name it, to serve or to ask about.
+    lists: int = 0  # Invariant: how many lists name it.
     direct: int = 0  # Invariant: how many lists name it before their watermark.
     in_flight: bool = False  # Invariant: then no list names it.
     is_backed: bool = True  # the store has it, so the payload can be let go
     share: Share | None = None  # of the consumer that has it; None for whom nothing can be set aside
+    # Of those with selectors, the lists that named it when it was taken, or met it since: theirs when it comes back.
+    matched: tuple[TargetList, ...] = ()
 
     def __repr__(self) -> str:
         return f"<slot {self.position} of {self.area.name!r}, {self.cost} bytes {self.account.name}>"
@@ -127,7 +129,6 @@ class TargetList:
     # that is the level's last, and open otherwise: then the rest is found by scanning.
     scans: dict[int, int] = field(default_factory=Ends)
     windows: Windows | None = field(init=False)  # of an area by key; then the mark is `END`
-    asked_again: Positions = field(default_factory=Positions)  # came back behind the scan: the selector is asked again
     key: object = None  # what consumers that may share it have in common; None for a reader's own list
     willing: set[object] = field(default_factory=set)  # of its readers, those that have credit and want work
     hungry: bool = False  # Invariant: as `willing`, as far as the memory manager has been told
@@ -160,18 +161,18 @@ class TargetList:
     @property
     def is_in_order(self) -> bool:
         """True when entries are found in order, so that nothing turns up before one of them."""
-        return len(self.area.last) == 1 and not self.asked_again
+        return len(self.area.last) == 1
 
     @property
     def horizon(self) -> int:
         """The first position where something may stand that this list was not asked about, `END` for none."""
         level = self.open_level
-        return self.asked_again.first if level is None else min(self.asked_again.first, self.scans[level] + 1)
+        return END if level is None else self.scans[level] + 1
 
     @property
     def is_incomplete(self) -> bool:
         """True when there may be more for this list than its direct references."""
-        return self.mark < END or bool(self.asked_again) or self.open_level is not None
+        return self.mark < END or self.open_level is not None
 
     def __repr__(self) -> str:
         return f"<target list {self.label!r}: {self.direct} direct of {len(self.entries)}>"

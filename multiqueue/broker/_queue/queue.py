@@ -193,7 +193,8 @@ class BrokerQueue:
             life = self.life
             if consumer.selector is not None or len(life.consumers.levels) > 1:
                 higher = life.notifier.higher_priority(consumer)
-                asks = consumer.selector is not None and life.source.has_all
+                # What pages was matched before, but for what a browser is shown when its delay ends.
+                asks = consumer.selector is not None and (life.source.has_all or not consumer.acquires)
                 asks = asks or any(other.selector is not None for other in higher)
             if asks:
                 if consumer.pulling:
