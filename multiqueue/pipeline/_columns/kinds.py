@@ -11,9 +11,12 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._base.errors import JobError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 Kind = str | dict[str, Any]
 Columns = Mapping[str, Kind]
@@ -59,6 +62,13 @@ def of_spark(schema: str) -> dict[str, Kind]:
 def to_spark(columns: Columns) -> str:
     """The columns as the JSON of a Spark schema, which is that of a Delta table as well."""
     return json.dumps({"type": "struct", "fields": [_field(name, kind) for name, kind in columns.items()]})
+
+
+def struct_of(columns: Columns) -> StructType:
+    """The columns as PySpark has them, on classic and Connect alike."""
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(json.loads(to_spark(columns)))
 
 
 def told(kind: Kind) -> str:

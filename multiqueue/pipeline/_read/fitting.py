@@ -17,7 +17,6 @@ Threads     Those of running items.
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING
 from .._base.errors import JobError
 from .._base.items import ADD, ALLOW, INFER, SET_ASIDE
 from .._base.place import Place
-from .._columns.kinds import Columns, Kind, holds, of_spark, to_spark
+from .._columns.kinds import Columns, Kind, holds, of_spark, struct_of
 from .._columns.known import KnownColumns, common, extended, hinted, new_parts, told_kind
 from .csv_input import Headers, options_of
 from .json_input import check_documents
@@ -136,7 +135,7 @@ class Fitting:
     # The rows
 
     def _json_frame(self, reading: Reading, known: Columns, part: _Part) -> DataFrame:
-        columns = _struct(known)
+        columns = struct_of(known)
         if reading.lane.rescued_column is None:
             return reading.load(reading.item.places, columns)
         from pyspark.sql import functions as f
@@ -256,15 +255,9 @@ def _has_rows(reading: Reading, parts: Sequence[_Part], found: Columns) -> bool:
     return any(_plain(reading).load(places, header, options_of(header)).take(1) for places, header in headers)
 
 
-def _struct(columns: Columns) -> StructType:
-    from pyspark.sql.types import StructType  # the classes of columns are the same on Connect
-
-    return StructType.fromJson(json.loads(to_spark(columns)))
-
-
 def _sql(kind: Kind) -> str:
     """The type as Spark's SQL has it."""
-    return str(_struct({"a": kind}).fields[0].dataType.simpleString())
+    return str(struct_of({"a": kind}).fields[0].dataType.simpleString())
 
 
 def _spelled(known: Columns, names: Sequence[str]) -> dict[str, str]:
@@ -297,7 +290,7 @@ def _csv_frame(reading: Reading, part: _Part, known: Columns) -> DataFrame:
     spelled = _spelled(known, header.names)
     own = {there: name for name, there in spelled.items()}
     types = {name: known[own[name]] if name in own else "string" for name in header.names}
-    frame = reading.load(part.places, _struct(types), options_of(header))
+    frame = reading.load(part.places, struct_of(types), options_of(header))
     missing = [f.lit(None).cast(_sql(kind)).alias(name) for name, kind in known.items() if name not in spelled]
     columns = {name: f.col(quoted(there)).alias(name) for name, there in spelled.items()}
     columns |= dict(zip((name for name in known if name not in spelled), missing, strict=True))
@@ -334,7 +327,7 @@ def _parquet_frame(reading: Reading, part: _Part, known: Columns) -> DataFrame:
     from pyspark.sql import functions as f
 
     plain, rescued = _plain(reading), reading.lane.rescued_column
-    wanted = _struct(part.columns)
+    wanted = struct_of(part.columns)
     frame = plain.rows_with_files(part.places, wanted) if reading.own_columns else plain.load(part.places, wanted)
     spelled = _spelled(known, list(part.columns))
     values = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
@@ -29,24 +30,8 @@ def show_plan(console: Console, config: PipelineConfig, plan: Plan) -> None:
     console.print(f"{items} to run on {where}, {section.max_running} at a time; nothing was started", soft_wrap=True)
     console.print(_lanes(plan))
     for lane in plan.lanes:
-        if lane.lane.schema == INFER:
-            said = f"has the columns {lane.columns}" if lane.columns else "has its columns inferred from its first item"
-            console.print(f"{escape(lane.lane.name)} {escape(said)}", style="dim", soft_wrap=True)
-        if (rate := rate_told(lane.lane)) is not None:
-            least_s = share_s(lane.lane, lane.files, lane.size_bytes)
-            said = f"{escape(lane.lane.name)}: {rate}, so {least_s:,.0f} s for what is to run"
-            console.print(said, style="dim", soft_wrap=True)
-        if lane.whole is not None:
-            console.print(f"{escape(lane.lane.name)}: {escape(lane.whole)}", style="dim", soft_wrap=True)
-        if lane.lane.after != KEEP:
-            console.print(f"{escape(lane.lane.name)}: {escape(planned_end(lane.lane))}", style="dim", soft_wrap=True)
-        if lane.lane.source is not None or lane.lane.events is not None:
-            said = f"{escape(lane.lane.name)} will also take what its queue has then: a plan asks no broker"
-            if lane.lane.events is not None:
-                said = (
-                    f"{escape(lane.lane.name)} will also take what events tell then; files are listed when it is time"
-                )
-            console.print(said, style="dim", soft_wrap=True)
+        for said in _of_lane(lane):
+            console.print(escape(lane.lane.name + said), style="dim", soft_wrap=True)
     if plan.steps:
         console.print(_steps(plan))
     for place, item in enumerate(plan.first, 1):
@@ -65,6 +50,23 @@ def show_plan(console: Console, config: PipelineConfig, plan: Plan) -> None:
         console.print(escape(sentence), style="dim", soft_wrap=True)
     for sentence in plan.lost:
         console.print(escape(sentence), style="red", soft_wrap=True)
+
+
+def _of_lane(plan: LanePlan) -> Iterator[str]:
+    """What follows the lane's name in sentences below the table."""
+    lane = plan.lane
+    if lane.schema == INFER:
+        yield f" has the columns {plan.columns}" if plan.columns else " has its columns inferred from its first item"
+    if (rate := rate_told(lane)) is not None:
+        yield f": {rate}, so {share_s(lane, plan.files, plan.size_bytes):,.0f} s for what is to run"
+    if plan.whole is not None:
+        yield f": {plan.whole}"
+    if lane.after != KEEP:
+        yield f": {planned_end(lane)}"
+    if lane.events is not None:
+        yield " will also take what events tell then; files are listed when it is time"
+    elif lane.source is not None:
+        yield " will also take what its queue has then: a plan asks no broker"
 
 
 def plan_values(plan: Plan) -> dict[str, Any]:

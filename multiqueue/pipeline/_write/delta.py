@@ -30,7 +30,7 @@ from ..._extras import needs
 from .._base.errors import Unprepared
 from .._columns.kinds import Columns, of_spark, to_spark
 from .files import DataFile, TableFiles
-from .table import TableFile, new_number
+from .table import Commit, TableFile, attempts_noted, new_number
 
 try:
     import deltalake
@@ -184,33 +184,22 @@ class DeltaTable:
                 self._entries[version] = _Entry("", {}, has_gone=True)
             else:
                 said: dict[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
-                words = (word.partition(":") for word in said.get(_ITEMS, "").split())
-                attempts = {name: int(attempt) for name, _, attempt in words}
-                self._entries[version] = _Entry(said.get(_NUMBER, ""), attempts)
+                self._entries[version] = _Entry(said.get(_NUMBER, ""), attempts_noted(said.get(_ITEMS, "")))
         return self._entries[version]
 
-    def commit(
-        self,
-        add: Sequence[DataFile],
-        without: Collection[str],
-        attempts: Mapping[str, int],
-        number: str,
-        added: Columns,
-        widened: Columns,
-    ) -> None:
-        assert not widened
-        if added:  # the library takes columns and files in one entry only where all files are replaced
-            self._table.alter.add_columns(_schema(added).fields)
-        actions: list[AddAction | RemoveAction] = [_added(file) for file in add]
-        for old in self._with_rows_of(without):
-            actions += self._replaced(old, without)
-        said = {_ITEMS: " ".join(f"{name}:{attempt}" for name, attempt in attempts.items())}
+    def commit(self, commit: Commit) -> None:
+        assert not commit.widened
+        if commit.added:  # the library takes columns and files in one entry only where all files are replaced
+            self._table.alter.add_columns(_schema(commit.added).fields)
+        actions: list[AddAction | RemoveAction] = [_added(file) for file in commit.add]
+        for old in self._with_rows_of(commit.without):
+            actions += self._replaced(old, commit.without)
         self._table.create_write_transaction(
             actions,
             "append",
             self._table.schema(),
             partition_by=self.partition_by,
-            commit_properties=self._properties(number, said),
+            commit_properties=self._properties(commit.number, {_ITEMS: commit.note}),
         )
         self._table.update_incremental()
         self._note_own()

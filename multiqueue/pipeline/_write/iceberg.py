@@ -26,7 +26,7 @@ from ..._extras import needs
 from .._base.errors import Unprepared
 from .._columns.kinds import Columns, Kind
 from .files import DataFile, TableFiles
-from .table import TableFile
+from .table import Commit, TableFile, attempts_noted
 
 try:
     import pyiceberg.types as types
@@ -199,23 +199,13 @@ class IcebergTable:
 
     def attempt_of(self, identity: str) -> int | None:
         for one in reversed(self._table.snapshots()):
-            for word in _summary(one).get(_ITEMS, "").split():
-                name, _, attempt = word.partition(":")
-                if name == identity:
-                    return int(attempt)
+            if (attempt := attempts_noted(_summary(one).get(_ITEMS, "")).get(identity)) is not None:
+                return attempt
         return None
 
-    def commit(
-        self,
-        add: Sequence[DataFile],
-        without: Collection[str],
-        attempts: Mapping[str, int],
-        number: str,
-        added: Columns,
-        widened: Columns,
-    ) -> None:
-        self._numbers.add(number)
-        said = {_NUMBER: number, _ITEMS: " ".join(f"{name}:{attempt}" for name, attempt in attempts.items())}
+    def commit(self, commit: Commit) -> None:
+        self._numbers.add(commit.number)
+        said = {_NUMBER: commit.number, _ITEMS: commit.note}
         metadata = self._table.metadata
         missing = {key: one for key, one in _PROPERTIES.items() if key not in metadata.properties}  # an older version's
         once = {**metadata.properties, "commit.retry.num-retries": "0"}  # of this process only: it is not committed
@@ -226,12 +216,12 @@ class IcebergTable:
                 with self._table.transaction() as transaction:
                     if missing:
                         transaction.set_properties(missing)
-                    if added or widened:
-                        _change_columns(transaction, added, widened)
-                    if without and self._table.current_snapshot() is not None:
-                        transaction.delete(_of_items(without), snapshot_properties=said)
-                    if add:
-                        self._append(transaction, add, said)
+                    if commit.added or commit.widened:
+                        _change_columns(transaction, commit.added, commit.widened)
+                    if commit.without and self._table.current_snapshot() is not None:
+                        transaction.delete(_of_items(commit.without), snapshot_properties=said)
+                    if commit.add:
+                        self._append(transaction, commit.add, said)
         finally:
             self._let_go()
 

@@ -22,7 +22,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from ..._locks import Lock
@@ -67,6 +67,31 @@ class TableFile:
     partition: Mapping[str, str | None]
 
 
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What goes into a table, and out of it, at once."""
+
+    number: str
+    add: Sequence[DataFile] = ()
+    without: Collection[str] = ()
+    """Items whose rows go."""
+    attempts: Mapping[str, int] = field(default_factory=dict)
+    """By item, to be noted with it."""
+    added: Columns = field(default_factory=dict)
+    """Columns that the table gets, with it or just before; they are NULL in the rows that are there."""
+    widened: Columns = field(default_factory=dict)
+
+    @property
+    def note(self) -> str:
+        """The items and attempts as a table notes them: `ID:ATTEMPT ID:ATTEMPT`."""
+        return " ".join(f"{name}:{attempt}" for name, attempt in self.attempts.items())
+
+
+def attempts_noted(note: str) -> dict[str, int]:
+    """The attempts by item, of a `Commit.note`."""
+    return {name: int(attempt) for name, _, attempt in (word.partition(":") for word in note.split())}
+
+
 def new_number() -> str:
     """A number for a commit."""
     return uuid.uuid4().hex
@@ -109,19 +134,7 @@ class TableFormat(Protocol):
     def attempt_of(self, identity: str) -> int | None:
         """The attempt of the item that was committed last, if that was in one of the last commits."""
 
-    def commit(
-        self,
-        add: Sequence[DataFile],
-        without: Collection[str],
-        attempts: Mapping[str, int],
-        number: str,
-        added: Columns,
-        widened: Columns,
-    ) -> None:
-        """Add these files, take the rows of these items away, and note the items' attempts: all at once.
-
-        The table gets columns, which are NULL in the rows that are there, and wider ones, with it or just before.
-        """
+    def commit(self, commit: Commit) -> None: ...
 
     def tidy(self) -> None:
         """Have the table keep its size however many commits are made; called after each."""
@@ -206,8 +219,8 @@ class Table:
         with self._lock:
             self._look_locked()
             if self._is_there:
-                number = new_number()
-                self._patiently_locked(number, lambda: self._form.commit((), {item.id}, {}, number, {}, {}))
+                commit = Commit(new_number(), without={item.id})
+                self._patiently_locked(commit.number, lambda: self._form.commit(commit))
 
     def commit(self, changes: Sequence[Change], number: str) -> list[Exception | None]:
         """Make these changes in one commit of this number; of each, why it was left out, or None.
@@ -301,7 +314,7 @@ class Table:
         added = [file for one in chosen for file in one.files]
         if added or replaced or new or widened:
             attempts = {one.item.id: one.item.attempt for one in chosen}
-            self._form.commit(added, replaced, attempts, number, new, widened)
+            self._form.commit(Commit(number, added, replaced, attempts, new, widened))
 
     def _require_none_newer_locked(self, changes: Sequence[Change]) -> None:
         for change in changes:

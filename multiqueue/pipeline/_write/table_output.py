@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .._base.errors import JobError
 from .._base.items import Item
-from .._columns.kinds import Columns, Fit, of_spark, to_spark
+from .._columns.kinds import Columns, Fit, of_spark, struct_of
 from .._columns.put_out import require_free
 from .._read.python_io import parquet_frame
 from .._read.reading import quoted, spark_path
@@ -134,12 +133,6 @@ def _rows(read: Reader, columns: Columns, files: Sequence[TableFile]) -> DataFra
     return frame
 
 
-def _struct(columns: Columns) -> Any:
-    from pyspark.sql.types import StructType  # the classes of columns are the same on Connect
-
-    return StructType.fromJson(json.loads(to_spark(columns)))
-
-
 @dataclass(frozen=True, slots=True)
 class TableSink:
     """Writes results as files of a table."""
@@ -154,11 +147,7 @@ class TableSink:
         return False  # the table does
 
     def write(self, frame: DataFrame, item: Item, staged: Path) -> None:
-        """Write the rows into the attempt's directory of the table, in the table's columns.
-
-        Raises:
-            JobError: the rows do not fit the table, or have a column with one of our names.
-        """
+        """As `Sink.write`: into the attempt's directory of the table, in the table's columns."""
         names = Places.directories(item)
         require_free(frame, names)
         ours = {"lane": item.part or item.lane, "item": item.id}
@@ -222,11 +211,11 @@ class TableSink:
         """How files of the table are read: by Spark, or by Python where Spark does not reach them."""
         place_of = table.files.place
         if self.is_read_by_spark(spark):
-            return lambda columns, files: spark.read.schema(_struct(columns)).parquet(
+            return lambda columns, files: spark.read.schema(struct_of(columns)).parquet(
                 *(spark_path(place_of(one.path)) for one in files)
             )
         return lambda columns, files: parquet_frame(
-            spark, table.files.storage, [(place_of(one.path), one.size_bytes) for one in files], _struct(columns)
+            spark, table.files.storage, [(place_of(one.path), one.size_bytes) for one in files], struct_of(columns)
         )
 
     def read(self, spark: SparkSession, source: str, lanes: Sequence[str] | None, schema: str | None) -> DataFrame:
