@@ -27,7 +27,7 @@ from pipeline_parts_support import (
     assemble,
 )
 
-from multiqueue.pipeline import AttemptEnded, Item, PipelineConfig, Silent, Snapshot, parse_config
+from multiqueue.pipeline import AttemptEnded, Item, PipelineConfig, Silent, Snapshot, Unprepared, parse_config
 from multiqueue.testing import FakeClock
 
 
@@ -36,6 +36,11 @@ def do_without(missing: str) -> NoReturn:
     if os.environ.get("MULTIQUEUE_REQUIRE_PEERS"):
         pytest.fail(f"MULTIQUEUE_REQUIRE_PEERS is set, and {missing}", pytrace=False)
     pytest.skip(missing, allow_module_level=True)
+
+
+def no_spark() -> NoReturn:
+    """The session of a run that is not to start one."""
+    raise Unprepared("there is work to do")
 
 
 class HandLane:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from pipeline_parts_support import Started, StopRequested, TableOutput, exclusive
-from pipeline_support import Pipeline, Recorder, lane_of, make_tree, rows_in, write_names
+from pipeline_support import Pipeline, Recorder, lane_of, make_tree, no_spark, rows_in, write_names
 from table_support import table_pipeline
 
 from multiqueue.cli import main
@@ -55,10 +55,6 @@ def once(config: PipelineConfig, **settings: Any) -> Pipeline:
     run = Pipeline(config.base, config.lanes(), steps=config.steps(), **settings)
     run.run()
     return run
-
-
-def no_spark() -> None:
-    raise Unprepared("there is work to do")
 
 
 def call(base: Path, *arguments: str) -> Result:

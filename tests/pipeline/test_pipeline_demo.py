@@ -97,26 +97,37 @@ for _ in range(2):
 """
 
 
-@pytest.mark.spark
-@pytest.mark.slow(selected=True)
-@pytest.mark.timeout(900)
-def test_a_small_demo_and_the_same_again(tmp_path: Path) -> None:
-    """On a small library the demo prints summary and fairness and ends with 0; again, it has nothing to run."""
-    library, out = tmp_path / "library", tmp_path / "out"
-    for package, count in {"big": 110, "small": 3}.items():
+def make_library(library: Path, packages: dict[str, int]) -> None:
+    """Packages of so many modules, and a module beside them."""
+    for package, count in packages.items():
         (library / package).mkdir(parents=True)
         for i in range(count):
             (library / package / f"m{i}.py").write_text("def f():\n    pass\n")
     (library / "ast.py").write_text("import os\n")
+
+
+def demo_said(library: Path, packages: dict[str, int], out: Path, code: str) -> str:
+    """What the demo prints of such a library, in a process of its own."""
+    make_library(library, packages)
     answer = subprocess.run(
-        [sys.executable, "-c", _TWICE, str(out), str(library)],
+        [sys.executable, "-c", code, str(out), str(library)],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
         check=False,
     )
     assert answer.stderr == ""
-    first, again, rest = (part.splitlines() for part in answer.stdout.split("status 0\n"))
+    return answer.stdout
+
+
+@pytest.mark.spark
+@pytest.mark.slow(selected=True)
+@pytest.mark.timeout(900)
+def test_a_small_demo_and_the_same_again(tmp_path: Path) -> None:
+    """On a small library the demo prints summary and fairness and ends with 0; again, it has nothing to run."""
+    library, out = tmp_path / "library", tmp_path / "out"
+    said = demo_said(library, {"big": 110, "small": 3}, out, _TWICE)
+    first, again, rest = (part.splitlines() for part in said.split("status 0\n"))
     assert rest == []
     assert first[1] == f"output: {out}"
     (total,) = [line.split() for line in first if line.startswith("all ")]
@@ -136,21 +147,8 @@ def test_a_small_demo_and_the_same_again(tmp_path: Path) -> None:
 def test_a_small_demo_into_a_table(tmp_path: Path) -> None:
     """With `--table` the rows are in a table that others read, and the demo says so; nothing is asked of a network."""
     library, out = tmp_path / "library", tmp_path / "out"
-    for package, count in {"big": 12, "small": 1}.items():
-        (library / package).mkdir(parents=True)
-        for i in range(count):
-            (library / package / f"m{i}.py").write_text("def f():\n    pass\n")
-    (library / "ast.py").write_text("import os\n")
     code = _TWICE.replace("range(2)", "range(1)").replace("fresh=False", "fresh=False, table='delta'")
-    answer = subprocess.run(
-        [sys.executable, "-c", code, str(out), str(library)],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert answer.stderr == ""
-    lines = answer.stdout.splitlines()
+    lines = demo_said(library, {"big": 12, "small": 1}, out, code).splitlines()
     assert lines[-1] == "status 0"
     assert lines[-3] == f"rows    {out}/data   (a Delta table)"
     (total,) = [line.split() for line in lines if line.startswith("all ")]
@@ -195,11 +193,7 @@ def places_of_small_lanes(order: list[str]) -> list[int]:
 def test_the_rival_has_the_items_of_the_run_mixed(tmp_path: Path) -> None:
     """The demo's rival takes the items that the lanes have, each once, in the order of their ids."""
     library = tmp_path / "library"
-    for package, count in {"big": 23, "small": 3}.items():
-        (library / package).mkdir(parents=True)
-        for i in range(count):
-            (library / package / f"m{i}.py").touch()
-    (library / "top.py").touch()
+    make_library(library, {"big": 23, "small": 3})
     config = demo_config(tmp_path / "out", library)
     items = mixed_items(config)
     assert [item.id for item in items] == sorted(item.id for item in items)

@@ -8,67 +8,29 @@ import os
 import random
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus
 
 import pytest
-from pipeline_support import Pipeline, do_without, lane_of, rows_in
-
-if find_spec("pamqp") is None:
-    do_without("pamqp is not installed: pip install 'blocking-multiqueue[amqp]'")
-
 from click.testing import CliRunner
 from pipeline_parts_support import Follow, Lane, Place, StopRequested, Watches, arrival_sentence, pipeline_command
+from pipeline_support import Pipeline, lane_of, rows_in
+from queue_support import Dead, Host, words
+from queue_support import host as host
 from s3_support import KEYS
 
 from multiqueue.amqp import serve
 from multiqueue.broker import Broker
-from multiqueue.client import Connection, connect
 from multiqueue.pipeline import ConfigError, Item, Unprepared, parse_config
 from multiqueue.testing import wait_until_blocked
 
 if TYPE_CHECKING:
     from s3_support import Store
 
-URL = "amqp://host/uploads"
-
-
-class Dead(BaseException):
-    """The process is gone."""
-
-
-class Host:
-    """A broker with the queue `uploads`, whose dead letters go to the queue `dead`, and a store that publishes."""
-
-    def __init__(self, target: Broker | str) -> None:
-        self.target = target
-        self.connection: Connection = connect(target)
-        self.channel = self.connection.channel()
-        self.channel.queue_declare("dead", durable=True)
-        arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
-        self.channel.queue_declare("uploads", durable=True, arguments=arguments)
-
-    def tell(self, *bodies: str | bytes) -> None:
-        for body in bodies:
-            told = body if isinstance(body, bytes) else body.encode()
-            self.channel.publish_confirmed(told, routing_key="uploads").result(30)
-
-    def depth(self, queue: str = "uploads") -> int:
-        return self.channel.queue_declare(queue, passive=True).message_count
-
-    def connect(self, url: str) -> Connection:
-        return connect(self.target)
-
-
-@pytest.fixture
-def host() -> Iterator[Host]:
-    with Broker() as broker:
-        made = Host(broker)
-        yield made
-        made.connection.close()
+URL = "amqp://host/work"
 
 
 def event(bucket: str, *keys: str, name: str = "ObjectCreated:Put", **more: Any) -> str:
@@ -110,17 +72,13 @@ def write(base: Path, *names: str) -> list[str]:
     return [f"in/{name}.txt" for name in names]
 
 
-def words(count: int) -> list[str]:
-    return [f"w{number:03}" for number in range(count)]
-
-
 @pytest.mark.parametrize("batch", [1, 4])
 def test_files_are_found_by_events_and_nothing_is_listed(tmp_path: Path, host: Host, batch: int) -> None:
     """What events name is done, once; a file that none names waits for the next listing.
 
     (pipeline 34)
     """
-    host.tell(*write(tmp_path, *words(10)))
+    host.publish(*write(tmp_path, *words(10)))
     write(tmp_path, "untold")
     run = local(tmp_path, host, batch=batch)
     run.run()
@@ -135,7 +93,7 @@ def test_a_listing_finds_what_no_event_told(tmp_path: Path, host: Host) -> None:
     (pipeline 34)
     """
     moment = [1_000_000.0]
-    host.tell(*write(tmp_path, "a", "b"))
+    host.publish(*write(tmp_path, "a", "b"))
     write(tmp_path, "lost")
     first = local(tmp_path, host, listed=False, wall=lambda: moment[0])
     found = first.ledger.arrivals
@@ -201,7 +159,7 @@ def test_hostile_events(tmp_path: Path, host: Host, kind: str) -> None:
     body, is_event = HOSTILE[kind]
     (name,) = write(tmp_path, "good")
     (tmp_path / "in" / "directory.txt").mkdir()
-    host.tell(body, name, body)
+    host.publish(body, name, body)
     run = local(tmp_path, host)
     run.run()
     assert rows_in(run.output) == ["good"]
@@ -213,9 +171,9 @@ def test_hostile_events(tmp_path: Path, host: Host, kind: str) -> None:
 def test_doubled_events(tmp_path: Path, host: Host) -> None:
     """An event that comes again, with its first or after its file was done, is settled, and nothing is done again."""
     names = write(tmp_path, "a", "b")
-    host.tell(*names, *names)
+    host.publish(*names, *names)
     local(tmp_path, host).run()
-    host.tell(*names, *reversed(names))
+    host.publish(*names, *reversed(names))
     again = local(tmp_path, host)
     again.run()
     assert (again.dispatcher.submitted, host.depth()) == ([], 0)
@@ -227,7 +185,7 @@ def test_an_event_is_settled_when_its_file_stands_in_the_ledger(tmp_path: Path, 
 
     (pipeline 34)
     """
-    host.tell(*write(tmp_path, *words(6)))
+    host.publish(*write(tmp_path, *words(6)))
     run = local(tmp_path, host)
     record = run.ledger.record_scan
 
@@ -259,7 +217,7 @@ def test_a_file_that_is_written_anew_while_its_item_runs(tmp_path: Path, host: H
     (pipeline 35)
     """
     (name,) = write(tmp_path, "a")
-    host.tell(name)
+    host.publish(name)
     written: list[int] = []
     kept: list[int] = []
 
@@ -275,7 +233,7 @@ def test_a_file_that_is_written_anew_while_its_item_runs(tmp_path: Path, host: H
         if not written:  # after the job has read it, and before its end is recorded
             written.append((tmp_path / name).write_text("anew"))
             os.utime(tmp_path / name, (5, 5))
-            host.tell(name)
+            host.publish(name)
             run.events.step(0.0, lambda lane, scanned: None)  # the runner goes on while items run
             kept.append(len(run.events._hints))
             run.events.check_invariants()
@@ -293,7 +251,7 @@ def test_one_event_of_many_files(tmp_path: Path, host: Host) -> None:
     """An event with many records is settled once, when all of their files are recorded."""
     names = write(tmp_path, *words(5))
     records = [{"s3": {"bucket": {"name": "b"}, "object": {"key": "x"}}}] * 2
-    host.tell(json.dumps({"Records": records}), *names)
+    host.publish(json.dumps({"Records": records}), *names)
     run = local(tmp_path, host, batch=3)
     run.run()
     run.events.check_invariants()
@@ -310,7 +268,7 @@ def test_following_events(tmp_path: Path, host: Host) -> None:
             (name,) = write(tmp_path, f"late{len(told)}")
             os.utime(tmp_path / name, (start + run.time(),) * 2)
             told.append(run.time())
-            host.tell(name)
+            host.publish(name)
             wait_until_blocked(lambda: run.events.patience_s() == 0.0)
         if run.time() > 40:
             run.mailbox.post(StopRequested())
@@ -335,7 +293,7 @@ def test_two_lanes_of_one_queue(tmp_path: Path, host: Host) -> None:
     for name in ("acme/1.txt", "acme/2.csv", "new/1.txt"):
         (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "in" / name).write_text(name)
-        host.tell(f"in/{name}")
+        host.publish(f"in/{name}")
     section = {"directories": "in/*", "files": "*.txt", "format": "text", "events": URL}
     lanes = [
         Lane("acme", tmp_path / "in" / "acme", ("*.txt",), events=URL, section="c"),
@@ -355,15 +313,15 @@ def test_status_says_how_far_behind_a_lane_is(tmp_path: Path) -> None:
     with Broker() as broker, serve(broker) as server:
         host = Host(server.url)
         (tmp_path / "p.toml").write_text(
-            f'[lanes.in]\nfiles = "in/*.txt"\nformat = "text"\nevents = "{server.url}/uploads"\n'
+            f'[lanes.in]\nfiles = "in/*.txt"\nformat = "text"\nevents = "{server.url}/work"\n'
             '[job]\nsql = "SELECT 1"\n[output]\npath = "out"\n'
         )
-        host.tell(*write(tmp_path, "a", "b"))
+        host.publish(*write(tmp_path, "a", "b"))
         run = local(tmp_path, host, wall=lambda: 1_764_064_803.5)
         with run.ledger.transaction():
             run.ledger.arrivals.note(run.runner.feeding.lanes[0], event_at=1_764_064_800.0)
         run.run()
-        host.tell("in/c.txt")
+        host.publish("in/c.txt")
         told = status(tmp_path)
         assert told == {
             "waiting": 1,
@@ -414,16 +372,16 @@ def test_events_of_a_store_over_the_wire(tmp_path: Path, s3_store: Store) -> Non
     bucket = s3_store.bucket({key: key.encode() for key in keys})
     with Broker() as broker, serve(broker) as server:
         host = Host(server.url)
-        host.tell(*(event(bucket, key) for key in keys), event(bucket, "in/gone.txt"))
-        host.tell(event(bucket, keys[0], name="ObjectRemoved:Delete"), event(bucket, *keys))
-        host.tell(json.dumps({"Type": "Notification", "Message": event(bucket, keys[1])}))
+        host.publish(*(event(bucket, key) for key in keys), event(bucket, "in/gone.txt"))
+        host.publish(event(bucket, keys[0], name="ObjectRemoved:Delete"), event(bucket, *keys))
+        host.publish(json.dumps({"Type": "Notification", "Message": event(bucket, keys[1])}))
         run = store_run(tmp_path, s3_store, bucket, connect=host.connect)
         unlisted(run)
         run.run()
         assert rows_in(run.output) == sorted(keys)
         s3_store.client.put_object(Bucket=bucket, Key=keys[0], Body=b"anew")
         s3_store.client.delete_object(Bucket=bucket, Key=keys[1])
-        host.tell(event(bucket, keys[1], name="ObjectRemoved:Delete"), event(bucket, keys[0]))
+        host.publish(event(bucket, keys[1], name="ObjectRemoved:Delete"), event(bucket, keys[0]))
         again = store_run(tmp_path, s3_store, bucket, connect=host.connect)
         unlisted(again)
         again.run()
@@ -438,7 +396,7 @@ def test_a_flood_of_events_of_one_file(tmp_path: Path, host: Host) -> None:
     (pipeline 34)
     """
     a, b = write(tmp_path, "a", "b")
-    host.tell(a)
+    host.publish(a)
     taken: list[int] = []
     run = local(
         tmp_path,
@@ -457,7 +415,7 @@ def test_a_flood_of_events_of_one_file(tmp_path: Path, host: Host) -> None:
 
     def tell() -> None:
         os.utime(tmp_path / a, (5, 5))
-        host.tell(*[a] * 30, b)
+        host.publish(*[a] * 30, b)
         wait_until_blocked(step, 20.0)
         assert len(run.events._hints) == 1
 
@@ -496,7 +454,7 @@ def test_lanes_that_fill_no_batch(tmp_path: Path, host: Host, monkeypatch: pytes
         )
         for name in "abc":
             (directory / f"{name}.txt").write_text(f"{name}{number}")
-            host.tell(f"in/{number}/{name}.txt")
+            host.publish(f"in/{number}/{name}.txt")
 
     def stop(run: Pipeline) -> None:
         if not host.depth() or run.time() > 100:
@@ -524,7 +482,7 @@ def test_lanes_that_fill_no_batch(tmp_path: Path, host: Host, monkeypatch: pytes
 def test_a_store_that_does_not_answer(tmp_path: Path, host: Host, s3_store: Store) -> None:
     """An event whose object cannot be asked for is not settled: it is in the queue again, and the run says why."""
     bucket = s3_store.bucket({"in/a.txt": b"a"})
-    host.tell(event(bucket, "in/a.txt"))
+    host.publish(event(bucket, "in/a.txt"))
     run = store_run(tmp_path, s3_store, bucket, connect=host.connect)
     unlisted(run)
     storage = run.events._storage
@@ -781,7 +739,7 @@ def test_killed_runs_with_events_lost_and_doubled(tmp_path: Path, host: Host, fi
             if chance.random() < 0.2:
                 late.append(one)
             else:
-                host.tell(one)
+                host.publish(one)
 
     (tmp_path / "in").mkdir()
     died = 0
@@ -792,7 +750,7 @@ def test_killed_runs_with_events_lost_and_doubled(tmp_path: Path, host: Host, fi
         for name in chance.sample(sorted(wanted), min(3, len(wanted))):
             upload(name, died + 2)
         while late and (chance.random() < 0.5 or not rest):
-            host.tell(late.pop(chance.randrange(len(late))))
+            host.publish(late.pop(chance.randrange(len(late))))
         left = chance.randrange(1, 25)
 
         def die(run: Pipeline) -> None:

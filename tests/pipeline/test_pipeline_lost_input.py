@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from pipeline_parts_support import StopRequested
-from pipeline_support import Pipeline, Recorder, make_tree, rows_in
+from pipeline_support import Pipeline, Recorder, make_tree, no_spark, rows_in
 
 from multiqueue.cli import main
 from multiqueue.pipeline import (
@@ -19,7 +19,6 @@ from multiqueue.pipeline import (
     PipelineConfig,
     RunResult,
     StateMismatch,
-    Unprepared,
     load_config,
     plan_of,
     run_pipeline,
@@ -70,10 +69,6 @@ def once(base: Path) -> Pipeline:
     run = Pipeline(config.base, config.lanes(), steps=config.steps())
     run.run()
     return run
-
-
-def no_spark() -> None:
-    raise Unprepared("there is work to do")
 
 
 def again(base: Path) -> tuple[RunResult, Recorder]:

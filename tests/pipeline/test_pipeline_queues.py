@@ -4,60 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_support import Pipeline, do_without, rows_in, write_names
+from pipeline_parts_support import Follow, Lane, StopRequested, split_source
+from pipeline_support import Pipeline, rows_in, write_names
+from queue_support import Dead, Host, words
+from queue_support import host as host
 from rabbitmq_support import Peer
 
-if find_spec("pamqp") is None:
-    do_without("pamqp is not installed: pip install 'blocking-multiqueue[amqp]'")
-
-from pipeline_parts_support import Follow, Lane, StopRequested, split_source
-
-from multiqueue.broker import Broker
-from multiqueue.client import Connection, connect
 from multiqueue.pipeline import ConfigError, Item, JobError, Unprepared, load_config
 from multiqueue.testing import wait_until_blocked
 
 
-class Dead(BaseException):
-    """The process is gone."""
-
-
-class Host:
-    """A broker with a queue `work`, whose dead letters go to the queue `dead`, and somebody who publishes."""
-
-    def __init__(self, target: Broker | str) -> None:
-        self.target = target
-        self.connection: Connection = connect(target)
-        self.channel = self.connection.channel()
-        self.channel.queue_declare("dead", durable=True)
-        arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
-        self.channel.queue_declare("work", durable=True, arguments=arguments)
-
-    def publish(self, *bodies: str, **properties: Any) -> None:
-        for body in bodies:
-            fields = {"message_id": f"id-{body}", **properties}
-            self.channel.publish_confirmed(body.encode(), routing_key="work", **fields).result(30)
-
-    def depth(self, queue: str) -> int:
-        """Messages that are in the queue and that no consumer has."""
-        return self.channel.queue_declare(queue, passive=True).message_count
-
-    def connect(self, url: str) -> Connection:
-        return connect(self.target)
-
-
-@pytest.fixture
-def host() -> Iterator[Host]:
-    with Broker() as broker:
-        made = Host(broker)
-        yield made
-        made.connection.close()
+def publish(host: Host, *bodies: str, **properties: Any) -> None:
+    """Publish these, each under an id of its own."""
+    for body in bodies:
+        host.publish(body, **{"message_id": f"id-{body}", **properties})
 
 
 def pipeline(base: Path, host: Host, **settings: Any) -> Pipeline:
@@ -66,14 +30,10 @@ def pipeline(base: Path, host: Host, **settings: Any) -> Pipeline:
     return Pipeline(base, [queue], connect=host.connect, **settings)
 
 
-def words(count: int) -> list[str]:
-    return sorted(f"w{number:03}" for number in range(count))
-
-
 @pytest.mark.parametrize("batch", [1, 4])
 def test_what_is_in_the_queue_is_done(tmp_path: Path, host: Host, batch: int) -> None:
     """A run takes what the queue has, each message once into the output, and leaves the queue empty."""
-    host.publish(*words(30))
+    publish(host, *words(30))
     run = pipeline(tmp_path, host, batch=batch)
     snapshot = run.run()
     assert rows_in(run.output) == words(30)
@@ -88,7 +48,7 @@ def test_a_lane_keeps_the_turns_of_a_fair_queue(tmp_path: Path, host: Host, batc
     host.channel.queue_delete("work")
     host.channel.queue_declare("work", durable=True, arguments={"x-queue-kind": "fair"})
     for tenant, count in (("flood", 20), ("a", 4), ("b", 4)):
-        host.publish(*(f"{tenant}{number}" for number in range(count)), headers={"tenant": tenant})
+        publish(host, *(f"{tenant}{number}" for number in range(count)), headers={"tenant": tenant})
     run = pipeline(tmp_path, host, batch=batch, prefetch=prefetch)
     run.run()
     begun = [message.body.decode() for item in run.dispatcher.submitted for message in item.messages]
@@ -103,7 +63,7 @@ def test_an_empty_queue(tmp_path: Path, host: Host) -> None:
 
 def test_no_more_than_the_prefetch_is_under_way(tmp_path: Path, host: Host) -> None:
     """However many messages wait, a run has at most `prefetch` of them, and the ledger holds no more."""
-    host.publish(*words(50))
+    publish(host, *words(50))
     most = 0
 
     def look(run: Pipeline) -> None:
@@ -120,7 +80,7 @@ def test_no_more_than_the_prefetch_is_under_way(tmp_path: Path, host: Host) -> N
 
 def test_a_run_ends_when_the_queue_is_empty_and_not_when_its_hands_are(tmp_path: Path, host: Host) -> None:
     """All that a run may hold is done at once: it fetches more, and ends when the broker says that there is none."""
-    host.publish(*words(9))
+    publish(host, *words(9))
 
     def all_at_once(run: Pipeline) -> None:
         while run.dispatcher.run_next():
@@ -133,7 +93,7 @@ def test_a_run_ends_when_the_queue_is_empty_and_not_when_its_hands_are(tmp_path:
 
 def test_batches_are_full_while_the_queue_has_more(tmp_path: Path, host: Host) -> None:
     """However little may be under way, only the last item of a run has fewer messages than `batch`."""
-    host.publish(*words(23))
+    publish(host, *words(23))
     run = pipeline(tmp_path, host, batch=4, prefetch=10)
     run.run()
     assert [len(item.messages) for item in run.dispatcher.submitted] == [4, 4, 4, 4, 4, 3]
@@ -145,7 +105,7 @@ def test_acknowledged_when_done_and_not_before(tmp_path: Path, host: Host) -> No
 
     (pipeline 10)
     """
-    host.publish(*words(6))
+    publish(host, *words(6))
 
     def die(run: Pipeline) -> None:
         if len(run.reporter.attempts) == 3:
@@ -167,7 +127,7 @@ def test_delivered_again_after_it_was_done(tmp_path: Path, host: Host) -> None:
 
     (pipeline 10)
     """
-    host.publish("one", "two")
+    publish(host, "one", "two")
     run = pipeline(tmp_path, host)
     run.queues.settled = lambda item, state: None  # type: ignore[method-assign] # the process dies just before
     run.run()
@@ -180,7 +140,7 @@ def test_delivered_again_after_it_was_done(tmp_path: Path, host: Host) -> None:
 
 def test_done_without_the_broker(tmp_path: Path, host: Host) -> None:
     """What a dead run has recorded is in the state: the next one does it although the queue was emptied meanwhile."""
-    host.publish(*words(4))
+    publish(host, *words(4))
 
     def die(run: Pipeline) -> None:
         if run.dispatcher.submitted:
@@ -198,9 +158,9 @@ def test_done_without_the_broker(tmp_path: Path, host: Host) -> None:
 
 def test_published_twice(tmp_path: Path, host: Host) -> None:
     """Two messages of one id are one item, whether they come together or after it was done; both are acknowledged."""
-    host.publish("same", "other", "same")
+    publish(host, "same", "other", "same")
     pipeline(tmp_path, host).run()
-    host.publish("same")
+    publish(host, "same")
     again = pipeline(tmp_path, host)
     again.run()
     assert (rows_in(again.output), host.depth("work")) == (["other", "same"], 0)
@@ -208,7 +168,7 @@ def test_published_twice(tmp_path: Path, host: Host) -> None:
 
 def test_without_an_id_the_body_tells(tmp_path: Path, host: Host) -> None:
     """Messages without an id are told apart by their bodies."""
-    host.publish("a", "b", "a", message_id="")
+    publish(host, "a", "b", "a", message_id="")
     run = pipeline(tmp_path, host)
     run.run()
     assert (rows_in(run.output), host.depth("work")) == (["a", "b"], 0)
@@ -229,7 +189,7 @@ def test_poison(tmp_path: Path, host: Host, batch: int) -> None:
 
     (pipeline 10)
     """
-    host.publish(*words(8))
+    publish(host, *words(8))
     run = pipeline(tmp_path, host, batch=batch, work=bad("w003", "w006"))
     assert run.run().total.failed == 2
     assert rows_in(run.output) == sorted(set(words(8)) - {"w003", "w006"})
@@ -241,7 +201,7 @@ def test_poison(tmp_path: Path, host: Host, batch: int) -> None:
 
 def test_poison_whose_rejection_was_lost(tmp_path: Path, host: Host) -> None:
     """A run that dies before it rejects leaves it to the next one, which does not try the message again."""
-    host.publish("poison")
+    publish(host, "poison")
     run = pipeline(tmp_path, host, work=bad("poison"))
     run.queues.settled = lambda item, state: None  # type: ignore[method-assign] # the process dies just before
     run.run()
@@ -253,9 +213,9 @@ def test_poison_whose_rejection_was_lost(tmp_path: Path, host: Host) -> None:
 
 def test_published_again_after_it_was_set_aside(tmp_path: Path, host: Host) -> None:
     """A message that was set aside and is published once more is tried once more."""
-    host.publish("poison")
+    publish(host, "poison")
     pipeline(tmp_path, host, work=bad("poison")).run()
-    host.publish("poison")
+    publish(host, "poison")
     again = pipeline(tmp_path, host)
     again.run()
     assert (rows_in(again.output), host.depth("work")) == (["poison"], 0)
@@ -265,10 +225,10 @@ def test_following_a_queue(tmp_path: Path, host: Host) -> None:
     """While following, messages are taken as they come; those that do not fill a batch wait so long and no longer."""
     sent: list[float] = []
 
-    def publish(run: Pipeline) -> None:
+    def come(run: Pipeline) -> None:
         if len(sent) < 3 and run.time() >= 4 * len(sent):
             sent.append(run.time())
-            host.publish(f"late{len(sent)}")
+            publish(host, f"late{len(sent)}")
             wait_until_blocked(lambda: run.queues.patience_s() == 0.0)  # the broker delivers in a thread of its own
         if run.time() > 30:
             run.mailbox.post(StopRequested())
@@ -278,7 +238,7 @@ def test_following_a_queue(tmp_path: Path, host: Host) -> None:
         host,
         batch=10,
         batch_s=6.0,
-        on_idle=publish,
+        on_idle=come,
         follow=lambda run: Follow(1.0, 2.0, lambda: run.runner.feeding.lanes, run.time, run.time),
     )
     run.run()
@@ -288,7 +248,7 @@ def test_following_a_queue(tmp_path: Path, host: Host) -> None:
 
 def test_stopped(tmp_path: Path, host: Host) -> None:
     """What is not done when a run is stopped is in the queue again, for the next one, which does it once."""
-    host.publish(*words(12))
+    publish(host, *words(12))
 
     def stop(run: Pipeline) -> None:
         if len(run.reporter.attempts) == 4:
@@ -313,7 +273,7 @@ def test_over_rabbitmq(tmp_path: Path, rabbitmq_peer: Peer) -> None:
     """With RabbitMQ it is the same: a run dies, its messages come again, poison is dead-lettered, each is done once."""
     host = Host(rabbitmq_peer.url)
     with contextlib.closing(host.connection):
-        host.publish(*words(200), "poison")
+        publish(host, *words(200), "poison")
 
         def die(run: Pipeline) -> None:
             if len(run.reporter.attempts) >= 20:

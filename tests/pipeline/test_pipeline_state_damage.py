@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from pipeline_parts_support import _sqlite
-from pipeline_support import Pipeline, make_tree
+from pipeline_support import Pipeline, make_tree, no_spark
 
 from multiqueue.cli import main
-from multiqueue.pipeline import Item, PipelineConfig, PipelineError, Silent, Unprepared, load_config, run_pipeline
+from multiqueue.pipeline import Item, PipelineConfig, PipelineError, Silent, load_config, run_pipeline
 
 TOML = """\
 [lanes.small]
@@ -45,10 +45,6 @@ def config(tmp_path: Path) -> PipelineConfig:
 
     Pipeline(config.base, config.lanes(), work=work, attempts=1).run()
     return config
-
-
-def no_spark() -> None:
-    raise Unprepared("there is work to do")
 
 
 def ends(config: PipelineConfig) -> list[tuple[str, int]]:

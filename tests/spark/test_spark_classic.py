@@ -63,25 +63,18 @@ def test_items_return_what_spark_returns(spark: SparkSession) -> None:
         assert list(lane.map(lambda session, n: session.range(n).count(), range(5))) == [0, 1, 2, 3, 4]
 
 
-def test_cancelling_a_running_item_cancels_its_spark_job(spark: SparkSession) -> None:
-    """`cancel` of a running future ends the Spark job: none is active, and the future is cancelled (spark 3)."""
+def query(session: SparkSession) -> Any:
+    return session.range(10**12).selectExpr("sum(hash(id) % 7)").collect()
+
+
+@pytest.mark.parametrize("job", [long_job, query])
+def test_cancelling_a_running_item_cancels_its_spark_job(spark: SparkSession, job: Any) -> None:
+    """`cancel` of a running future ends the Spark job, a query's too: none is active, and the future is cancelled.
+
+    (spark 3)
+    """
     with dispatcher(spark) as dock:
-        future = dock.submit(long_job)
-        wait_for_active_jobs(spark, 1)
-        assert future.cancel()
-        with pytest.raises(CancelledError):
-            future.result(PATIENCE)
-        wait_for_active_jobs(spark, 0)
-
-
-def test_cancelling_ends_a_query_too(spark: SparkSession) -> None:
-    """A DataFrame query is cancelled like a job of the RDD API."""
-
-    def query(session: SparkSession) -> Any:
-        return session.range(10**12).selectExpr("sum(hash(id) % 7)").collect()
-
-    with dispatcher(spark) as dock:
-        future = dock.submit(query)
+        future = dock.submit(job)
         wait_for_active_jobs(spark, 1)
         assert future.cancel()
         with pytest.raises(CancelledError):
