@@ -123,4 +123,4 @@ class _Sentence(click.ClickException):
     message=f"%(prog)s, version %(version)s, engine in {'C' if engine == 'c' else 'Python'}",
 )
 def main() -> None:
-    """Queues with many tails and one head, and what is built on them."""
+    """Queues with many tails and one head, and the tools built on them."""

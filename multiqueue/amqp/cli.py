@@ -46,7 +46,7 @@ _PATIENCE: Final = 10.0  # seconds, with a broker that is asked for its status
 @click.option(
     "--tls-port", type=click.IntRange(0, 65535), help="A second port, for TLS as [tls] says; 0 is a free one."
 )
-@click.option("--data", type=click.Path(path_type=Path), help="A directory for what must survive.")
+@click.option("--data", type=click.Path(path_type=Path), help="A directory for durable queues and persistent messages.")
 @click.option("--http", type=click.IntRange(0, 65535), help="A port for HTTP: RabbitMQ's management API, metrics.")
 @click.option("--compat", type=click.Choice(VERSIONS), help="Which RabbitMQ's rules hold.  [default: 4.3]")
 @click.option("--config", type=click.Path(path_type=Path), help="A TOML file; options here win over it.")

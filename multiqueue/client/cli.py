@@ -52,7 +52,7 @@ class BrokenOff(ClientError):
 @click.option("--exchange", default="", help="Where to publish; by default to the queue itself.")
 @click.option("--routing-key", default=None, help="By default the queue's name, or nothing.")
 @click.option("--queue", default=None, help="The queue to publish to.")
-@click.option("--declare", is_flag=True, help="Make the queue, durable, if it is not there.")
+@click.option("--declare", is_flag=True, help="Declare a durable queue if it does not exist.")
 @click.option(
     "--confirm/--no-confirm", default=True, show_default=True, help="Wait until the server has every message."
 )
@@ -191,7 +191,7 @@ def _before_the_start(option: str, if_missing: str = "") -> Iterator[None]:
 @click.command(epilog="Exit status: 0 done, 1 fewer than --count came, 2 not started, 3 broken off, 130 Ctrl-C.")
 @_URL
 @click.option("--queue", required=True, help="The queue to consume from.")
-@click.option("--declare", is_flag=True, help="Make the queue, durable, if it is not there.")
+@click.option("--declare", is_flag=True, help="Declare a durable queue if it does not exist.")
 @click.option("--count", type=click.IntRange(min=1), help="End after so many messages.")
 @click.option("--timeout", type=click.FloatRange(min=0), help="End after so many seconds without a message.")
 @click.option(
@@ -199,7 +199,7 @@ def _before_the_start(option: str, if_missing: str = "") -> Iterator[None]:
     type=click.Choice(["written", "auto", "never"]),
     default="written",
     show_default=True,
-    help="When a message is done with: when it was written, and read if to a pipe; on delivery; never, so that all go "
+    help="When to acknowledge a message: once written, and read if to a pipe; on delivery; or never, so that all go "
     "back at the end.",
 )
 @click.option("--format", "format_", type=click.Choice(["raw", "json"]), default="raw", show_default=True)

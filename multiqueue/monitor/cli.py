@@ -311,7 +311,7 @@ def _limits(command: Command) -> Command:
         (
             ("--weight", "NUMBER", "Its share beside others."),
             ("--priority", "NUMBER", "0 to 255; the higher is served first."),
-            ("--max-in-flight", "NUMBER", "Deliveries that nobody has settled yet; `none` for no limit, as below."),
+            ("--max-in-flight", "NUMBER", "Unsettled deliveries; `none` for no limit, as below."),
             ("--rate", "NUMBER", "Deliveries a second."),
             ("--burst", "NUMBER", "Deliveries at once."),
             ("--max-length", "NUMBER", "Messages that it may have waiting."),
@@ -334,7 +334,7 @@ def _limits(command: Command) -> Command:
 def tenant(
     context: click.Context, url: str, vhost: str, name: str, tenant: str, paused: bool | None, reset: bool
 ) -> None:
-    """Give a tenant of a fair queue other options, at once; '' is the tenant without a name."""
+    """Change the options of a fair queue's tenant at once; '' is the tenant without a name."""
     changes = context.meta.get("changes", {})
     if paused is not None:
         changes["paused"] = paused
@@ -491,7 +491,7 @@ def set_policy(
 @_operators
 @_in_host
 def clear_policy(url: str, vhost: str, name: str, operator: bool) -> None:
-    """Have a policy no more."""
+    """Remove a policy."""
     Api(url).ask("DELETE", _policies(operator), vhost, name)
 
 
@@ -566,7 +566,7 @@ def _password() -> str:
 @click.option("--tag", "tags", multiple=True, help="administrator, monitoring, policymaker or management; repeatable.")
 @_asking
 def add_user(url: str, name: str, tags: tuple[str, ...]) -> None:
-    """Make a user. The password is asked for, or read as a line from standard input; give permissions next."""
+    """Create a user; then give it permissions. The password is asked for, or read as a line from standard input."""
     api = Api(url)
     if any(each["name"] == name for each in api.ask("GET", "users")):
         raise MonitorError(f"there is a user '{name}'; `user password {name}` changes the password")
@@ -601,7 +601,7 @@ def delete_user(url: str, name: str) -> None:
 def permissions(
     url: str, vhost: str, name: str, configure: str | None, write: str | None, read: str | None, as_json: bool
 ) -> None:
-    """Show what a user may do, or set it for one virtual host: give all three expressions then."""
+    """Show a user's permissions, or set them for one virtual host by all three expressions."""
     api = Api(url)
     given = {"configure": configure, "write": write, "read": read}
     if any(value is not None for value in given.values()):
@@ -619,7 +619,7 @@ def permissions(
 
 @click.group()
 def definitions() -> None:
-    """Export and import what is declared, as RabbitMQ's definitions."""
+    """Export and import declarations in RabbitMQ's format."""
 
 
 @definitions.command("export")
@@ -648,8 +648,7 @@ def export_definitions(url: str, file: Path | None, for_rabbitmq: bool) -> None:
 @click.argument("file", type=click.File("rb"))
 @_asking
 def import_definitions(url: str, file: Any) -> None:
-    """Load FILE, or standard input for `-`. What the broker has not is named, and the exit status is 1; all else is
-    loaded."""
+    """Load FILE, or standard input for `-`. It names what the broker lacks, and loads all else."""
     try:
         found = json.load(file)
     except ValueError as error:

@@ -67,7 +67,7 @@ class _Commands(click.Group):
 def pipeline() -> None:
     """Run Spark jobs over many files, in lanes that cannot starve each other.
 
-    What is done is recorded: after Ctrl-C, kill -9 or a crash the same command finishes the rest.
+    Finished items are recorded: after Ctrl-C, kill -9 or a crash the same command finishes the rest.
     """
 
 
@@ -83,7 +83,7 @@ def pipeline() -> None:
     help="Run on this Spark instead of the one in [spark]: local[4], spark://..., sc://...",
 )
 @click.option("--lane", "lanes", multiple=True, metavar="NAME", help="Only this lane, and no step; may be repeated.")
-@click.option("--follow", is_flag=True, help="Go on to watch for files, until Ctrl-C or SIGTERM.")
+@click.option("--follow", is_flag=True, help="Keep looking for new files until Ctrl-C or SIGTERM.")
 @click.option(
     "--metrics",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -94,7 +94,7 @@ def pipeline() -> None:
     type=click.FloatRange(min=0),
     default=math.inf,
     metavar="SECONDS",
-    help="After SIGTERM what runs has so long to end; then it is cancelled, and the next run does it.",
+    help="Seconds that running jobs have to end after SIGTERM; then they are cancelled, and the next run does them.",
 )
 @click.option("--http", type=click.IntRange(0, 65535), help="Show the lanes on a page at this port; 0 is a free one.")
 @_JSON
@@ -110,10 +110,10 @@ def run(
     http: int | None,
     as_json: bool,
 ) -> None:
-    """Process what FILE.toml describes, or the rest of it.
+    """Process the input of FILE.toml, or the rest of it.
 
-    Ctrl-C once lets running jobs finish, twice cancels them. SIGTERM is as Ctrl-C. With --json standard output has one
-    document, at the end, and standard error an object a line while it runs.
+    Ctrl-C once lets running jobs finish, twice cancels them. SIGTERM works like Ctrl-C. With --json standard output
+    gets one document at the end, and standard error one object a line meanwhile.
     """
     console = new_console(stderr=as_json)
     with contextlib.ExitStack() as stack:
@@ -163,7 +163,7 @@ def _windows(port: int, config: PipelineConfig, reporter: Reporter) -> Any:
 @click.option("--whole", is_flag=True, help="List all input, however long it takes.")
 @click.pass_context
 def plan(ctx: click.Context, file: str, as_json: bool, items: int, whole: bool) -> None:
-    """Show what `run` would do: lanes, items, steps, what comes first. Nothing is started, nothing is written."""
+    """Show what `run` would do: lanes, items, steps, and their order. It starts and writes nothing."""
     with told_as_document() if as_json else contextlib.nullcontext():
         config = load_config(file)
         found = plan_of(config, items, whole=whole)
@@ -179,7 +179,7 @@ def plan(ctx: click.Context, file: str, as_json: bool, items: int, whole: bool) 
 @_JSON
 @click.option("--failures", default=10, show_default=True, type=click.IntRange(min=0), help="How many to show.")
 def status(file: str, as_json: bool, failures: int) -> None:
-    """Show the lanes of FILE.toml, what is done, what failed and why. May be asked during a run."""
+    """Show the lanes of FILE.toml, and which items failed and why. It works during a run."""
     with contextlib.ExitStack() as stack:
         if as_json:
             stack.enter_context(told_as_document())
@@ -258,11 +258,11 @@ class _Moment(click.ParamType[float]):
 @_FILE
 @click.option("--lane", "lanes", multiple=True, metavar="NAME", help="Only this lane or step; may be repeated.")
 @click.option("--since", type=_Moment(), metavar="TIME", help="Only items done since then, as 2026-11-24T20:00.")
-@click.option("--changed", is_flag=True, help="Only what another job has made than FILE.toml has now.")
+@click.option("--changed", is_flag=True, help="Only items that another version of the job made.")
 def redo(file: str, lanes: tuple[str, ...], since: float | None, changed: bool) -> None:
-    """Have the next `run` do items of FILE.toml anew that are done, each in one commit in place of its rows now.
+    """Have the next `run` do finished items of FILE.toml again. An item's new rows replace its old ones in one step.
 
-    Their rows stay until then, and also where an item fails. Steps that read them run again behind them.
+    Old rows stay until then, and where an item fails. Steps that read them run again.
     """
     config = load_config(file)
     ran = _that_ran(config)
@@ -291,10 +291,10 @@ def redo(file: str, lanes: tuple[str, ...], since: float | None, changed: bool) 
     default=168,
     show_default=True,
     type=click.IntRange(min=0),
-    help="Files that were in the table until less than so many hours ago stay, for readers of older versions.",
+    help="Keep files that were replaced less than so many hours ago, for readers of older versions.",
 )
 def vacuum(file: str, keep_hours: int) -> None:
-    """Remove the files below the tables of FILE.toml that no commit names: what died left them, or replaced them."""
+    """Remove files that no commit of FILE.toml's tables names: left by runs that died, or replaced."""
     for place, said in _upkeep.vacuum(load_config(file), keep_hours * 3600.0):
         click.echo(f"{place}: {said}")
 

@@ -19,9 +19,9 @@ _MOST_PROBLEMS = 1000
 
 @click.group()
 def store() -> None:
-    """Look into a store of messages, check it, take it out and put it back.
+    """Inspect, check, dump and load a store of messages.
 
-    PATH is the store's directory. A store may be open while it is looked at.
+    PATH is the store's directory. You can look at a store that is open.
     """
 
 
@@ -75,12 +75,10 @@ def check(ctx: click.Context, path: Path) -> None:
 
 @store.command(epilog="Exit status: 0 all of it, 1 with gaps, 2 no store there.")
 @_PATH
-@click.option(
-    "--output", type=click.File("w", encoding="utf-8"), default="-", help="Where to; standard output unless told."
-)
+@click.option("--output", type=click.File("w", encoding="utf-8"), default="-", help="By default standard output.")
 @click.pass_context
 def dump(ctx: click.Context, path: Path, output: IO[str]) -> None:
-    """Write the store in PATH as lines of JSON: all that can be read, also of a damaged one."""
+    """Write everything readable in the store in PATH as lines of JSON, also where it is damaged."""
     damages = 0
     for kind, text in _dump.dump(path):
         if kind == "line":
@@ -95,12 +93,10 @@ def dump(ctx: click.Context, path: Path, output: IO[str]) -> None:
 
 @store.command(epilog="Exit status: 0 all of it, 1 some messages were damaged, 2 not begun, 3 broken off.")
 @click.argument("path", type=click.Path(file_okay=False, path_type=Path))
-@click.option(
-    "--input", "source", type=click.File(encoding="utf-8"), default="-", help="Where from; standard input unless told."
-)
+@click.option("--input", "source", type=click.File(encoding="utf-8"), default="-", help="By default standard input.")
 @click.pass_context
 def load(ctx: click.Context, path: Path, source: IO[str]) -> None:
-    """Make a store in PATH, a new or empty one, of what `dump` wrote."""
+    """Load the output of `dump` into a new or empty store in PATH."""
     loaded, damaged = _dump.load(path, source)
     click.echo(f"{counted(loaded, 'message')} loaded into {path}")
     if damaged:

@@ -63,7 +63,7 @@ class PolicyRequests:
         return Answer(201 if is_new else 204)
 
     def delete(self, ask: Ask) -> Answer:
-        """Have a policy no more."""
+        """Remove a policy."""
         self._check(ask)
         if not self._host(ask).policies.clear(ask["name"], is_operators=self._is_operators):
             raise not_found()
