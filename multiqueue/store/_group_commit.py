@@ -322,7 +322,8 @@ class GroupCommit:
 def _tell(batch: Batch) -> None:
     batch.done.open()
     for submission in batch.submissions:
-        for callback in submission.callbacks or ():
+        callbacks, submission.callbacks = submission.callbacks, None  # one may know its commit: a cycle too
+        for callback in callbacks or ():
             _call(callback, submission.error)
     batch.submissions.clear()  # they know their batch: a cycle, which would keep every message until it is collected
 

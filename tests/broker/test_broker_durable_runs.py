@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -93,6 +94,20 @@ def test_a_run_keeps_within_the_budget(host: VirtualHost, store: MemoryStore, pu
         count += 1
     assert (count - 1) * 1768 < 10 * 1024 <= count * 1768
     assert host.memory_statistics().writing <= 10 * 1024 + 1768 + 100
+
+
+def test_a_run_that_is_done_keeps_no_body(host: VirtualHost, publisher: Publisher) -> None:
+    """Its publisher may keep a run, and the message may be large: when it was taken, its body is gone."""
+    body = b"%1000d" % 1
+    sent = publisher.publish(persistent(body))
+    publisher.hand_in()
+    host.wait_for_commits()
+    (received,) = take_all(host)
+    del received
+    host.wait_for_commits()
+    assert sent.run is not None
+    assert sent.run.is_done
+    assert gc.get_referrers(body) == []
 
 
 def test_who_is_told_of_nothing_is_not_called(host: VirtualHost, publisher: Publisher, told: Told) -> None:

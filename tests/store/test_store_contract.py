@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -259,6 +261,30 @@ def test_done_callbacks(store: MessageStore) -> None:
     assert commit.is_done
     commit.add_done_callback(told.append)
     assert told == [None, None]
+
+
+def test_a_callback_that_knows_its_commit_keeps_nothing(store: MessageStore) -> None:
+    """What is done lets go of its callbacks, so that no circle of them waits for the garbage collector."""
+    told = threading.Event()
+
+    def make() -> weakref.ref[object]:
+        commit = store.submit([put(1)])
+
+        def callback(error: BaseException | None) -> None:
+            assert commit.is_done
+            told.set()
+
+        commit.add_done_callback(callback)
+        return weakref.ref(callback)
+
+    gc.disable()
+    try:
+        reference = make()
+        assert told.wait(30)
+        store.submit([]).wait()
+        assert reference() is None
+    finally:
+        gc.enable()
 
 
 def test_an_id_twice_is_refused_alone(store: MessageStore) -> None:

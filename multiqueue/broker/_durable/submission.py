@@ -147,7 +147,7 @@ class Submission:
         if not self._parts[0]:
             self._follow({})
             return None
-        self._message = None
+        self._forget_message()
         try:
             return self._journal.submit(self._parts[0], partial(self._follow, {}), self._failed)
         except BaseException:
@@ -156,7 +156,7 @@ class Submission:
 
     def hand_in(self) -> None:
         """Hand in all parts that were ended, each to be committed or refused for itself. Raises as `submit`."""
-        self._message = None
+        self._forget_message()
         try:
             self._commit = self._journal.submit_run(self._parts[:-1], self._conclude)
         except BaseException:
@@ -241,6 +241,9 @@ class Submission:
     def _give_up(steps: Sequence[_Step]) -> None:
         for _, life, one, other in steps:
             guarded(other if life is None else partial(life.withdraw, one))
+
+    def _forget_message(self) -> None:
+        self._message, self._form = None, (b"", b"")
 
     def _prepare(self, message: Message, like: Entry | None) -> None:
         journal = self._journal
