@@ -8,6 +8,7 @@ from multiqueue.spark._backend.after_stop import Item as Item
 from multiqueue.spark._backend.after_stop import end_read_of_result as end_read_of_result
 from multiqueue.spark._backend.after_stop import waits_in_vain as waits_in_vain
 from multiqueue.spark._backend.backend import Marks as Marks
+from multiqueue.spark._backend.backend import Spent as Spent
 from multiqueue.spark._backend.backend import is_connect as is_connect
 from multiqueue.spark._backend.causes import is_cancellation as is_cancellation
 from multiqueue.spark._backend.classic import ClassicBackend as ClassicBackend
@@ -18,6 +19,7 @@ from multiqueue.spark._dispatch import environment as _environment  # noqa: F401
 from multiqueue.spark._dispatch.alarms import FEW as FEW
 from multiqueue.spark._dispatch.alarms import Alarm as Alarm
 from multiqueue.spark._dispatch.alarms import Alarms as Alarms
+from multiqueue.spark._dispatch.costs import Costs as Costs
 from multiqueue.spark._dispatch.environment import warn_of_another_python as warn_of_another_python
 from multiqueue.spark._dispatch.job import SparkJob as SparkJob
 from multiqueue.spark._dispatch.running import Running as Running

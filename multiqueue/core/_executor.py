@@ -27,6 +27,7 @@ from ._executor_job import JobWatcher, Watchers
 from ._executor_workers import Keeper, Workers
 from ._lane import UNSET, Lane, LaneSettings, Unset, lanes_table
 from ._lane_waiting import Ticket
+from ._selection import SubQueueSelection
 from ._settings import check_count, check_optional, check_priority
 from ._sub_queue import SubQueue
 
@@ -50,6 +51,7 @@ class MultiQueueExecutor(ThreadPoolExecutor):
     _numbers: ClassVar[Iterator[int]] = count()
     # How many jobs a thread runs before another takes its place; None: as many as come.
     _jobs_per_worker: ClassVar[int | None] = None
+    _selection: SubQueueSelection[Ticket] | None = None  # set before `__init__`, by kinds whose lanes take other turns
     _default_settings: ClassVar[LaneSettings] = LaneSettings()
 
     def __init__(
@@ -75,7 +77,7 @@ class MultiQueueExecutor(ThreadPoolExecutor):
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
         prefix = thread_name_prefix or f"{type(self).__name__}-{next(self._numbers)}"
-        self._workers = Workers(max_workers, prefix, initializer, initargs, self._jobs_per_worker)
+        self._workers = Workers(max_workers, prefix, initializer, initargs, self._jobs_per_worker, self._selection)
         self._workers.on_retired = _forgetter(weakref.ref(self))
         self._keeper = Keeper(self._workers)
         self._lock = _sync.Guard()

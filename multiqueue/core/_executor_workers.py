@@ -43,6 +43,7 @@ from ._executor_job import Job, JobWatcher
 from ._fork import Alive
 from ._lane_waiting import Ticket, WaitingLine
 from ._multi_queue import LinkedBlockingMultiQueue
+from ._selection import SubQueueSelection
 from ._sub_queue import SubQueue, take
 
 try:
@@ -56,7 +57,8 @@ LOGGER = logging.getLogger("concurrent.futures")  # where programs look for what
 class Workers:
     """Up to `max_workers` threads that serve the sub-queues of one multi-queue.
 
-    With `jobs_per_worker` a thread goes home after so many jobs and another one takes its place.
+    With `jobs_per_worker` a thread goes home after so many jobs and another one takes its place. A `selection` decides
+    which lane's job is next.
     """
 
     def __init__(
@@ -66,8 +68,9 @@ class Workers:
         initializer: Callable[..., object] | None = None,
         initargs: Sequence[Any] = (),
         jobs_per_worker: int | None = None,
+        selection: SubQueueSelection[Ticket] | None = None,
     ) -> None:
-        self.queue: LinkedBlockingMultiQueue[Ticket] = LinkedBlockingMultiQueue()
+        self.queue: LinkedBlockingMultiQueue[Ticket] = LinkedBlockingMultiQueue(selection=selection)
         self.max_workers = max_workers
         self.name = name
         self._initializer = initializer

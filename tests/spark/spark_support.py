@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import pytest
-from spark_parts_support import Marks, _dispatcher
+from spark_parts_support import Marks, Spent, _dispatcher
 
 from multiqueue.spark import Progress, SparkDispatcher
 from multiqueue.testing import PATIENCE
@@ -42,6 +42,8 @@ class FakeSpark:
         self.told: dict[str, Progress] = {}
         self.local = threading.local()
         self.closed = 0
+        self.tells_spent = True
+        self.spends: Callable[[str], Spent | None] = lambda tag: None
 
     def job(self) -> None:
         """What a Spark action does: blocks until it is cancelled."""
@@ -95,6 +97,9 @@ class FakeSpark:
     def progress(self, tag: str) -> Progress | None:
         return self.told.get(tag)
 
+    def spent(self, tag: str) -> Spent | None:
+        return self.spends(tag)
+
     def job_ids(self, tag: str) -> list[int]:
         return [7] if tag in self.told else []
 
@@ -120,12 +125,12 @@ class FakeSpark:
 
 
 @contextmanager
-def dispatcher(spark: Any, max_running: int = 1) -> Iterator[Any]:
+def dispatcher(spark: Any, max_running: int = 1, **options: Any) -> Iterator[Any]:
     """A dispatcher that must be gone, threads and all, when the block is left."""
     before = set(threading.enumerate())
     with pytest.MonkeyPatch.context() as patch:
         if isinstance(spark, FakeSpark):
             patch.setattr(_dispatcher, "backend_of", lambda session: session)
-        with SparkDispatcher(spark, max_running) as dock:
+        with SparkDispatcher(spark, max_running, **options) as dock:
             yield dock
     assert set(threading.enumerate()) <= before

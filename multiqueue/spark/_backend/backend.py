@@ -33,6 +33,14 @@ class Marks:
     labels: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What Spark says that an item's jobs have taken, in seconds."""
+
+    executor_seconds: float  # of all tasks together
+    job_seconds: float  # from the begin of each job to its end
+
+
 def label(kind: str, name: str) -> str:
     """A tag for all items of a kind. Spark takes no comma in a tag."""
     return f"{TAG_PREFIX}{kind}:{name.replace(',', ';')}"
@@ -55,6 +63,13 @@ class Backend(Protocol):
 
     def progress(self, tag: str) -> Progress | None:
         """How far the Spark jobs with `tag` have come; None if there is no telling."""
+
+    tells_spent: bool
+    """Whether `spent` can answer."""
+
+    def spent(self, tag: str) -> Spent | None:
+        """What the Spark jobs with `tag`, which have ended, have taken; None if there is no telling. In the item's
+        thread, after its end."""
 
     def job_ids(self, tag: str) -> list[int]:
         """The numbers of the Spark jobs with `tag`, as Spark's UI has them; none if there is no telling."""

@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from .after_stop import AfterStop, Item, end_read_of_result, waits_in_vain
-from .backend import TAG_PREFIX, Marks
+from .backend import TAG_PREFIX, Marks, Spent
 from .causes import causes, is_cancellation, is_sparks_own
 from .errors import STOPPED_BEFORE, SparkEnvironmentError, SparkSessionStopped
 from .jvm_threads import JvmThreads
@@ -31,6 +31,7 @@ T = TypeVar("T")
 # What PySpark raises besides, in the middle of a stop or after it: a lost JVM, a context that is None.
 SYMPTOMS = (Py4JError, OSError, AttributeError, AssertionError)
 TAGS_PROPERTY = "spark.job.tags"  # a thread's job tags, separated by commas
+_LONGEST_LAG = 1000  # milliseconds that an item's end waits for its figures: they come in a few
 STOPPED = ("SparkContext was shut down", "stopped SparkContext")
 
 
@@ -133,6 +134,45 @@ class ClassicBackend:
             return Progress(jobs=len(jobs)) + total(stages)
         except SYMPTOMS:
             return None
+
+    tells_spent = True
+
+    def spent(self, tag: str) -> Spent | None:
+        try:
+            java_thread = self._threads.borrow() or self._current_java_thread()
+            spent = self._spent(tag)
+            self._threads.give_back(java_thread)
+            return spent
+        except SYMPTOMS:
+            return None
+
+    def _spent(self, tag: str) -> Spent | None:
+        """From Spark's store of figures, which its listener bus fills some milliseconds later."""
+        java_context = self._java_context
+        try:
+            java_context.listenerBus().waitUntilEmpty(_LONGEST_LAG)
+        except Py4JJavaError:
+            pass  # it is busy with others' events; ours may be there
+        store = java_context.statusStore()
+        stages: set[int] = set()
+        executor_ms = job_ms = 0
+        for number in self._numbers_of(tag):
+            job = store.job(number)
+            if job.completionTime().isEmpty():
+                return None
+            begun = job.submissionTime().get().getTime()
+            job_ms += job.completionTime().get().getTime() - begun
+            ids = job.stageIds()
+            for stage_id in {ids.apply(index) for index in range(ids.size())} - stages:
+                stages.add(stage_id)
+                try:
+                    stage = store.lastStageAttempt(stage_id)
+                except Py4JJavaError:
+                    continue  # it did not run
+                submitted = stage.submissionTime()
+                if not submitted.isEmpty() and submitted.get().getTime() >= begun:  # else another job's rows were used
+                    executor_ms += stage.executorRunTime()
+        return Spent(executor_ms / 1000, job_ms / 1000)
 
     def job_ids(self, tag: str) -> list[int]:
         try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from pyspark import inheritable_thread_target
 from pyspark.errors import PySparkException
 
-from .backend import TAG_PREFIX, Marks
+from .backend import TAG_PREFIX, Marks, Spent
 from .causes import is_cancellation, is_sparks_own
 from .errors import STOPPED_BEFORE, SparkEnvironmentError, SparkSessionStopped
 from .progress import Progress, total
@@ -81,6 +81,11 @@ class ConnectBackend:
     def progress(self, tag: str) -> Progress | None:
         told = self._told.get(tag)
         return None if told is None else total(list(told.values()))
+
+    tells_spent = False
+
+    def spent(self, tag: str) -> Spent | None:
+        return None
 
     def job_ids(self, tag: str) -> list[int]:
         return []  # the server does not tell

@@ -1,6 +1,7 @@
 """The executor with Spark behind it: each running item in a fresh thread of its own.
 
-Promise     At most `max_running` items run; which starts next is decided by lane, priority and weight. An item's tags,
+Promise     At most `max_running` items run; which starts next is decided by lane, priority and weight, in turns or by
+            what they cost (`costs`). An item's tags,
             group, description, pool and local properties are its own: its thread is new and ends with it.
 State       None of its own: `DispatcherContext` has the parts that its items share, each with a lock of its own. All
             else is the executor's.
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 from ...core import UNSET, LaneSettings, MultiQueueExecutor, SubQueue, Ticket, Unset
 from .._backend.backend import Backend, is_connect
+from .._backend.errors import SparkEnvironmentError
+from .costs import Costs
 from .future import SparkFuture
 from .job import DispatcherContext, LaneContext
 from .lane import SparkLane, SparkLaneSettings
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
+TURNS, SECONDS = "turns", "seconds"  # what a lane is charged by
+
 
 class SparkDispatcher(MultiQueueExecutor):
     """Runs functions of a Spark session, at most `max_running` at a time, by lane. A context manager.
@@ -39,18 +44,34 @@ class SparkDispatcher(MultiQueueExecutor):
     _jobs_per_worker: ClassVar[int | None] = 1  # a thread that has run an item has its tags and properties
     _default_settings: ClassVar[LaneSettings] = SparkLaneSettings()
 
-    def __init__(self, spark: SparkSession, max_running: int) -> None:
+    def __init__(self, spark: SparkSession, max_running: int, *, cost: str = "turns") -> None:
         """Dispatch to `spark`, a classic or a Spark Connect session, which stays yours to stop.
 
+        With `cost="seconds"` a lane of several of one priority does not get `weight` jobs per turn: the next job is of
+        the lane whose jobs have cost least by its weight. A job costs the seconds that Spark's executors ran its tasks,
+        by Spark's own figures, and those that its function spent outside of Spark's jobs. While it runs, it counts for
+        what the lane's last one cost. Where Spark has lost the figures of a job, the log says so once, and a job costs
+        the seconds that it ran.
+
         Raises:
-            ValueError: `max_running` is less than 1.
-            TypeError: it is no int, or `spark` no session.
-            SparkEnvironmentError: threads are not pinned (PYSPARK_PIN_THREAD=false).
+            ValueError: `max_running` is less than 1, or `cost` neither "turns" nor "seconds".
+            TypeError: `max_running` is no int, or `spark` no session.
+            SparkEnvironmentError: threads are not pinned (PYSPARK_PIN_THREAD=false), or `spark` is a session of Spark
+                Connect and `cost` "seconds": its client has no such figures.
         """
         at_least_one("max_running", max_running)
+        if cost not in (TURNS, SECONDS):
+            raise ValueError(f"cost is {cost!r}; it is {TURNS!r} or {SECONDS!r}")
+        backend = backend_of(spark)
+        if cost == SECONDS and not backend.tells_spent:
+            raise SparkEnvironmentError(
+                "cost='seconds' needs what executors have spent, which Spark Connect does not tell; use a classic "
+                "session, or leave cost out"
+            )
+        costs = self._selection = Costs() if cost == SECONDS else None
         super().__init__(max_running)
-        self._backend = backend_of(spark)
-        self._context = DispatcherContext(self._backend, self._workers.name)
+        self._backend = backend
+        self._context = DispatcherContext(backend, self._workers.name, costs)
         self._running = self._context.running
 
     def lane(

@@ -23,6 +23,7 @@ from .._backend.backend import TAG_PREFIX, Backend, Marks, label
 from .._backend.causes import with_causes
 from .._backend.errors import SparkDeadlineMissed, SparkJobCancelled, SparkJobTimeout, SparkSessionStopped
 from .alarms import Alarms
+from .costs import Costs, cost_of
 from .future import Ask, SparkFuture
 from .options import JobOptions
 from .running import Group, Running
@@ -39,8 +40,10 @@ LOGGER = logging.getLogger("multiqueue.spark")
 class DispatcherContext:
     """The state that the items of one dispatcher share."""
 
-    def __init__(self, backend: Backend, name: str) -> None:
+    def __init__(self, backend: Backend, name: str, costs: Costs | None = None) -> None:
         self.backend = backend
+        self.costs: Costs | None = costs  # None: lanes are charged by turns
+        self.has_no_figures: bool = False  # and the log says so
         self.running: Running = Running()
         self.alarms: Alarms = Alarms(f"{name}-alarms")
 
@@ -71,7 +74,7 @@ class JobLane(Protocol):
 class SparkJob(Job[T]):
     """One item on its way through a lane."""
 
-    __slots__ = ("_begun_at", "_context", "_function", "_name", "_number", "_options", "_tag")
+    __slots__ = ("_begun_at", "_context", "_function", "_name", "_number", "_options", "_ran", "_tag")
 
     future: SparkFuture[T]
 
@@ -83,6 +86,7 @@ class SparkJob(Job[T]):
         function = self._function = getattr(fn, "__qualname__", None) or repr(fn)
         self._name = f"{lane.key}: {function}"
         self._begun_at: float | None = None
+        self._ran: float | None = None  # seconds, once it has
         marks = Marks(self._tag, self._name, lane.pool, (label("lane", str(lane.key)), label("function", function)))
         backend = self._context.dispatcher.backend
         # Here, in the submitter's thread: what it has set now is what the item inherits.
@@ -122,7 +126,24 @@ class SparkJob(Job[T]):
             else:
                 self._call_in_time(future)
         running.leave(future)
+        if self._context.dispatcher.costs is not None and self._ran is not None:
+            self._charge(self._context.dispatcher.costs, self._ran)
         del self, future  # see `_call`: this is the frame behind the one that an error's traceback holds
+
+    def _charge(self, costs: Costs, ran: float) -> None:
+        """Charge its lane, before its place among the running ones is free."""
+        dispatcher = self._context.dispatcher
+        spent = dispatcher.backend.spent(self._tag)
+        if spent is None and not dispatcher.has_no_figures:
+            dispatcher.has_no_figures = True
+            LOGGER.warning(
+                "Spark does not tell what job %r has spent; lanes are charged the seconds that such jobs run",
+                self._name,
+                extra={"item": self._name},
+            )
+        cost = cost_of(ran, spent)
+        costs.ended(self.subqueue, cost)
+        self._context.tally.charged(cost)
 
     def refuse(self, error: BaseException) -> None:
         if not self.future.done():
@@ -166,7 +187,8 @@ class SparkJob(Job[T]):
     def _leave(self, future: SparkFuture[T], cancelled: bool, returned: bool = False) -> None:
         """The function has left for the last time."""
         if self._begun_at is not None:
-            self._context.tally.left(monotonic() - self._begun_at)
+            self._ran = monotonic() - self._begun_at
+            self._context.tally.left(self._ran)
         future.leave(cancelled, self._context.dispatcher.backend.leave(self._tag), returned)
 
     def _pause_after(self, error: BaseException) -> float | None:

@@ -74,6 +74,7 @@ class SparkLaneStatistics:
     retries: int  # attempts after the first
     wait: Histogram  # from the call of `submit` to the function's first call
     run: Histogram  # from there to its end, retries and their pauses included
+    cost: float = 0.0  # seconds that its jobs were charged, of a dispatcher with `cost="seconds"`
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,7 @@ class Tally:
         self._lock = RLock()  # a signal handler may cancel a job
         self._ends: Counter[str] = Counter()
         self._retries = 0
+        self._cost = 0.0
         self._wait = _Durations()
         self._run = _Durations()
 
@@ -103,6 +105,10 @@ class Tally:
     def left(self, ran: float) -> None:
         with self._lock:
             self._run.add(ran)
+
+    def charged(self, cost: float) -> None:
+        with self._lock:
+            self._cost += cost
 
     def retried(self) -> None:
         with self._lock:
@@ -130,6 +136,7 @@ class Tally:
                 retries=self._retries,
                 wait=self._wait.snapshot(),
                 run=self._run.snapshot(),
+                cost=self._cost,
             )
 
 
