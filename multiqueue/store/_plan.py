@@ -22,14 +22,15 @@ from ._protocol import Define, Delete, Delivered, DropQueue, Operation, Put, Und
 _MOST_ROWS = 1024  # of one statement: 9,216 values; SQLite allows 32,766
 _FEW_ROWS = 64  # fewer than these are one statement
 _COPIED = 4096  # bytes of a body; sqlite3 looks for an adapter of `bytes`, none of `bytearray`: more than a copy costs
-MOST_STATEMENTS = 220  # inserts of 63 small and 5 large sizes: bodies, headers, plain headers; and the others
+MOST_STATEMENTS = 290  # inserts of 63 small and 5 large sizes: bodies, headers, both plain ones; and the others
 
 _COLUMNS = 'id, size, "check", properties, queue, level, expires_at, deliveries, transient'
 _HEADERS = f"INSERT INTO header ({_COLUMNS}) VALUES {{}}"
-_HEADERS_PLAIN = (
-    f"INSERT INTO header ({_COLUMNS})"
-    " SELECT column1, column2, column3, column4, column5, column6, NULL, 0, 0 FROM (VALUES {})"  # SQLite names them so
-)
+_HEADERS_PLAIN = [
+    f"INSERT INTO header ({_COLUMNS}) SELECT"  # SQLite names these columns so
+    f" column1, column2, column3, column4, column5, column6, NULL, 0, {transient} FROM (VALUES {{}})"
+    for transient in (0, 1)
+]
 _BODIES = 'INSERT INTO body (id, queue, level, "check", data) VALUES {}'
 _HEADERS_OF = (
     "FROM header WHERE (queue, level, id) IN"
@@ -146,7 +147,7 @@ class Plan:
                 data = body if len(body) > _COPIED else bytearray(body)
                 bodies += (message_id, queue, level, crc32(body, seed), data)
         if are_plain:
-            _insert_rows(connection, _HEADERS_PLAIN, 6, headers)
+            _insert_rows(connection, _HEADERS_PLAIN[1 if puts[0].transient else 0], 6, headers)
         else:
             _insert_rows(connection, _HEADERS, 9, headers)
         _insert_rows(connection, _BODIES, 5, bodies)
@@ -221,9 +222,10 @@ def check(message_id: int, data: bytes) -> int:
 
 
 def _are_plain(puts: Sequence[Put]) -> bool:
-    """Whether the messages differ in nothing but id, place and bytes."""
+    """Whether the messages differ in nothing but id, place and bytes, and have neither time nor deliveries."""
+    are_transient = puts[0].transient
     for put in puts:
-        if put.expires_at is not None or put.deliveries or put.transient:
+        if put.expires_at is not None or put.deliveries or put.transient is not are_transient:
             return False
     return True
 
