@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from decimal import Decimal
@@ -355,6 +356,29 @@ def test_figures_of_tenants() -> None:
     assert (a.share, a.fair_share) == (2 / 3, 3 / 4)
     assert (b.waiting, b.in_flight, b.longest_wait, b.passed_over) == (0, 1, 0, None)
     assert bench.queue.tenants(1).largest == [a]
+
+
+def test_a_deleted_queue_keeps_no_tenants() -> None:
+    """They go at once, without the collector: with messages, without, and those of which a consumer has something."""
+    bench = fair()
+    fill(bench, "abcdef")
+    consumer = bench.consumer()
+    taken = [bench.pull(consumer) for _ in range(3)]
+    assert taken[0] is not None
+    bench.queue.accept(taken[0], consumer)
+    source: Any = bench.queue.life.source
+    lane = type(next(source.tenants.lanes()))
+    gc.collect()
+    gc.disable()
+    try:
+        before = sum(type(each) is lane for each in gc.get_objects())
+        bench.queue.delete()
+        bench.queue.housekeeping()
+        bench.queue.release([each for each in taken[1:] if each is not None], consumer)
+        del taken
+        assert before - sum(type(each) is lane for each in gc.get_objects()) == 6
+    finally:
+        gc.enable()
 
 
 def test_jains_index_of_tenants_with_long_lines() -> None:

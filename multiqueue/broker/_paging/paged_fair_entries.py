@@ -77,6 +77,10 @@ class PagedFairEntries(PagedEntries):
         with self._memory as paging:
             paging.forget_level(self.area, place)
 
+    def close(self, after: After) -> None:
+        super().close(after)
+        self._lanes.clear()
+
     # -- entries
 
     def take(self, entries: Sequence[Entry], owner: object) -> None:

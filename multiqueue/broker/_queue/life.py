@@ -957,6 +957,8 @@ class Life:
         figures.depth_bytes -= figures.ready_bytes
         figures.ready = figures.ready_bytes = figures.held = 0
         self.source.close(after)
+        if self.tenants is not None:
+            self.tenants.close()
         self.is_let_go = True
         after.append(partial(self._queue.in_visits, self.clear_some, 1))
 

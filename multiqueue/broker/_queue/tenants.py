@@ -35,6 +35,7 @@ _MOST_IDLE: Final = 1 << 14
 _TRIM: Final = 32  # slots
 HALF_MINUTE: Final = 30.0  # seconds
 _MANY: Final = 1024  # records of lengths
+_LONG_AGO: Final = -math.inf  # seconds
 _INSTANT: Final = 1e-9  # seconds that sums of times may be off
 
 
@@ -113,11 +114,11 @@ class Tenant:
         self.aside: int = 0  # entries that are HELD or ASIDE
         self.is_idle: bool = False  # Invariant: it is in `Tenants._idle`
         self.is_blocked: bool = False  # Invariant: its lanes are out of the ring
-        self.free_at: float = -math.inf  # when its rate lets it be served,
-        self.full_at: float = -math.inf  # and has forgotten what it was served
+        self.free_at: float = _LONG_AGO  # when its rate lets it be served,
+        self.full_at: float = _LONG_AGO  # and has forgotten what it was served
         self.served: int = 0
         self.served_cost: float = 0.0
-        self.busy_since: float = math.inf  # since when something of it waits
+        self.busy_since: float = 0.0  # since when something of it waits, if anything does
         # The half minute in which it was served last; the cost of what it was served before it; and in the one before.
         self.half_minute: float = 0.0
         self.served_before: float = 0.0
@@ -162,7 +163,12 @@ class Tenant:
     @property
     def is_empty(self) -> bool:
         """True when it has no entry."""
-        return not (self.in_flight or self.aside or self.waiting)
+        if self.in_flight or self.aside:
+            return False
+        for lane in self.lanes:
+            if lane.live:
+                return False
+        return True
 
     def served_lately(self, half_minute: float) -> float:
         """The cost of what it was served in this half minute and the one before."""
@@ -202,7 +208,11 @@ class Lane(Turn):
 
     def __init__(self, ring: Ring, tenant: Tenant, outer: Lane | None, level: int) -> None:
         options = tenant.options
-        Turn.__init__(self, ring, weight=options.weight, priority=_ring_priority(level, options.priority))
+        priority = _ring_priority(level, options.priority)
+        if priority or options.weight != 1:
+            Turn.__init__(self, ring, weight=options.weight, priority=priority)
+        else:
+            Turn.__init__(self, ring)  # as that would, for half
         self.tenant: Tenant = tenant
         self.outer: Lane | None = outer
         self.level: int = level
@@ -338,7 +348,7 @@ def _position(item: tuple[Position, Entry]) -> Position:
 
 
 def _ring_priority(level: int, priority: int) -> int:
-    return level * (HIGHEST_PRIORITY + 1) + HIGHEST_PRIORITY - priority
+    return level * (HIGHEST_PRIORITY + 1) - priority
 
 
 class Tenants:
@@ -442,7 +452,7 @@ class Tenants:
 
     def _rest(self, tenant: Tenant) -> None:
         """It has no entries now."""
-        if not tenant.is_idle:
+        if tenant.lanes and not tenant.is_idle:  # one without lanes is a deleted queue's
             tenant.is_idle = True
             self._idle.append(tenant)
             if len(self._idle) > _MOST_IDLE:
@@ -770,6 +780,19 @@ class Tenants:
         if outer is not None:
             outer.children -= 1
             self._retire(outer)
+
+    def close(self) -> None:
+        """The queue is deleted: forget all tenants now, and not when the collector finds them in the queue's cycles."""
+        for lane in list(self.lanes()):
+            lane.leave()
+            lane.tenant.lanes.clear()
+        self.by_name.clear()
+        self._idle.clear()
+        self.wakes.clear()
+        self._over.clear()
+        self._longest = None
+        for lanes in self._lanes:
+            lanes.clear()
 
     def lanes(self) -> Iterator[Lane]:
         for lanes in self._lanes:
