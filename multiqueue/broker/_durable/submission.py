@@ -1,8 +1,8 @@
 """A submission: what is handed to the store together, in parts that are stored whole or not at all; and what follows.
 
-Promise     The messages of a part reach their queues after its commit and never before, in the order in which they were
-            put; when it is refused, the room that was kept for them is given back and nothing of it was ever seen.
-            Most have one part; a publisher that does not wait puts each message into a part of its own.
+Promise     The messages of a part reach their queues after its commit and never before, each queue in the order in
+            which they were put; when it is refused, the room that was kept for them is given back and nothing of it was
+            ever seen. Most have one part; a publisher that does not wait puts each message into a part of its own.
 State       Nothing is shared until it is handed in, and nothing is changed after that. No lock.
 Memory      One object per message waits for the commit besides what is stored: a garbage collector looks at all of
             them, and there may be thousands.
@@ -202,25 +202,28 @@ class Submission:
             self._tell(told)
 
     def _follow(self, refused: Mapping[int, StoreError]) -> None:
-        """Go on, in order, with what was not refused. Messages in a row for one queue join it together."""
-        entries: list[Entry] = []
-        puts: list[Put] = []
-        last: Life | None = None
+        """Go on, in order, with what was not refused. Messages of one queue join it together, as those of a fanout do,
+        so that it tells its consumers once; only callbacks keep their place among them.
+        """
+        joining: dict[Life, tuple[list[Entry], list[Put]]] = {}
         for part, life, one, other in self._steps:
-            if entries and life is not last:
-                assert last is not None
-                guarded(partial(last.join, entries, puts))
-                entries, puts = [], []
-            last = life
-            if part in refused:
-                guarded(other if life is None else partial(life.withdraw, one))
-            elif life is None:
-                guarded(one)
-            else:
+            if life is not None and part not in refused:
+                entries, puts = joining.setdefault(life, ([], []))
                 entries.append(one)
                 puts.append(other)
-        if last is not None and entries:
-            guarded(partial(last.join, entries, puts))
+                continue
+            self._join(joining)
+            if part in refused:
+                guarded(other if life is None else partial(life.withdraw, one))
+            else:
+                guarded(one)
+        self._join(joining)
+
+    @staticmethod
+    def _join(joining: dict[Life, tuple[list[Entry], list[Put]]]) -> None:
+        for life, (entries, puts) in joining.items():
+            guarded(partial(life.join, entries, puts))
+        joining.clear()
 
     def _failed(self, error: BaseException) -> None:
         if self._is_owed and isinstance(error, StoreFull):
