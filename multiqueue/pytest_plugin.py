@@ -130,7 +130,7 @@ class BrokerForTests:
         deadline = time.monotonic() + timeout
         while not self._has(queue, count):
             if time.monotonic() >= deadline:
-                raise TimeoutError(f"{self._found(queue)} after {timeout:g} s, not {count} ready messages")
+                raise TimeoutError(f"{self._found(queue)} after {timeout:g} s; {count} ready messages were expected")
             time.sleep(LOOK_AGAIN)
 
     def bodies(self, queue: str, count: int | None = None, timeout: float = 5.0) -> list[object]:
@@ -165,19 +165,20 @@ class BrokerForTests:
         behind = self.server.catch_up(seconds)
         if behind:
             names = ", ".join(connection.name for connection in behind)
-            raise TimeoutError(f"the broker waits for the rest of what was sent on {names}, after {timeout:g} s")
+            raise TimeoutError(f"after {timeout:g} s the broker still lacks the rest of a frame sent on {names}")
 
     def _has(self, queue: str, count: int) -> bool:
         figures = self.broker.virtual_host().statistics().queues.get(queue)
         return figures is not None and figures.available >= count
 
     def _found(self, queue: str) -> str:
-        """The names that there are, for an error."""
+        """What there is instead, for an error."""
         queues = self.broker.virtual_host().statistics().queues
         figures = queues.get(queue)
         if figures is None:
-            return f"there is no queue {queue!r}, but {sorted(queues) or 'none at all'}"
-        return f"queue {queue!r} has {figures.available} ready messages and {figures.unacked} that consumers hold"
+            others = f"only {', '.join(map(repr, sorted(queues)))}" if queues else "nor any other"
+            return f"there is no queue {queue!r}, {others},"
+        return f"queue {queue!r} has {figures.available} ready messages, and consumers hold {figures.unacked},"
 
     def __repr__(self) -> str:
         return f"<broker for tests at {self.url}>"
@@ -224,5 +225,9 @@ def multiqueue_broker(request: pytest.FixtureRequest) -> Iterator[BrokerForTests
             stack.callback(found.empty)
         definitions = config.getini("multiqueue_definitions")
         if definitions:
-            found.load(config.rootpath / definitions)
+            try:
+                found.load(config.rootpath / definitions)
+            except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
+                where = f"{str(config.rootpath / definitions)!r}, which cannot be read: {error.strerror}"
+                raise pytest.UsageError(f"multiqueue_definitions in pytest's configuration names {where}") from error
         yield found

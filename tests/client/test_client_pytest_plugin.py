@@ -111,7 +111,9 @@ def test_half_a_message_is_told(rig: BrokerForTests, pika_channel: Any) -> None:
     whole = encode_publish(pika_channel.channel_number, "", "q", b"\0\0", b"tea", 4096)
     stream = pika_channel.connection._impl._transport._sock
     stream.sendall(whole[:-5])
-    with pytest.raises(TimeoutError, match=r"the rest of what was sent on 127.0.0.1:\d+ -> .*, after 0.1 s"):
+    with pytest.raises(
+        TimeoutError, match=r"after 0.1 s the broker still lacks the rest of a frame sent on 127.0.0.1:\d+ -> "
+    ):
         rig.bodies("q", timeout=0.1)
     stream.sendall(whole[-5:])
     assert rig.bodies("q") == [b"tea"]
@@ -152,11 +154,11 @@ def test_too_few_are_told_and_stay(rig: BrokerForTests) -> None:
     rig.broker.publish(Message(b"2", routing_key="q"))
     held = rig.broker.get("q")
     assert held is not None
-    with pytest.raises(TimeoutError, match="'q' has 1 ready messages and 1 that consumers hold after 0 s, not 2"):
+    with pytest.raises(TimeoutError, match="'q' has 1 ready messages, and consumers hold 1, after 0 s; 2 ready"):
         rig.bodies("q", 2, timeout=0)
     held.release()
     assert rig.bodies("q") == [b"1", b"2"]
-    with pytest.raises(TimeoutError, match=r"there is no queue 'nope', but \['q'\] after 0 s, not 1 ready"):
+    with pytest.raises(TimeoutError, match="there is no queue 'nope', only 'q', after 0 s; 1 ready"):
         rig.wait_for("nope", timeout=0)
     with pytest.raises(NotFound):
         rig.bodies("nope")
@@ -250,6 +252,15 @@ def test_an_unknown_scope_is_told(tmp_path: Path) -> None:
     (tmp_path / "test_orders.py").write_text("def test_it(multiqueue_broker): pass")
     (tmp_path / "pytest.ini").write_text("[pytest]\nmultiqueue_broker = module\n")
     assert "it is `test` or `session`" in _run(tmp_path, status=1)
+
+
+def test_definitions_that_are_missing_are_told(tmp_path: Path) -> None:
+    """The error names the key of pytest's configuration and the file, without a traceback of ours."""
+    (tmp_path / "test_orders.py").write_text("def test_it(multiqueue_broker): pass")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmultiqueue_definitions = no.json\n")
+    told = _run(tmp_path, status=1)
+    assert "multiqueue_definitions in pytest's configuration names" in told
+    assert "no.json', which cannot be read: No such file or directory" in told
 
 
 def _run(suite: Path, status: int = 0) -> str:
