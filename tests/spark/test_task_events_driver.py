@@ -17,7 +17,7 @@ from spark_support import FakeSpark
 from multiqueue import client
 from multiqueue.broker import Broker, Message
 from multiqueue.client import connect
-from multiqueue.spark import TaskEvents, TaskEventsError, TaskProgress, TaskSender, task_events
+from multiqueue.spark import SparkDispatcher, TaskEvents, TaskEventsError, TaskProgress, TaskSender, task_events
 from multiqueue.testing import PATIENCE, wait_until_blocked
 
 LARGE = "x" * (PENDING_BYTES + 1)  # a message of its own
@@ -311,6 +311,29 @@ def test_progress_is_told_while_the_task_runs(desk: Desk) -> None:
     ]
     assert events.progress() == {5: told[-1]}
     assert told[-1].values == 2
+
+
+def test_a_run_that_comes_late_is_no_progress(desk: Desk) -> None:
+    """A partition that is finished stays as it ended, whatever another run of its task sends."""
+    events = desk.events(lambda: run(desk, 0, send("a")) | run(desk, 0, send("a", "b"), attempt=1))
+    assert [event.value for event in events] == ["a"]
+    assert events.progress() == {0: TaskProgress(0, 0, None, None, 1, True)}
+    assert events.statistics().duplicates == 2
+
+
+def test_closing_cancels_before_tasks_lose_their_driver(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job is cancelled while its tasks can still send: one that fails for want of a driver would be run again."""
+    depths: list[int] = []
+    cancel = SparkDispatcher.cancel
+
+    def look_and_cancel(dispatcher: SparkDispatcher) -> int:
+        depths.append(desk.depth())
+        return cancel(dispatcher)
+
+    monkeypatch.setattr(SparkDispatcher, "cancel", look_and_cancel)
+    with desk.events(lambda: run(desk, 0, send("a")), commit="row") as events:
+        next(events)
+    assert depths
 
 
 def test_one_that_is_dropped_ends_its_job(desk: Desk) -> None:

@@ -211,9 +211,8 @@ class _Run:
         _call(ends)
 
     def let_go(self) -> None:
-        """As `close`, without waiting: this may run in any thread, wherever garbage is collected."""
-        self.is_closed.set()
-        if self._ends:
+        """As `close`, without waiting or a lock of ours: this may run wherever garbage is collected."""
+        if self._ends and not self.is_closed.is_set():
             threading.Thread(target=self.close, name="multiqueue-task-events-end").start()
 
     def _job(self, channel: Any) -> set[int]:
