@@ -12,15 +12,31 @@ from .place import Place, place_of
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
-# The arguments of fsspec's file systems, by scheme and by the key here.
-_S3 = {"key": "key", "secret": "secret", "token": "token", "endpoint": "endpoint_url", "anonymous": "anon"}
-_AZURE = {"account": "account_name", "secret": "account_key", "token": "sas_token", "anonymous": "anon"}
-_ARGUMENTS = {
-    "s3": _S3,
-    "gs": {"account": "project", "token": "token", "endpoint": "endpoint_url"},
-    "abfss": _AZURE,
-    "az": _AZURE,
+# The names of a section's keys in fsspec's file systems, in deltalake and in pyiceberg; None where there is none.
+FSSPEC, DELTA, ICEBERG = range(3)
+_Words = dict[str, tuple[str | None, str | None, str | None]]
+_S3: _Words = {
+    "key": ("key", "aws_access_key_id", "s3.access-key-id"),
+    "secret": ("secret", "aws_secret_access_key", "s3.secret-access-key"),
+    "token": ("token", "aws_session_token", "s3.session-token"),
+    "endpoint": ("endpoint_url", "aws_endpoint_url", "s3.endpoint"),
+    "region": (None, "aws_region", "s3.region"),
+    "anonymous": ("anon", "aws_skip_signature", None),
 }
+_GS: _Words = {
+    "account": ("project", None, "gcs.project-id"),
+    "token": ("token", "google_service_account", "gcs.oauth2.token"),
+    "endpoint": ("endpoint_url", "google_base_url", "gcs.service.host"),
+    "anonymous": (None, "google_skip_signature", None),
+}
+_AZURE: _Words = {
+    "account": ("account_name", "azure_storage_account_name", "adls.account-name"),
+    "secret": ("account_key", "azure_storage_account_key", "adls.account-key"),
+    "token": ("sas_token", "azure_storage_sas_token", "adls.sas-token"),
+    "endpoint": (None, "azure_storage_endpoint", None),
+    "anonymous": ("anon", "azure_skip_signature", None),
+}
+_WORDS = {"s3": _S3, "gs": _GS, "abfss": _AZURE, "az": _AZURE}
 
 
 class Section(BaseModel):
@@ -70,8 +86,7 @@ class StorageSection(Section):
 
     @model_validator(mode="after")
     def _fits_the_store(self) -> StorageSection:
-        known = {*_ARGUMENTS[self.place.scheme], *(("region",) if self.place.scheme == "s3" else ())}
-        known |= {"url", "endpoint", "options", "anonymous"}
+        known = {*_WORDS[self.place.scheme], "url", "options"}
         if odd := sorted(name for name in self.model_fields_set if name not in known):
             raise ValueError(
                 f"{odd[0]} means nothing to {self.place.scheme}://, which takes {', '.join(sorted(known))}"
@@ -83,10 +98,14 @@ class StorageSection(Section):
         """The subject of the sentence."""
         return Place(self.url)
 
+    def words(self, library: int) -> dict[str, Any]:
+        """What is said here, in the words of this library."""
+        names = {key: words[library] for key, words in _WORDS[self.place.scheme].items()}
+        return {word: value for key, word in names.items() if word and (value := getattr(self, key))}
+
     def fsspec_arguments(self) -> dict[str, Any]:
         """The arguments of fsspec's file system, secrets among them."""
-        names = _ARGUMENTS[self.place.scheme]
-        values = {names[one]: getattr(self, one) for one in names if getattr(self, one)}
+        values = self.words(FSSPEC)
         if connection := self.azure_connection():
             values = {"connection_string": connection}
         if self.region is not None:

@@ -128,7 +128,6 @@ class SparkWork:
             frame = self._in_few_tasks(reading, frame)
             if not reading.sets_aside or reading.lane.corrupt == ALLOW:
                 frame = frame.drop(*reading.own_columns)
-            if not reading.sets_aside or reading.lane.corrupt == ALLOW:
                 why = "" if reading.way == BY_SPARK else _BY_PYTHON
                 return self._put_out(reading.spark, reading.item, task, {INPUT: frame}, staged, no_files=why)
             with split(reading, frame) as (good, records):

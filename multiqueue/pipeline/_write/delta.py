@@ -28,6 +28,7 @@ from urllib.parse import unquote
 
 from ..._extras import needs
 from .._base.errors import Unprepared
+from .._base.stores import DELTA
 from .._columns.kinds import Columns, of_spark, to_spark
 from .files import DataFile, TableFiles
 from .table import Commit, TableFile, attempts_noted, new_number
@@ -53,18 +54,6 @@ _RETENTION = "delta.logRetentionDuration"
 _BY_ITEM = "partition.item"
 """Among the library's figures of a file only where the table is partitioned by it."""
 _VERSION = re.compile(r"(\d{20})\.")
-
-_S3 = {"key": "aws_access_key_id", "secret": "aws_secret_access_key", "token": "aws_session_token"}
-_S3 |= {"endpoint": "aws_endpoint_url", "region": "aws_region", "anonymous": "aws_skip_signature"}
-_AZURE = {"account": "azure_storage_account_name", "secret": "azure_storage_account_key"}
-_AZURE |= {
-    "token": "azure_storage_sas_token",
-    "anonymous": "azure_skip_signature",
-    "endpoint": "azure_storage_endpoint",
-}
-_GS = {"token": "google_service_account", "anonymous": "google_skip_signature", "endpoint": "google_base_url"}
-_WORDS = {"s3": _S3, "gs": _GS, "abfss": _AZURE, "az": _AZURE}
-"""The library's names for the keys of `[storage.NAME]`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,8 +298,7 @@ def _storage_options(files: TableFiles) -> dict[str, str]:
     section = files.storage.section(files.root)
     if section is None:
         return {}
-    words = _WORDS[files.root.scheme]
-    options = {word: str(value) for name, word in words.items() if (value := getattr(section, name))}
+    options = {word: str(value) for word, value in section.words(DELTA).items()}
     if (section.endpoint or "").startswith("http://"):
         options["allow_http"] = "true"
     if files.root.scheme == "gs" and section.endpoint and section.anonymous:  # it asks Google for a token otherwise

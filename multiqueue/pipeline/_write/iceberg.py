@@ -24,6 +24,7 @@ from typing import Any
 
 from ..._extras import needs
 from .._base.errors import Unprepared
+from .._base.stores import ICEBERG
 from .._columns.kinds import Columns, Kind
 from .files import DataFile, TableFiles
 from .table import Commit, TableFile, attempts_noted
@@ -81,20 +82,6 @@ _SIMPLE: dict[str, Any] = {
     "timestamp_ntz": types.TimestampType(),
 }
 _KINDS = {str(kind): name for name, kind in _SIMPLE.items() if name not in ("byte", "short")}
-# What the library calls the keys of `[storage.NAME]`.
-_AZURE = {"account": "adls.account-name", "secret": "adls.account-key", "token": "adls.sas-token"}
-_WORDS: dict[str, dict[str, str]] = {
-    "s3": {
-        "key": "s3.access-key-id",
-        "secret": "s3.secret-access-key",
-        "token": "s3.session-token",
-        "endpoint": "s3.endpoint",
-        "region": "s3.region",
-    },
-    "gs": {"account": "gcs.project-id", "token": "gcs.oauth2.token", "endpoint": "gcs.service.host"},
-    "abfss": _AZURE,
-    "az": _AZURE,
-}
 
 
 class IcebergTable:
@@ -111,8 +98,7 @@ class IcebergTable:
         root = files.root
         self._location = f"file://{root.text}" if root.is_local else root.text
         section = files.storage.section(root)
-        words = {} if section is None else _WORDS[root.scheme]
-        store = {word: str(value) for key, word in words.items() if (value := getattr(section, key))}
+        store = {} if section is None else {word: str(value) for word, value in section.words(ICEBERG).items()}
         if section is not None and (connection := section.azure_connection()):
             store = {"adls.connection-string": connection}
         if root.scheme == "gs":  # pyarrow, the library's first choice, takes no key file
