@@ -22,7 +22,7 @@ from hypothesis import given, seed
 TESTS = Path(__file__).parent.parent / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "interop")]
 
-from interop_programs_support import Ports, Program, compare, programs, settings_for  # noqa: E402
+from interop_programs_support import LAG, Ports, Program, compare, programs, settings_for  # noqa: E402
 
 from multiqueue.broker import Broker  # noqa: E402
 
@@ -76,10 +76,10 @@ def programs_of(number: int, steps: int) -> list[Program]:
     return made
 
 
-def differs(ports: Sequence[Ports], program: Program) -> str | None:
+def differs(ports: Sequence[Ports], program: Program, lag: float = LAG) -> str | None:
     """What the brokers do not agree on, or None."""
     try:
-        compare(ports, program, lambda line: None)
+        compare(ports, program, lambda line: None, lag)
     except Exception as error:  # noqa: BLE001 - a client that is told what it cannot read differs too
         return f"{type(error).__name__}: {error}"
     return None
@@ -93,7 +93,7 @@ def shortest(ports: Sequence[Ports], program: Program, difference: str) -> tuple
         while at > 0:
             at = max(0, at - size)
             shorter = program[:at] + program[at + size :]
-            if (again := differs(ports, shorter)) is not None:
+            if (again := differs(ports, shorter, 1.0)) is not None:
                 program, difference = shorter, again
         size //= 2
     return program, difference

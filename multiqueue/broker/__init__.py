@@ -45,6 +45,7 @@ from ._durable.submission import Submission
 from ._host.broker import Broker
 from ._host.dead_letters import deaths_of, keys_in
 from ._host.host_limits import HOST_LIMITS, HostLimits, checked_limit
+from ._host.host_metadata import GlobalParameters, HostMetadata
 from ._host.host_state import VirtualHostPast
 from ._host.policies import APPLY_TO, OPERATOR_POLICY, Policies, Policy, UnknownPolicySetting
 from ._host.publishing import Published, Publisher, Sent
@@ -112,8 +113,10 @@ __all__ = [
     "ExchangeStatistics",
     "FairStatistics",
     "Getter",
+    "GlobalParameters",
     "Governing",
     "HostLimits",
+    "HostMetadata",
     "IllegalStep",
     "LastValueEntryList",
     "MemoryStatistics",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis import strategies as st
 from interop_differential_support import (
     EXCHANGES,
+    LAG,
     NEVER_WAS,
     QUEUES,
     SHORT,
@@ -22,6 +24,7 @@ from interop_differential_support import (
     agree,
     call,
     consume_one,
+    enter,
     get,
     http,
     publish,
@@ -229,11 +232,64 @@ requests = st.one_of(
         "POST",
         queue_paths.map(lambda path: f"{path}/get"),
         count=st.integers(1, 2),
-        ackmode=st.sampled_from(("ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "bad")),
+        ackmode=st.sampled_from(("ack_requeue_true", "ack_requeue_false", "reject_requeue_true")),
         encoding=st.sampled_from(("auto", "base64")),
     ),
 )
+definitions = st.fixed_dictionaries(
+    {},
+    optional={
+        "max-length": st.sampled_from((0, 1, 3)),
+        "max-length-bytes": st.sampled_from((0, 4)),
+        "overflow": st.sampled_from(("drop-head", "reject-publish")),
+        "dead-letter-exchange": st.sampled_from(("x0", "nope")),
+        "message-ttl": st.just(HOUR),
+        "expires": st.just(HOUR),
+        "delivery-limit": st.just(2),
+        "alternate-exchange": st.just("x1"),
+    },
+)
+operators = st.fixed_dictionaries(
+    {},
+    optional={
+        "max-length": st.sampled_from((1, 2)),
+        "message-ttl": st.just(HOUR // 2),
+        "expires": st.just(HOUR // 2),
+        "overflow": st.just("reject-publish"),
+    },
+)
+wrong_definitions = st.sampled_from(
+    ({"max-length": "text"}, {"max-length": -1}, {"unknown": 1}, {"overflow": "other"}, {"message-ttl": -1}, {})
+)
+applied = st.sampled_from(("queues", "classic_queues", "quorum_queues", "exchanges", "all"))
+policy_names = st.sampled_from(("p0", "p1"))
+policy_paths = st.builds("/api/policies/%2F/{{}}{}".format, policy_names)
+operator_paths = st.builds("/api/operator-policies/%2F/{{}}{}".format, policy_names)
+priorities = st.integers(0, 2)
+governing = st.one_of(
+    asks(
+        "PUT",
+        policy_paths,
+        pattern=st.sampled_from((*QUEUES, "x0")),
+        definition=st.one_of(definitions, definitions, wrong_definitions),
+        priority=priorities,
+        **{"apply-to": applied},
+    ),
+    asks(
+        "PUT",
+        operator_paths,
+        pattern=queues,
+        definition=operators,
+        priority=priorities,
+        **{"apply-to": st.just("queues")},
+    ),
+    asks("DELETE", st.one_of(policy_paths, operator_paths)),
+    asks("GET", st.one_of(policy_paths, operator_paths)),
+    asks("GET", queue_paths),
+    asks("GET", exchange_paths),
+)
 MAKERS |= {
+    "enter": enter,
     "start": lambda queue, tag, fields: lambda side: side.consume(queue, tag, **side.named(fields)),
     "reopen": lambda: lambda side: side.reopen(),
     "die": lambda: lambda side: side.die(),
@@ -248,26 +304,32 @@ class Different(AssertionError):
     """The two brokers answered otherwise, or stand elsewhere afterwards."""
 
 
-def compare(ports: Sequence[Ports], program: Program, tell: Callable[[str], object] = note) -> None:
+def compare(ports: Sequence[Ports], program: Program, tell: Callable[[str], object] = note, lag: float = LAG) -> None:
     """Run a program at both brokers, each step at one and then at the other, and tell of each. Raises Different."""
     prefix = f"{os.getpid()}-{next(_programs)}"
-    brokers = [[Side(amqp, prefix, mode, web) for mode in MODES] for amqp, web in ports]
+    is_quorum = "'x-queue-type': 'quorum'" in repr(program)
+    brokers = [[Side(amqp, prefix, mode, web, counts_consumers=not is_quorum) for mode in MODES] for amqp, web in ports]
     try:
         for who, (kind, *details) in program:
-            if kind == "http" and not ports[0][1]:
+            if kind in ("http", "enter") and not ports[0][1]:
                 continue
             step = MAKERS[str(kind)](*details)  # type: ignore[operator]
             one, other = (sides[who].do(step) for sides in brokers)
+            deadline = time.monotonic() + lag  # RabbitMQ shows some of a queue only after a while
+            while one != other and details[0] == "GET" and time.monotonic() < deadline:
+                one, other = (sides[who].do(step) for sides in brokers)
             tell(f"{who} {kind} {details}: {one}")
             if one != other:
                 raise Different(f"{who} {kind} {details}:\n  RabbitMQ {one}\n  the server {other}")
-            states = agree(*brokers)
+            states = agree(*brokers, lag)
             if states[0] != states[1]:
                 raise Different(f"after {who} {kind} {details}:\n  RabbitMQ {states[0]}\n  the server {states[1]}")
     finally:
         for sides in brokers:
             for side in reversed(sides):
                 side.close()
+            if ports[0][1]:
+                sides[0].clean([path for path in MADE if path.partition("{}")[0] in repr(program)])
 
 
 def settings_for(examples: int, *, derandomize: bool = True) -> settings:
@@ -282,7 +344,87 @@ def settings_for(examples: int, *, derandomize: bool = True) -> settings:
     )
 
 
-steps = st.sampled_from((messages, messages, messages, lives, lives, topology, requests)).flatmap(lambda kind: kind)
+# A user, a virtual host, what the one may do in the other, and connections that try.
+hosts = st.sampled_from(("v0", "v0", "v0", "/", "nowhere"))
+patterns = st.sampled_from((".*", ".*", "^$", "q0$", "x0$", "amq"))
+tunings = st.fixed_dictionaries(
+    {},
+    optional={
+        "frame_max": st.sampled_from((4096, 8191, 8192, 131072, 131073)),
+        "channel_max": st.sampled_from((1, 2047, 2048)),
+    },
+)
+doings = st.one_of(
+    st.tuples(st.just(Queue.Declare), st.fixed_dictionaries({"queue": queues, "durable": st.just(True)})),
+    st.tuples(
+        st.just(Queue.Declare),
+        st.fixed_dictionaries(
+            {
+                "queue": queues,
+                "durable": st.just(True),
+                "arguments": st.sampled_from(
+                    ({"x-dead-letter-exchange": "x0"}, {"x-queue-type": "quorum"}, {"x-queue-type": "classic"})
+                ),
+            }
+        ),
+    ),
+    st.tuples(st.just(Queue.Declare), st.fixed_dictionaries({"queue": queues, "passive": st.just(True)})),
+    st.tuples(st.just(Exchange.Declare), st.fixed_dictionaries({"exchange": exchanges, "exchange_type": kinds})),
+    st.tuples(
+        st.just(Queue.Bind), st.fixed_dictionaries({"queue": queues, "exchange": exchanges, "routing_key": keys})
+    ),
+    st.tuples(
+        st.just(Basic.Publish),
+        st.fixed_dictionaries({"exchange": st.sampled_from(("x0", "amq.topic")), "routing_key": keys}),
+    ),
+    st.tuples(st.just(Queue.Purge), st.fixed_dictionaries({"queue": queues})),
+    st.tuples(st.just(Queue.Delete), st.fixed_dictionaries({"queue": queues})),
+)
+_HOST, _USER = "/api/vhosts/{}v0", "/api/users/{}u0"
+_ALLOWED, _TOPICS = "/api/permissions/{}v0/{}u0", "/api/topic-permissions/{}v0/{}u0"
+_HOST_LIMITS = st.sampled_from([f"/api/vhost-limits/{{}}v0/{name}" for name in ("max-queues", "max-connections")])
+_USER_LIMITS = st.sampled_from([f"/api/user-limits/{{}}u0/{name}" for name in ("max-channels", "max-connections")])
+_amounts = st.sampled_from((-1, 0, 1, 2, "text"))
+administration = st.one_of(
+    asks("PUT", st.just(_HOST), default_queue_type=st.sampled_from(("classic", "quorum", "bad")), description=keys),
+    asks("PUT", st.just(_HOST)),
+    asks("GET", st.sampled_from((_HOST, _USER, _ALLOWED, _TOPICS))),
+    asks("GET", st.sampled_from((f"{_HOST}/permissions", f"{_HOST}/topic-permissions", f"{_USER}/permissions"))),
+    asks("GET", st.sampled_from(("/api/vhost-limits/{}v0", "/api/user-limits/{}u0", "/api/queues/{}v0/{}q0"))),
+    asks("DELETE", st.sampled_from((_HOST, _USER, _ALLOWED, _TOPICS))),
+    asks("PUT", st.just(_USER), password=st.sampled_from(("p", "q")), tags=st.sampled_from(("", "management", "a, b"))),
+    asks("PUT", st.just(_ALLOWED), configure=patterns, write=patterns, read=patterns),
+    asks("PUT", st.just(_ALLOWED), configure=patterns, write=patterns),
+    asks("PUT", st.just(_TOPICS), exchange=st.sampled_from(("x0", "amq.topic")), write=patterns, read=patterns),
+    asks("PUT", _HOST_LIMITS, value=_amounts),
+    asks("PUT", _USER_LIMITS, value=_amounts),
+    asks("DELETE", st.one_of(_HOST_LIMITS, _USER_LIMITS)),
+    asks("PUT", st.just("/api/global-parameters/{}g0"), value=st.sampled_from((1, "a", {"a": [1]}))),
+    asks("GET", st.just("/api/global-parameters/{}g0")),
+    asks("DELETE", st.just("/api/global-parameters/{}g0")),
+)
+entering = st.tuples(
+    st.just("enter"),
+    st.sampled_from(("u0", "u0", "guest", "nobody")),
+    st.sampled_from(("p", "p", "q")),
+    hosts,
+    st.one_of(st.just({}), st.just({}), tunings),
+    st.lists(doings, max_size=4),
+)
+beginnings = st.tuples(
+    asks("PUT", st.just(_HOST), default_queue_type=st.sampled_from(("classic", "quorum"))),
+    asks("PUT", st.just(_USER), password=st.just("p"), tags=st.just("")),
+    asks("PUT", st.just(_ALLOWED), configure=patterns, write=patterns, read=patterns),
+)
+
+# What requests make that has to be deleted after a program.
+MADE = (
+    *(f"/api/{kind}/%2F/{{}}{name}" for kind in ("policies", "operator-policies") for name in ("p0", "p1")),
+    *("/api/users/{}u0", "/api/vhosts/{}v0", "/api/global-parameters/{}g0"),
+)
+steps = st.sampled_from((messages, messages, messages, lives, lives, topology, requests, governing)).flatmap(
+    lambda kind: kind
+)
 who = st.sampled_from((0, 0, 0, 1, 1, 2))
 
 # A program declares before it does anything else, or it would meet little but 404.
@@ -290,12 +432,38 @@ declarations = st.tuples(
     *[calls(Queue.Declare, queue=st.just(queue), durable=flags, arguments=few) for queue in QUEUES],
     *[calls(Exchange.Declare, exchange=st.just(exchange), exchange_type=kinds) for exchange in EXCHANGES],
 )
+quorum_arguments = st.fixed_dictionaries(
+    {"x-queue-type": st.just("quorum")},
+    optional={
+        "x-max-length": st.sampled_from((1, 3)),
+        "x-overflow": st.sampled_from(("drop-head", "reject-publish")),
+        "x-dead-letter-exchange": st.sampled_from(("x0", "nope")),
+        "x-message-ttl": st.just(HOUR),
+        "x-single-active-consumer": st.booleans(),
+        "x-delivery-limit": st.sampled_from((-1, 0, 1, 3)),
+        "x-delayed-retry-type": st.sampled_from(("disabled", "all", "failed", "returned")),
+        "x-delayed-retry-min": st.just(50),
+    },
+)
+quorum_declarations = st.tuples(
+    *[
+        calls(Queue.Declare, queue=st.just(queue), durable=st.just(True), arguments=quorum_arguments)
+        for queue in QUEUES[:2]
+    ],
+    *[calls(Exchange.Declare, exchange=st.just(exchange), exchange_type=kinds) for exchange in EXCHANGES],
+)
 
 
 def programs(length: int) -> st.SearchStrategy[Program]:
     """Programs of so many steps beside the declarations, or fewer."""
     made = st.lists(st.tuples(who, steps), min_size=length // 2, max_size=length)
-    return st.tuples(declarations, made).map(lambda parts: _comparable([*[(0, each) for each in parts[0]], *parts[1]]))
+    entered = st.lists(
+        st.tuples(st.just(0), administration | entering | entering), min_size=length // 2, max_size=length
+    )
+    whole = st.one_of(
+        *[st.tuples(declarations, made)] * 4, st.tuples(quorum_declarations, made), st.tuples(beginnings, entered)
+    )
+    return whole.map(lambda parts: _comparable([*[(0, each) for each in parts[0]], *parts[1]]))
 
 
 def _comparable(program: Program) -> Program:

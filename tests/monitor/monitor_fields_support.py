@@ -35,7 +35,6 @@ WITHOUT = {
         r"io_(read|write|seek|reopen|sync_avg)|msg_store|disk_(reads|writes)|gc_bytes|_ram$|paged_out|persistent$|memory$"
         r"|idle_since|(recv|send)_cnt|drop_unroutable"
     ),
-    "No such thing here": re.compile(r"global_parameters"),
 }
 MISSING = "Missing here"
 _CLOSED = frozenset(

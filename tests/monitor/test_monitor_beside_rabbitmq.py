@@ -167,6 +167,8 @@ def clients() -> Iterator[tuple[Client, Client]]:
             theirs, ours = Client(f"http://127.0.0.1:{port}"), Client(http.url)
             _wait_until_it_answers(theirs)
             with_clients = [_populate(url) for url in (peer.url, server.url)]
+            for client in (theirs, ours):
+                assert client("PUT", "/api/global-parameters/team", {"value": "a"}).status == 201
             _wait_for_figures(theirs)
             yield theirs, ours
             for connection in with_clients:

@@ -57,13 +57,13 @@ BOUNDS = {
         /api/bindings/{vhost}/e/{exchange}/q/{queue} /api/bindings/{vhost}/e/{exchange}/e/{destination}
         /api/connections/{name}/channels /api/connections/username/{user} /api/users/without-permissions
         /api/queues/detailed /api/policies /api/policies/{vhost} /api/operator-policies /api/operator-policies/{vhost}
+        /api/global-parameters /api/parameters /api/parameters/{component} /api/parameters/{component}/{vhost}
         """,
     MESSAGES: "/api/queues/{vhost}/{queue}/messages /api/queues/{vhost}/{queue}/get",
     TENANTS: "/api/queues/{vhost}/{queue}/tenants",
     EXPORT: "/api/definitions /api/definitions/{vhost}",
     NOTHING: """
-        /api/extensions /api/parameters /api/parameters/{component} /api/parameters/{component}/{vhost}
-                /api/deprecated-features /api/deprecated-features/used /api/global-parameters
+        /api/extensions /api/deprecated-features /api/deprecated-features/used
         /api/feature-flags
                 /api/bindings/{vhost}/e/{exchange}/q/{queue} /api/queues/{vhost}/{queue}/contents /api/users/bulk-delete
         /api/vhost-limits/{vhost}/{limit} /api/user-limits/{user}/{limit}
@@ -72,7 +72,8 @@ BOUNDS = {
     OBJECT: """
         /api/overview /api/auth /api/whoami /api/windows /api/cluster-name /api/nodes/{node} /api/vhosts/{vhost}
         /api/users/{user} /api/permissions/{vhost}/{user} /api/policies/{vhost}/{name}
-        /api/operator-policies/{vhost}/{name}
+        /api/operator-policies/{vhost}/{name} /api/global-parameters/{name}
+        /api/parameters/{component}/{vhost}/{name}
         /api/exchanges/{vhost}/{exchange} /api/bindings/{vhost}/e/{exchange}/q/{queue}/{props}
         /api/bindings/{vhost}/e/{exchange}/e/{destination}/{props} /api/connections/{name}
         /api/aliveness-test/{vhost} /api/queues/{vhost}/{queue}/move

@@ -36,6 +36,7 @@ from .._delivery.housekeeping import Housekeeping
 from .._delivery.subscription import Scheduler, runs_callback
 from .._durable.data_directory import DataDirectory
 from .._routing.compat import Compat
+from .host_metadata import GlobalParameters
 from .reopening import OnStoreFailure, Reopening
 from .verbs import Verbs
 from .virtual_host import CONSUMER_TIMEOUT, MEMORY_LIMIT, VirtualHost, VirtualHostStatistics
@@ -221,6 +222,11 @@ class Broker(Verbs):
             self._default = opened
             super().__init__(opened.parts)
         return True
+
+    @property
+    def parameters(self) -> GlobalParameters:
+        """The global parameters of RabbitMQ's HTTP API."""
+        return self._default.parameters
 
     def virtual_host(self, name: str = "/") -> VirtualHost:
         """The virtual host of this name.

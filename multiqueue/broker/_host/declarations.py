@@ -42,6 +42,7 @@ from .._routing.exchange import (
 )
 from .._routing.topology import DeclaredQueue, Topology
 from .host_limits import HostLimits
+from .host_metadata import KeptMetadata
 from .host_state import HostState
 from .policies import Policies
 
@@ -81,6 +82,7 @@ class Declarations:
         compat: Compat,
         policies: Policies,
         limits: HostLimits,
+        metadata: KeptMetadata,
     ) -> None:
         self._name = topology.virtual_host
         self.compat = compat
@@ -89,6 +91,7 @@ class Declarations:
         self._host_state = host_state
         self.policies: Policies = policies
         self.limits: HostLimits = limits
+        self.metadata: KeptMetadata = metadata
 
     # Exchanges
 
@@ -198,6 +201,7 @@ class Declarations:
         given = checked_arguments(what, arguments)
         if settings is None:
             flags = {"durable": durable, "exclusive": exclusive, "auto_delete": auto_delete}
+            given = self.metadata.get().with_type(given, **flags)
             if (found := self._topology.find_queue(name)) is not None and not found.queue.is_deleted:
                 # What differs is told before what is wrong, as RabbitMQ does; what is the same is right.
                 self._assert_alike(found, **flags, owner=owner)

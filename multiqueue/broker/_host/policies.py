@@ -36,7 +36,10 @@ POLICY: Final = "policy"
 OPERATOR_POLICY: Final = "operator_policy"
 _LEAST: Final = ("max_length", "max_length_bytes", "message_ttl", "expires", "max_delivery_attempts")
 _LEAST_KEYS: Final = ("max-length", "max-length-bytes", "message-ttl", "expires", "delivery-limit")
-_OF_OPERATORS: Final = (*_LEAST_KEYS, "overflow")
+_OF_OPERATORS: Final = (
+    *(*_LEAST_KEYS, "overflow", "delayed-retry-type", "delayed-retry-min", "delayed-retry-max"),
+    *("queue-version", "max-in-memory-length", "max-in-memory-bytes", "target-group-size"),
+)
 _OF_EXCHANGES: Final = "alternate-exchange"
 
 

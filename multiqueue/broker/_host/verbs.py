@@ -34,6 +34,7 @@ from .._selector.selector import compile_selector
 from .dead_letters import DeadLetterRouting
 from .declarations import Declarations, MakeQueue
 from .host_limits import HostLimits
+from .host_metadata import KeptMetadata
 from .host_state import HostState
 from .policies import Policies
 from .publishing import Published, Publishing, remaining
@@ -92,6 +93,7 @@ class HostParts(NamedTuple):
     topology: Topology
     policies: Policies
     limits: HostLimits
+    metadata: KeptMetadata
     make_queue: MakeQueue
     host_state: HostState
     publishing: Publishing
@@ -105,7 +107,8 @@ class Verbs(Declarations):
     """The verbs of one virtual host. Any thread may call any of them."""
 
     def __init__(self, parts: HostParts) -> None:
-        super().__init__(parts.topology, parts.make_queue, parts.host_state, parts.compat, parts.policies, parts.limits)
+        said = parts.policies, parts.limits, parts.metadata
+        super().__init__(parts.topology, parts.make_queue, parts.host_state, parts.compat, *said)
         self.parts = parts
         self._publishing = parts.publishing
 

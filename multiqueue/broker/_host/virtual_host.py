@@ -41,6 +41,7 @@ from .._routing.topology import DeclaredQueue, Topology
 from .dead_letters import DeadLetterRouting
 from .declarations import PREDECLARED, TRACE_EXCHANGE
 from .host_limits import HostLimits
+from .host_metadata import GlobalParameters, KeptMetadata
 from .host_state import HostState, VirtualHostPast
 from .policies import Policies
 from .publishing import Published, Publisher, Publishing
@@ -119,6 +120,7 @@ class VirtualHost(Verbs):
                 topology,
                 Policies(topology, self._journal),
                 HostLimits(self._journal),
+                KeptMetadata(name, self._journal),
                 self._new_queue,
                 host_state,
                 publishing,
@@ -128,6 +130,7 @@ class VirtualHost(Verbs):
                 compat or Compat(),
             )
         )
+        self.parameters: Final = GlobalParameters(self._journal)  # used of `/` alone
         self._clock = clock
         self._consumer_timeout = consumer_timeout
         self._on_alert = on_alert or _log_alert
@@ -138,6 +141,8 @@ class VirtualHost(Verbs):
             definitions = self._journal.store.definitions()
             self.policies.recover(definitions)
             self.limits.recover(definitions)
+            self.metadata.recover(definitions)
+            self.parameters.recover(definitions)
             self._journal.on_failed = self._store_failed
             if housekeeping is not None:
                 housekeeping.add(self._journal)

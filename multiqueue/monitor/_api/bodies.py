@@ -237,6 +237,11 @@ TENANTS: Final[Body] = {"count": Field(COUNT, 100)}
 MOVE: Final[Body] = {"to": _needed(NAME), "count": Field(COUNT)}
 USER: Final[Body] = {"password": Field(PASSWORD), **_HASH, "tags": _needed(TAGS)}
 USERS: Final[Body] = {"users": _needed(list_of(NAME))}
+HOST: Final[Body] = {
+    "description": Field(TEXT, ""),
+    "tags": Field(TAGS, frozenset()),
+    "default_queue_type": Field(TEXT),
+}
 POLICY: Final[Body] = {
     "pattern": _needed(EXPRESSION),
     "definition": _needed(TABLE),
@@ -253,10 +258,11 @@ _ITEMS: Final[Mapping[str, Body]] = {
     "vhosts": {
         "name": _needed(NAME),
         "limits": Field(OBJECT, _NO_TABLE),
-        "default_queue_type": Field(TEXT),
         "metadata": Field(OBJECT, _NO_TABLE),
+        **HOST,
     },
     "policies": {**_IN_HOST, **POLICY},
+    "global_parameters": {"name": _needed(NAME), "value": _needed(ANYTHING)},
     "parameters": {**_IN_HOST, "component": _needed(NAME), "value": _needed(ANYTHING)},
     "topic_permissions": {"user": _needed(NAME), "vhost": _needed(NAME), **TOPIC_PERMISSIONS},
     "permissions": {"user": _needed(NAME), "vhost": _needed(NAME), **PERMISSIONS},
@@ -270,8 +276,6 @@ _ITEMS: Final[Mapping[str, Body]] = {
         **BINDING,
     },
 }
-# Lists of what this broker has not: their entries are named in the answer.
-WE_HAVE_NONE: Final = ("global_parameters",)
 
 
 def definitions(host: str | None = None) -> Body:
@@ -281,5 +285,4 @@ def definitions(host: str | None = None) -> Body:
         kind: {**body, "vhost": Field(there, host)} if host is not None and "vhost" in body else body
         for kind, body in _ITEMS.items()
     }
-    known = {kind: Field(list_of(object_of(body)), ()) for kind, body in items.items()}
-    return {**known, **{kind: Field(list_of(OBJECT), ()) for kind in WE_HAVE_NONE}}
+    return {kind: Field(list_of(object_of(body)), ()) for kind, body in items.items()}

@@ -3,7 +3,7 @@
 Promise     The fields of an import, and the names in it, are checked as a whole before the first change. Then each
             definition is taken for itself: one that the broker refuses (it is there and differs, an argument does not
             fit) is named in the refusal, all others are loaded, and the import can be repeated. What this broker has
-            not (streams, exchanges of plugins, global parameters) is named in the answer, never taken for done.
+            not (streams, exchanges of plugins) is named in the answer, never taken for done.
 Left out    Of an export: exclusive queues, the predeclared exchanges and the bindings of the default exchange, as
             RabbitMQ does. Values that JSON has not, such as bytes and times in arguments, become text and numbers.
 """
@@ -37,17 +37,19 @@ from ...broker import (
     BrokerError,
     DeclaredQueue,
     Exchange,
+    HostMetadata,
     Policy,
     UnknownPolicySetting,
     VirtualHost,
     checked_limit,
 )
 from .._base.errors import bad_request
-from .bodies import OBJECT, POLICY, WE_HAVE_NONE, definitions, read_body, read_value, shown
+from .bodies import HOST, OBJECT, POLICY, definitions, read_body, read_value, shown
 from .views import (
     API_VERSION,
     View,
     binding_view,
+    metadata_view,
     permission_view,
     plain,
     policy_view,
@@ -79,14 +81,17 @@ def export_definitions(broker: Broker, access: Access, version: str) -> View:
         "product_name": "multiqueue",
         "product_version": version,
         "users": [user_view(user) for user in users],
-        "vhosts": [{"name": host.name, "limits": host.limits.all()} for host in hosts],
+        "vhosts": [
+            {"name": host.name, "limits": host.limits.all(), "metadata": metadata_view(host.metadata.get())}
+            for host in hosts
+        ],
         "permissions": [
             permission_view(user.name, host, allowed)
             for user in users
             for host, allowed in sorted(_by_host(user, [each.name for each in hosts]).items())
         ],
         "topic_permissions": [view for user in users for view in topic_permission_views(user)],
-        "global_parameters": [],
+        "global_parameters": [{"name": name, "value": value} for name, value in broker.parameters.all().items()],
         **_declared(hosts, with_host=True),
     }
 
@@ -121,7 +126,9 @@ def _declared(hosts: Iterable[VirtualHost], *, with_host: bool) -> View:
     return {
         "policies": [policy_view(each, host.name) for host in hosts for each in host.policies.all()],
         "parameters": [
-            _parameter(policy_view(each, host.name)) for host in hosts for each in host.policies.all(is_operators=True)
+            parameter_of(policy_view(each, host.name))
+            for host in hosts
+            for each in host.policies.all(is_operators=True)
         ],
         "queues": (
             {
@@ -150,7 +157,7 @@ def _declared(hosts: Iterable[VirtualHost], *, with_host: bool) -> View:
     }
 
 
-def _parameter(policy: View) -> View:
+def parameter_of(policy: View) -> View:
     """An operator policy, as RabbitMQ exports it."""
     names = ("pattern", "apply-to", "definition", "priority")
     value = {name: policy.pop(name) for name in names}
@@ -191,21 +198,21 @@ class Import:
                 user_named(each["name"]),
                 password_hash=password_hash_of(each, f"users[{index}]"),
                 tags=each["tags"],
-                limits=_limits(each["limits"], USER_LIMITS, f"users[{index}].limits"),
+                limits=checked_limits(each["limits"], USER_LIMITS, f"users[{index}].limits"),
             )
             for index, each in enumerate(self._found["users"])
         ]
         self._limits = [
-            (each["name"], _limits(each["limits"], HOST_LIMITS, f"vhosts[{index}].limits"))
+            (each["name"], checked_limits(each["limits"], HOST_LIMITS, f"vhosts[{index}].limits"))
             for index, each in enumerate(self._found["vhosts"])
         ]
         if host is not None:
-            self._limits.append((host, _limits(found.get("limits", {}), HOST_LIMITS, "limits")))
+            self._limits.append((host, checked_limits(found.get("limits", {}), HOST_LIMITS, "limits")))
         self._policies = [("policies", each) for each in self._found["policies"]]
         for index, each in enumerate(self._found["parameters"]):
             value = each["value"]
             if each["component"] == "vhost-limits":
-                self._limits.append((each["vhost"], _limits(value, HOST_LIMITS, f"parameters[{index}].value")))
+                self._limits.append((each["vhost"], checked_limits(value, HOST_LIMITS, f"parameters[{index}].value")))
             elif each["component"] == OPERATOR_POLICY:
                 body = read_body(POLICY, read_value(OBJECT, each["value"], f"parameters[{index}].value"))
                 self._policies.append(("parameters", {**each, **body}))
@@ -226,21 +233,11 @@ class Import:
                     raise bad_request(f"{kind}[{index}].user is {each['user']!r}, which does not exist")
 
     def _look_for_what_we_have_not(self) -> None:
-        for kind in WE_HAVE_NONE:
-            self._left_out += [
-                _called(kind, each)
-                for each in self._found[kind]
-                if kind != "global_parameters" or each.get("name") not in _OF_RABBITMQ
-            ]
         self._left_out += [
             f"parameter {each['name']!r} of {each['component']!r} in vhost {each['vhost']!r}"
             for each in self._found["parameters"]
             if each["component"] not in (OPERATOR_POLICY, "vhost-limits")
         ]
-        for each in self._found["vhosts"]:
-            kind = each["default_queue_type"] or each["metadata"].get("default_queue_type")
-            if kind not in (None, "undefined", "classic"):
-                self._left_out.append(f"default_queue_type {kind!r} of vhost {each['name']!r}")
 
     def apply(self) -> list[str]:
         """Carry it out; returns what was left out because this broker has no such thing. Repeating it is harmless.
@@ -253,7 +250,11 @@ class Import:
         for user in self._users:
             self._do(f"user {user.name!r}", self._put_user, user)
         for each in found["vhosts"]:
-            self._do(f"vhost {each['name']!r}", self._broker.add_virtual_host, each["name"])
+            self._do(f"vhost {each['name']!r}", self._add_host, each)
+        for each in found["global_parameters"]:
+            if each["name"] not in _OF_RABBITMQ:
+                what = f"global parameter {each['name']!r}"
+                self._do(what, self._broker.parameters.set, each["name"], each["value"])
         for each in found["permissions"]:
             self._do(f"permissions of user {each['user']!r} in vhost {each['vhost']!r}", partial(self._permit, **each))
         for each in found["topic_permissions"]:
@@ -295,6 +296,11 @@ class Import:
         if new != self._access.user(user.name):
             self._access.put(new)
 
+    def _add_host(self, each: Mapping[str, Any]) -> None:
+        host = self._broker.add_virtual_host(each["name"])
+        said = {name: value for name, value in each.items() if value}
+        host.metadata.set(metadata_from(read_body(HOST, {**each["metadata"], **said})))
+
     def _permit(self, user: str, vhost: str, **allowed: str) -> None:
         known, new = self._access.user(user), Permissions(**allowed)
         if known is None or known.permissions_in(vhost) != new:
@@ -333,12 +339,22 @@ class Import:
         bind(destination, source, of["routing_key"], of["arguments"])
 
 
-def _limits(found: Any, names: tuple[str, ...], path: str) -> dict[str, int]:
+def checked_limits(found: Any, names: tuple[str, ...], path: str) -> dict[str, int]:
     """Limits by name. Raises Refused: there is no such one, or it is no number."""
     try:
         return {name: checked_limit(name, value, names) for name, value in read_value(OBJECT, found, path).items()}
     except (ValueError, TypeError) as error:
         raise bad_request(f"{path}: {error}") from None
+
+
+def metadata_from(said: Mapping[str, Any]) -> HostMetadata:
+    """What a body says of a virtual host. Raises Refused: there is no such type of queue."""
+    kind = said["default_queue_type"]
+    try:
+        kind = "classic" if kind in (None, "", "undefined") else kind
+        return HostMetadata(said["description"], tuple(sorted(said["tags"])), kind)
+    except (ValueError, TypeError) as error:
+        raise bad_request(str(error)) from None
 
 
 def policy_from(said: Mapping[str, Any], *, is_operators: bool) -> Policy:
@@ -360,11 +376,7 @@ def _called(kind: str, each: Mapping[str, Any]) -> str:
         what = f"of {each['destination_type']} {each['destination']!r} to exchange {each['source']!r}"
         return f"binding {what} in vhost {each['vhost']!r}"
     name = shown(each.get("name", each.get("user")))
-    return (
-        f"{singular} {name}"
-        if kind == "global_parameters"
-        else f"{singular} {name} in vhost {shown(each.get('vhost', '/'))}"
-    )
+    return f"{singular} {name} in vhost {shown(each.get('vhost', '/'))}"
 
 
 def user_named(name: str) -> User:

@@ -88,6 +88,8 @@ def get_messages(
     taken: list[Received] = []
     with _turn:
         try:
+            settings = host.queue(queue).settings
+            host.compat.check_get(host.queue(queue).label, settings.type, is_single=settings.single_active_consumer)
             while True:
                 more = len(taken) < count and not shown.is_full
                 received = host.get(queue) if more else None
@@ -107,7 +109,7 @@ def get_messages(
             if error.reply_code == 404:
                 said = "queue_not_found" if host.compat.says(_NAMED_BY_KIND) else error.reply_text
                 raise Refused(404, "not_found", said) from None
-            raise bad_request(error.reply_text) from None
+            raise bad_request(f"{error.reply_code} {error.reply_text}") from None
         except BaseException:
             _settle(taken, "ack_requeue_true")
             raise

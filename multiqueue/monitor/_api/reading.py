@@ -223,16 +223,16 @@ class Reading:
     def hosts(self, ask: Ask) -> Any:
         """`/api/vhosts`: those the user may look at."""
         pair = self._sampler.look()
-        names = [host.name for host in self._broker.virtual_hosts() if ask.caller.sees_host(host.name)]
-        return listing(names, ask.query, ("name",), lambda name: self._host_view(pair, name, ask))
+        hosts = [host for host in self._broker.virtual_hosts() if ask.caller.sees_host(host.name)]
+        return listing(hosts, ask.query, ("name",), lambda host: self._host_view(pair, host, ask))
 
     def host(self, ask: Ask) -> Any:
         """`/api/vhosts/NAME`."""
-        return columns(self._host_view(self._sampler.look(), self._host(ask).name, ask), ask.query)
+        return columns(self._host_view(self._sampler.look(), self._host(ask), ask), ask.query)
 
-    def _host_view(self, pair: Pair, name: str, ask: Ask) -> View:
-        view = host_view(pair, name)
-        self._sampler.add_samples(view, ask.query, "host", name)
+    def _host_view(self, pair: Pair, host: VirtualHost, ask: Ask) -> View:
+        view = host_view(pair, host.name, host.metadata.get())
+        self._sampler.add_samples(view, ask.query, "host", host.name)
         return view
 
     def users(self, ask: Ask) -> Any:

@@ -21,7 +21,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from ...amqp import RABBITMQ_HASH, ChannelFigures, ConnectionFigures, ConsumerFigures, Permissions, User
-from ...broker import Binding, Exchange, FairStatistics, Policy, QueueConsumer, QueueStatistics
+from ...broker import Binding, Exchange, FairStatistics, HostMetadata, Policy, QueueConsumer, QueueStatistics
 from .._figures.history import LENGTHS, OCTETS
 from .._figures.node import CHURN, COUNTERS, GAUGES
 from .._figures.samples import (
@@ -464,17 +464,21 @@ def message_stats(pair: Pair, now: Totals, before: Totals) -> View:
     )
 
 
-def host_view(pair: Pair, name: str) -> View:
+def metadata_view(metadata: HostMetadata) -> View:
+    """What is said of a virtual host."""
+    return {**asdict(metadata), "tags": list(metadata.tags)}
+
+
+def host_view(pair: Pair, name: str, metadata: HostMetadata) -> View:
     """One virtual host."""
     now = pair.latest.hosts.get(name, Totals())
     before = pair.previous.hosts.get(name, now)
-    description = "Default virtual host" if name == "/" else ""
+    said = metadata_view(metadata)
     return {
         "name": name,
-        "description": description,
-        "tags": [],
-        "metadata": {"description": description, "tags": []},
-        "default_queue_type": "undefined",
+        **said,
+        "metadata": said,
+        "protected_from_deletion": False,
         "tracing": False,
         "cluster_state": {NODE: "stopped" if name in pair.latest.down else "running"},
         **octets(pair, now, before),

@@ -33,6 +33,7 @@ from .bodies import (
     BINDING,
     EXCHANGE,
     GET,
+    HOST,
     MOVE,
     PEEK,
     PERMISSIONS,
@@ -44,9 +45,10 @@ from .bodies import (
     definitions,
     read_body,
 )
-from .definitions import Import, export_definitions, export_host, password_hash_of, user_named
+from .definitions import Import, export_definitions, export_host, metadata_from, password_hash_of, user_named
 from .limits import LimitRequests
 from .messages import get_messages, peek_messages, publish
+from .parameters import ParameterRequests
 from .policies import PolicyRequests
 from .reading import between, default_name
 from .views import binding_view, properties_key
@@ -93,7 +95,7 @@ class Writing:
             ("DELETE", "/api/connections/{name}", self.close_connection),
             ("DELETE", "/api/connections/username/{user}", self.close_connections_of),
             ("GET", "/api/aliveness-test/{vhost}", self.aliveness),
-            ("PUT", "/api/vhosts/{vhost}", self.put_host),
+            ("PUT", "/api/vhosts/{vhost}", self.put_host, HOST),
             ("DELETE", "/api/vhosts/{vhost}", self.delete_host),
             ("PUT", "/api/users/{user}", self.put_user, USER),
             ("DELETE", "/api/users/{user}", self.delete_user),
@@ -113,6 +115,7 @@ class Writing:
         for is_operators in (False, True):
             PolicyRequests(self._broker, self._sampler, is_operators=is_operators).add_to(table)
         LimitRequests(self._broker, self._access, self._keep).add_to(table)
+        ParameterRequests(self._broker).add_to(table)
 
     # -- queues
 
@@ -300,12 +303,12 @@ class Writing:
     # -- virtual hosts, users, permissions
 
     def put_host(self, ask: Ask) -> Answer:
-        """Make a virtual host; its maker may do everything in it."""
+        """Make a virtual host, or say another thing of it; its maker may do everything in it."""
         ask.caller.check_administrator()
-        name = ask["vhost"]
+        name, metadata = ask["vhost"], metadata_from(ask.body())
         is_new = all(each.name != name for each in self._broker.virtual_hosts())
         try:
-            self._do(lambda: self._broker.add_virtual_host(name))
+            self._do(lambda: self._broker.add_virtual_host(name).metadata.set(metadata))
         except ValueError as error:
             raise bad_request(str(error)) from None
         if is_new and ask.caller.user.permissions_in(name) is None:

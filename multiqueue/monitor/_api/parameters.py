@@ -1,0 +1,135 @@
+"""Global parameters, and what RabbitMQ calls runtime parameters: operator policies and limits, by component."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from ...broker import HOST_LIMITS, OPERATOR_POLICY, Broker, BrokerError, GlobalParameters, NotAllowed, VirtualHost
+from .._base.errors import Refused, bad_request, not_found
+from .asking import Answer, Ask, Table
+from .bodies import LIMIT, OBJECT, POLICY, read_body, read_value
+from .definitions import checked_limits, parameter_of, policy_from
+from .listing import listing
+from .views import View, policy_view
+
+_LIMITS: Final = "vhost-limits"
+
+
+class ParameterRequests:
+    """The requests about parameters, for administrators."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def add_to(self, table: Table) -> None:
+        """Answer all that is asked about them."""
+        table.add("GET", "/api/global-parameters", self.globals)
+        table.add("GET", "/api/global-parameters/{name}", self.one_global)
+        table.add("PUT", "/api/global-parameters/{name}", self.put_global, LIMIT)
+        table.add("DELETE", "/api/global-parameters/{name}", self.delete_global)
+        path = "/api/parameters"
+        for part in ("", "/{component}", "/{vhost}", "/{name}"):
+            path += part
+            table.add("GET", path, self.one if part == "/{name}" else self.all)
+        table.add("PUT", path, self.put, LIMIT)
+        table.add("DELETE", path, self.delete)
+
+    # -- global
+
+    def globals(self, ask: Ask) -> Any:
+        """All global parameters."""
+        found = self._globals(ask).all()
+        return listing([_view(name, value) for name, value in found.items()], ask.query, ("name",))
+
+    def one_global(self, ask: Ask) -> Any:
+        """One global parameter."""
+        found = self._globals(ask).all()
+        if ask["name"] not in found:
+            raise not_found()
+        return _view(ask["name"], found[ask["name"]])
+
+    def put_global(self, ask: Ask) -> Answer:
+        """Set one: 201 when it is new, else 204."""
+        kept, value = self._globals(ask), ask.body()["value"]
+        return _done(lambda: kept.set(ask["name"], value))
+
+    def delete_global(self, ask: Ask) -> Answer:
+        """Have it no more."""
+        if not self._globals(ask).clear(ask["name"]):
+            raise not_found()
+        return Answer(204)
+
+    def _globals(self, ask: Ask) -> GlobalParameters:
+        ask.caller.check_administrator()
+        return self._broker.parameters
+
+    # -- of a component in a virtual host
+
+    def all(self, ask: Ask) -> Any:
+        """All parameters, or those of a component, in a virtual host."""
+        return listing(list(self._found(ask)), ask.query, ("component", "vhost", "name"))
+
+    def one(self, ask: Ask) -> Any:
+        """One parameter."""
+        for view in self._found(ask):
+            if view["name"] == ask["name"]:
+                return view
+        raise not_found()
+
+    def put(self, ask: Ask) -> Answer:
+        """Set one: 201 when it is new, else 204."""
+        ask.caller.check_administrator()
+        component, host = ask["component"], self._host(ask)
+        is_new = all(each["name"] != ask["name"] for each in self._found(ask))
+        value = read_value(OBJECT, ask.body()["value"], "value")
+        if component == OPERATOR_POLICY:
+            said = {**read_body(POLICY, value, "value"), "name": ask["name"]}
+            return _done(lambda: host.policies.set(policy_from(said, is_operators=True)))
+        if component != _LIMITS or ask["name"] != "limits":
+            raise bad_request(f"component {component} not found; {OPERATOR_POLICY}, or {_LIMITS} with the name limits")
+        limits = checked_limits(value, HOST_LIMITS, "value")
+        for name, amount in limits.items():
+            host.limits.set(name, amount)
+        return Answer(201 if is_new else 204)
+
+    def delete(self, ask: Ask) -> Answer:
+        """Have it no more."""
+        ask.caller.check_administrator()
+        self.one(ask)
+        host = self._host(ask)
+        if ask["component"] == OPERATOR_POLICY:
+            host.policies.clear(ask["name"], is_operators=True)
+        else:
+            for name in host.limits.all():
+                host.limits.clear(name)
+        return Answer(204)
+
+    def _found(self, ask: Ask) -> Iterator[View]:
+        ask.caller.check_administrator()
+        hosts = [self._host(ask)] if "vhost" in ask.parts else self._broker.virtual_hosts()
+        for host in hosts:
+            views = [parameter_of(policy_view(each, host.name)) for each in host.policies.all(is_operators=True)]
+            if limits := host.limits.all():
+                views.append({"name": "limits", "vhost": host.name, "component": _LIMITS, "value": limits})
+            yield from (each for each in views if ask.parts.get("component") in (None, each["component"]))
+
+    def _host(self, ask: Ask) -> VirtualHost:
+        try:
+            return self._broker.virtual_host(ask["vhost"])
+        except NotAllowed:
+            raise Refused(404, "not_found", "vhost_not_found") from None
+
+
+def _view(name: str, value: Any) -> View:
+    return {"name": name, "value": value}
+
+
+def _done(change: Callable[[], object]) -> Answer:
+    """Make a change: 201 when something is new by it, else 204."""
+    try:
+        return Answer(201 if change() is True else 204)
+    except BrokerError as error:
+        raise bad_request(error.detail) from None
+    except (ValueError, TypeError) as error:
+        raise bad_request(str(error)) from None
