@@ -186,6 +186,7 @@ class HostMachine(RuleBasedStateMachine):
             self.oracle.queues[queue].remove(copy)
         elif how == "release":
             self.oracle.release(queue, copy)
+            self.host.queue(queue).housekeeping()  # whose thread a late message's return has woken
         else:
             copy.received = None
             self.oracle.die(queue, copy)
