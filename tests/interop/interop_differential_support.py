@@ -302,7 +302,7 @@ def http(method: str, path: str, body: dict[str, Any] | None) -> Step:
             response.status == 404 and method == "GET" and path.endswith("/bindings/source")
         ):  # RabbitMQ has none of what is not there, by the table
             return 200, []
-        if response.status in (400, 404) and ("policies" in path or "limits" in path):
+        if response.status in (400, 404) and any(word in path for word in ("policies", "limits", "topic-permissions")):
             return "refused"  # with a word of Erlang, or what would be right
         return response.status, _kept(json.loads(found.replace(f"{side.prefix}-", "")), side) if found else None
 

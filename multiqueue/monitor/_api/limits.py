@@ -89,14 +89,17 @@ class LimitRequests:
         return listing(list(self._topics(ask, users)), ask.query, ("user", "vhost", "exchange"))
 
     def _topics(self, ask: Ask, users: list[User]) -> Iterator[View]:
-        host = self._host(ask).name if "vhost" in ask.parts else None
+        host = self._topic_host(ask) if "vhost" in ask.parts else None
         for user in users:
             yield from (view for view in topic_permission_views(user) if host in (None, view["vhost"]))
 
     def put_topic(self, ask: Ask) -> Answer:
         """Say with which routing keys a user may use a topic exchange: 201 when that is new, else 204."""
         ask.caller.check_administrator()
-        host, user, body = self._host(ask).name, self._user(ask), ask.body()
+        try:
+            host, user, body = self._topic_host(ask), self._user(ask), ask.body()
+        except Refused as error:
+            raise bad_request("vhost_or_user_not_found") if error.status == 404 else error from None
         exchange = body.pop("exchange")
         is_new = exchange not in user.topics.get(host, {})
         permissions = TopicPermissions(**body)
@@ -106,11 +109,17 @@ class LimitRequests:
     def delete_topics(self, ask: Ask) -> Answer:
         """Have no topic permissions of a user in a virtual host."""
         ask.caller.check_administrator()
-        host, user = self._host(ask).name, self._user(ask)
+        host, user = self._topic_host(ask), self._user(ask)
         if host not in user.topics:
             raise not_found()
         self._keep(lambda: self._access.permit_topic(user.name, host, None, None))
         return _DONE
+
+    def _topic_host(self, ask: Ask) -> str:
+        try:
+            return self._host(ask).name
+        except Refused:
+            raise not_found() from None  # as RabbitMQ says it here
 
     # -- details
 
