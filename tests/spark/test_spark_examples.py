@@ -35,7 +35,7 @@ def test_the_guides_code_runs(spark: SparkSession, capsys: pytest.CaptureFixture
     code = "\n".join(re.findall(r"```python\n(.*?)```", GUIDE.read_text(), flags=re.DOTALL))
     exec(compile(code, str(GUIDE), "exec"), reader)
     assert capsys.readouterr().out == "0\n1\nreport of 2026-11\n"
-    assert sorted(loaded) == [0, 1, 2]
+    assert sorted(loaded) == [0, 0, 1, 1, 2, 2]  # in turns, and by cost
     assert reader["problems"] == []
 
 

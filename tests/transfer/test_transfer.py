@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pika
@@ -135,7 +136,8 @@ def test_a_queue_that_was_declared_by_settings_moves_with_them() -> None:
         broker.declare_queue("set", settings=settings)
         with connect(other.listen().url) as target:
             move(broker.virtual_host(), target)
-        assert other.queue("set").settings == settings
+        # By arguments, and so by the rules of the version that the other broker follows.
+        assert other.queue("set").settings == replace(settings, expires_at_head=True)
 
 
 def test_a_queue_with_a_name_from_a_broker_moves_to_one_that_has_it(tmp_path: Path) -> None:

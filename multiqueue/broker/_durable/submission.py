@@ -15,7 +15,18 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from multiqueue.store import Commit, Delete, DropQueue, Operation, Put, StoreClosed, StoreError, StoreFailed, StoreFull
+from multiqueue.store import (
+    Commit,
+    Delete,
+    DropQueue,
+    MessageStore,
+    Operation,
+    Put,
+    StoreClosed,
+    StoreError,
+    StoreFailed,
+    StoreFull,
+)
 
 from .._base.message import DeadLetterReason, Message, PutOutcome
 from .._base.message_codec import encode_message
@@ -278,11 +289,11 @@ class QueueJournal:
 
     def __init__(self, host: Journal, number: int, dead_letter: DeadLetterSubmission) -> None:
         self.host = host
-        self.store = host.store
+        self.store: MessageStore = host.store
         self.number = number
-        self.batch = partial(Submission, host)
-        self.delete = host.delete
-        self.submit = host.submit
-        self.drop_queue = partial(host.submit_if_open, [DropQueue(number)])
+        self.batch: partial[Submission] = partial(Submission, host)
+        self.delete: Callable[[Sequence[int]], Commit | None] = host.delete
+        self.submit: Callable[..., Commit] = host.submit
+        self.drop_queue: partial[Commit | None] = partial(host.submit_if_open, [DropQueue(number)])
         # Adds what becomes of a dead letter to the submission that deletes it.
         self.dead_letter = dead_letter

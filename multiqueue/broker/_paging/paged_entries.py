@@ -63,8 +63,8 @@ class PagedEntries(EntrySource):
         self._paged = paged
         self._own_rows = own_rows
         self._has_levels = settings.kind is QueueKind.PRIORITY
-        self.area = self._new_area(name)
-        self.assignments = Assignments(self.area, memory)
+        self.area: Area = self._new_area(name)
+        self.assignments: Assignments = Assignments(self.area, memory)
         self.taken: dict[int, Entry] = {}  # by position: with consumers, seized, or held until their time
         # Of what is ready and has a past: deliveries, which consumers refused it, doubt. The store may not know of it.
         self._returned: dict[int, tuple[int, int, set[int] | None, bool]] = {}

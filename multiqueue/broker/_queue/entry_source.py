@@ -75,19 +75,19 @@ class ResidentEntries(EntrySource):
         # Added under the queue's lock; taken out, on the store's thread, when their deletion is committed.
         self._departed = departed
         self._is_plain = not life.settings.has_groups
-        self.entries = entries
+        self.entries: EntryList = entries
         # Where the list is a log and nothing more, runs go past it in one call.
         self._log = entries if type(entries) is StandardEntryList else None
         self._deadlines = Deadlines(entries.get, entries.__len__)
-        self.expires_at_head = life.settings.expires_at_head and life.settings.kind in (
+        self.expires_at_head: bool = life.settings.expires_at_head and life.settings.kind in (
             QueueKind.STANDARD,
             QueueKind.PRIORITY,
         )
         self._late: set[Position] = set()  # of ready entries past their time that were not at the head
         self._head = Reader(entries.start)  # to find what is
-        self.returns = ReturnLog()  # for readers that acquire
+        self.returns: ReturnLog = ReturnLog()  # for readers that acquire
         self._browsers: list[QueueConsumer] = []  # they are told of late arrivals, and not of what is released
-        self.getter = Reader(entries.start)  # for gets without a consumer, and to find what a ring evicts
+        self.getter: Reader = Reader(entries.start)  # for gets without a consumer, and to find what a ring evicts
         # Invariant: no reader's cursor is behind this position.
         self._furthest = entries.start
         self._walked: Position = entries.start  # of a deleted queue: how far it was sent on, or let go of

@@ -154,7 +154,7 @@ class FairEntries(EntrySource):
     ) -> None:
         self._life = life
         self.entries = entries
-        self.log = ResidentEntries(life, entries, departed)
+        self.log: ResidentEntries = ResidentEntries(life, entries, departed)
         # Where there is one level, its log is asked without those in between.
         self._one_level = entries.only_log
         log = self._one_level if departed is None else None
@@ -167,7 +167,7 @@ class FairEntries(EntrySource):
         self.tenants: Tenants = life.tenants
         self.tenants.listen(self._lane_opened, self._lane_forgotten, self._reweighed)
         self._woken = 0  # tenants that a reader found to be no longer above their rates; housekeeping tells the others
-        self.getter = Reader(entries.start)
+        self.getter: Reader = Reader(entries.start)
         for consumer in life.consumers:
             if consumer.acquires:
                 self.reader_joined(consumer)

@@ -222,7 +222,7 @@ class Lane(Turn):
         # Entries in the order of their arrival, from `begin` on, and those that came back after their slot had gone.
         # What is not WAITING any more stays until it is met, or there is more of it than of others.
         self.arrived: list[FairEntry | None] = []
-        self.begin = 0
+        self.begin: int = 0
         self.returned: list[tuple[Position, FairEntry]] = _NONE_CAME_BACK
         self._dead = 0  # Invariant: counts the slots of entries that are GONE
 

@@ -167,8 +167,8 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.progress: dict[int, TaskProgress] = {}
-        self.refused = 0
-        self.is_closed = threading.Event()
+        self.refused: int = 0
+        self.is_closed: threading.Event = threading.Event()
         self.events: Iterator[TaskEvent] = iter(())
         self._starting = Lock()
         self._is_started = False

@@ -40,8 +40,8 @@ class Ledger:
     """One thread's. With commit="row" all runs of a partition count as one, as they must give the same values."""
 
     def __init__(self, commit: Commit) -> None:
-        self.duplicates = 0
-        self.handed_out = 0
+        self.duplicates: int = 0
+        self.handed_out: int = 0
         self.finished: set[int] = set()  # by the first end
         self._by_row = commit == "row"
         self._sent: dict[int, dict[str, _Sent]] = {}  # by partition and run; none of a finished partition
