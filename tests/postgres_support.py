@@ -38,17 +38,18 @@ class Postgres:
 
     directory: Path
     port: int
+    host: str = "127.0.0.1"
 
     @property
     def url(self) -> str:
-        return f"postgresql://tester:{PASSWORD}@127.0.0.1:{self.port}/postgres"
+        return f"postgresql://tester:{PASSWORD}@{self.host}:{self.port}/postgres"
 
     def schema(self) -> str:
         """The name of a schema that there is not yet."""
         return f"pipeline{next(_NUMBERS)}"
 
     def start(self) -> None:
-        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c fsync=off -k {self.directory}"
+        options = f"-p {self.port} -c listen_addresses={self.host} -c fsync=off -k {self.directory}"
         self._control("start", "-w", "-o", options, "-l", str(self.directory / "log"))
 
     def kill(self) -> None:
@@ -67,8 +68,8 @@ def _run(*command: str) -> None:
 
 
 @contextlib.contextmanager
-def postgres() -> Iterator[Postgres]:
-    """A server for the time inside.
+def postgres(host: str = "127.0.0.1") -> Iterator[Postgres]:
+    """A server for the time inside, on a free port of this address; whoever is in its network may come.
 
     Raises:
         NoPeer: PostgreSQL is not installed.
@@ -91,9 +92,11 @@ def postgres() -> Iterator[Postgres]:
             f"--pwfile={directory / 'password'}", "--no-sync",
         )  # fmt: skip
         with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
+            free.bind((host, 0))
             port = free.getsockname()[1]
-        server = Postgres(directory, port)
+        with open(directory / "data" / "pg_hba.conf", "a") as rules:
+            rules.write("host all all samenet scram-sha-256\n")
+        server = Postgres(directory, port, host)
         server.start()
         try:
             yield server

@@ -51,12 +51,12 @@ class Store:
 
 
 @contextlib.contextmanager
-def s3_server() -> Iterator[Store]:
-    """The server, on a free port of the loopback."""
+def s3_server(address: str = "127.0.0.1") -> Iterator[Store]:
+    """The server, on a free port of this address."""
     import boto3
     from moto.server import ThreadedMotoServer
 
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server = ThreadedMotoServer(ip_address=address, port=0, verbose=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         server.start()

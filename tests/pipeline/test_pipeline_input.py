@@ -156,6 +156,22 @@ def test_each_header_counts_for_its_own_file(read: Reader) -> None:
     ] == ["x", "y"]
 
 
+def test_a_header_that_python_reads_costs_no_job(spark: Any, tmp_path: Path) -> None:
+    """Spark parses a header in the driver: a job on a machine that has just died would keep all items waiting."""
+    read = Reader(spark, tmp_path, io="python")
+    job, scheduler = read.work.sections[""].job, spark.sparkContext._jsc.sc().dagScheduler()
+    begun: list[int] = []
+
+    def counting(spark: Any, frames: Any, item: Item) -> Any:
+        begun.append(scheduler.numTotalJobs())
+        return job(spark, frames, item)
+
+    read.work.sections = {"": Task(counting, read.work.sections[""].sink)}
+    begun.append(scheduler.numTotalJobs())
+    assert read({"a.csv": A, "b.csv": B}) == [X, Y | {"amount": "2"}]
+    assert begun[0] == begun[1]
+
+
 def test_other_columns_are_told(read: Reader) -> None:
     """A file with other columns than the others, or than the schema, is an error that names what is missing, too many,
     expected and found."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -70,6 +71,16 @@ def start(base: Path, state: PostgresState, fuse: Fuse, **settings: Any) -> Pipe
         publisher=died[1],
         **settings,
     )
+
+
+def test_a_driver_whose_power_fails_is_missed_by_postgres(state: PostgresState) -> None:
+    """The server asks after a silent driver within a minute; otherwise it would keep a dead one's lock for hours."""
+    with contextlib.closing(state._session()) as session:
+        asked = [
+            session.execute(f"SHOW {name}").fetchone()[0]
+            for name in ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout")
+        ]
+    assert asked == ["30", "10", "3", "60000"]
 
 
 @pytest.mark.parametrize("last", [1, 4, 7, 11, 15, 20])

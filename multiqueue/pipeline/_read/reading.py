@@ -184,7 +184,7 @@ class Reading:
         if line is None:
             raise JobError(f'only Spark itself finds the header of {self.item.shown(file)}; read it by io = "spark"')
         text = line.decode(self.option("encoding") or self.option("charset") or "utf-8", "replace")
-        return reader.csv(self.spark.sql("SELECT :line AS value", args={"line": text})).schema
+        return reader.csv(self.spark.sql("SELECT value FROM VALUES (:line) AS t(value)", args={"line": text})).schema
 
     def _header_of(self, file: Place) -> StructType:
         (start,) = self.storage.starts_of([file], LOOK_BYTES)

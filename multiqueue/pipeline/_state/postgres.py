@@ -31,6 +31,12 @@ from .tables import POSTGRES, VERSION, tables_in
 
 _CONNECTS_WITHIN_S = 10
 
+# The server ends the session of a machine whose power failed, and its lock with it; else it asks after two hours.
+_SERVER_ASKS = (
+    "SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 3; "
+    "SET tcp_user_timeout = 60000"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class PostgresState:
@@ -144,7 +150,7 @@ class PostgresState:
             cursor_factory=psycopg.ClientCursor,
         )
         try:
-            session.execute(f"SET search_path TO {_quoted(self.schema)}")
+            session.execute(f"SET search_path TO {_quoted(self.schema)}; {_SERVER_ASKS}")
         except BaseException:
             session.close()
             raise

@@ -1,0 +1,160 @@
+"""Machines that share nothing: the guide's commands on them, and what is right after each of them has died."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+from machines_support import HOUSE, Machine, Program, machines, missing_for_machines, pack, services
+from pipeline_support import do_without
+from postgres_support import PASSWORD, NoPeer, Postgres, postgres
+
+from multiqueue.amqp import Permissions, User
+from multiqueue.broker import Broker
+from multiqueue.client import connect
+from multiqueue.testing import PATIENCE
+
+if TYPE_CHECKING:
+    from s3_support import Store
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+GUIDE = HOUSE / "docs" / "guides" / "laptop-to-cluster.md"
+WORKERS = ("worker-1", "worker-2")
+DRIVERS = ("driver-1", "driver-2")
+
+
+def commands(where: str) -> str:
+    """What the guide says to run on this machine, a command a line."""
+    blocks = re.findall(r"<!-- on: (.*?) -->\n\n((?:    .*\n)+)", GUIDE.read_text())
+    return "".join(block.replace("    ", "", 1).replace("\n    ", "\n") for name, block in blocks if name == where)
+
+
+@dataclass
+class Lab:
+    """The machines, and what `services` has."""
+
+    machines: dict[str, Machine]
+    store: Store
+    state: Postgres
+    broker: str
+    """Its URL."""
+    base: Path
+
+    def start(self, machine: str, command: str) -> Program:
+        """Start it there, with the secrets of this run and limits that fit into a small machine."""
+        secrets = {"STATE_PASSWORD": PASSWORD, "LAKE_KEY": "access-of-the-tests", "LAKE_SECRET": "secret-of-the-tests"}
+        limits = {
+            "SPARK_WORKER_CORES": "1",
+            "SPARK_WORKER_MEMORY": "1g",
+            "SPARK_MASTER_OPTS": "-Dspark.worker.timeout=20",
+        }
+        return self.machines[machine].start(command, **secrets, **limits)
+
+    def start_master(self) -> Program:
+        master = self.start("master", commands("master"))
+        master.wait_for("Starting Spark master at")
+        return master
+
+    def install(self, batch: int) -> None:
+        """The archive and the programs on both drivers, with the ports of this run."""
+        changed = {
+            "services:9000": f"services:{self.store.endpoint.rpartition(':')[2]}",
+            "services:5672": f"services:{urlsplit(self.broker).port}",
+            "lake:${STATE_PASSWORD}@services/lake": f"tester:${{STATE_PASSWORD}}@services:{self.state.port}/postgres",
+            'format = "csv"': f'format = "csv"\nbatch = {batch}',
+        }
+        pack(self.base / "packages.tar.gz", "s3fs", "pamqp")
+        for driver in DRIVERS:
+            there = self.machines[driver].directory
+            shutil.copy(self.base / "packages.tar.gz", there)
+            (there / "volume").mkdir()
+            for path in (HOUSE / "examples" / "cluster").glob("s*.*"):
+                text = path.read_text()
+                for name, found in changed.items():
+                    text = text.replace(name, found)
+                (there / path.name).write_text(text)
+
+    def feed(self, files: int, messages: int, orders: int) -> None:
+        """Sales of three shops, a row a file, and online, and orders to ship."""
+        self.store.client.create_bucket(Bucket="lake")
+        for number in range(files):
+            body = f"id,price\n{number},{number / 100:.2f}\n".encode()
+            self.store.client.put_object(Bucket="lake", Key=f"inbox/shop{number % 3}/{number:04}.csv", Body=body)
+        with connect(self.broker) as connection, connection.channel() as channel:
+            for queue, first, count in (("sales", files, messages), ("orders", 0, orders), ("shipped", 0, 0)):
+                channel.queue_declare(queue, durable=True)
+                for number in range(first, first + count):
+                    body = b'{"id": %d, "price": "%.2f"}' % (number, number / 100)
+                    channel.publish_confirmed(body, routing_key=queue, message_id=f"{queue}-{number}", delivery_mode=2)
+            assert channel.wait_for_confirms(PATIENCE)
+
+    def assert_sold_once(self, count: int) -> None:
+        """Each sale is in the table once, as two readers that know nothing of us see it."""
+        import deltalake
+        import polars
+        from test_pipeline_table_store import options
+
+        place = "s3://lake/sales/data"
+        arrow = deltalake.DeltaTable(place, storage_options=options(self.store)).to_pyarrow_table()
+        by_polars = polars.read_delta(place, storage_options=options(self.store))
+        for rows in (arrow.to_pylist(), by_polars.to_dicts()):
+            assert sorted((row["id"], row["cents"]) for row in rows) == [(number, number) for number in range(count)]
+
+    def shipped(self) -> list[tuple[str, str]]:
+        """The ids of all answers, and of what they answer; they stay in the queue."""
+        found = []
+        with connect(self.broker) as connection, connection.channel() as channel:
+            while (message := channel.basic_get("shipped")) is not None:
+                found.append((message.properties["message_id"], message.properties["correlation_id"]))
+        return found
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    if missing := missing_for_machines():
+        do_without(missing)
+    from s3_support import s3_server
+
+    with ExitStack() as stack:
+        made = stack.enter_context(machines(tmp_path, DRIVERS, ("master", *WORKERS)))
+        store = stack.enter_context(s3_server(services()))
+        try:
+            state = stack.enter_context(postgres(services()))
+        except NoPeer as missing:
+            do_without(str(missing))
+        broker = stack.enter_context(Broker())
+        user = User.with_password("lake", "secret", {"/": Permissions()})
+        port = broker.listen(services(), users=[user]).port
+        lab = Lab(made, store, state, f"amqp://lake:secret@{services()}:{port}/%2F", tmp_path)
+        lab.start_master()
+        for worker in WORKERS:
+            lab.start(worker, commands("workers"))
+        for worker in WORKERS:
+            made[worker].programs[0].wait_for("Successfully registered with master")
+        yield lab
+
+
+def test_the_guide_on_machines_that_share_nothing(lab: Lab) -> None:
+    """Pipeline, dispatcher, fan-in and both ends of a stream run by the guide's commands, without our package there."""
+    lab.install(batch=50)
+    lab.feed(files=6, messages=4, orders=20)
+    assert all(not (lab.machines[worker].directory / "packages.tar.gz").exists() for worker in WORKERS)
+    sales = lab.start("driver-1", commands("driver-1, driver-2"))
+    assert sales.status() == 0, sales.said
+    lab.assert_sold_once(10)
+    shipping = lab.start("driver-1", commands("driver-1"))
+    assert shipping.status() == 0, shipping.said
+    for line in ("counted [100, 200, 300]", "read 2000 rows", "shipped 20 orders"):
+        assert line in shipping.said
+    assert sorted(Counter(answered for _, answered in lab.shipped()).items()) == sorted(
+        (f"orders-{number}", 1) for number in range(20)
+    )
