@@ -454,15 +454,18 @@ quorum_declarations = st.tuples(
 )
 
 
-def programs(length: int) -> st.SearchStrategy[Program]:
-    """Programs of so many steps beside the declarations, or fewer."""
+def programs(length: int, *, is_classic: bool = False) -> st.SearchStrategy[Program]:
+    """Programs of so many steps beside the declarations, or fewer.
+
+    Those that are `is_classic` declare classic queues: quorum queues and administration are compared with 4.3 alone.
+    """
     made = st.lists(st.tuples(who, steps), min_size=length // 2, max_size=length)
     entered = st.lists(
         st.tuples(st.just(0), administration | entering | entering), min_size=length // 2, max_size=length
     )
-    whole = st.one_of(
-        *[st.tuples(declarations, made)] * 4, st.tuples(quorum_declarations, made), st.tuples(beginnings, entered)
-    )
+    classic = st.tuples(declarations, made)
+    others = st.tuples(quorum_declarations, made), st.tuples(beginnings, entered)
+    whole = classic if is_classic else st.one_of(*[classic] * 4, *others)
     return whole.map(lambda parts: _comparable([*[(0, each) for each in parts[0]], *parts[1]]))
 
 

@@ -24,7 +24,7 @@ def ports(rabbitmq_peer: Peer) -> Iterator[tuple[Ports, Ports]]:
 
 @pytest.mark.slow(selected=True)
 @settings_for(20)
-@given(program=programs(30))
+@given(program=programs(30, is_classic=True))
 def test_programs_see_the_same_on_both(ports: tuple[Ports, Ports], program: Program) -> None:
     """Replies, errors with their codes and causes, what is returned, refused, delivered, and what is left."""
     compare(ports, program)
@@ -32,7 +32,7 @@ def test_programs_see_the_same_on_both(ports: tuple[Ports, Ports], program: Prog
 
 @pytest.mark.slow
 @settings_for(300)
-@given(program=programs(40))
+@given(program=programs(40, is_classic=True))
 def test_many_programs_see_the_same_on_both(ports: tuple[Ports, Ports], program: Program) -> None:
     """The same, for minutes."""
     compare(ports, program)
