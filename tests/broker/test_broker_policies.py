@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from multiqueue.broker import (
     Broker,
     BrokerQueue,
+    DelayedRetry,
     Message,
     MessageRefused,
     Overflow,
@@ -73,6 +74,12 @@ def test_a_policy_applies_to_what_is_there_and_to_what_comes(broker: Broker) -> 
     assert there.governing.policy is None
 
 
+_RING = {"x-overflow": "drop-head"}
+_RETRY = {"x-delayed-retry-type": "failed", "x-delayed-retry-min": 20}
+_RETRIES = {"delayed-retry-type": "all", "delayed-retry-min": 50, "delayed-retry-max": 90}
+_ALL, _NEVER = DelayedRetry.ALL, DelayedRetry.NONE
+
+
 @pytest.mark.parametrize(
     ("declared", "policies", "expected"),
     [
@@ -82,7 +89,7 @@ def test_a_policy_applies_to_what_is_there_and_to_what_comes(broker: Broker) -> 
         ({}, [{"max-length": 5}, {"max-length": 10}], {"max_length": 5}),
         ({}, [{"message-ttl": 5000}, {"expires": 9000}], {"message_ttl": 5.0, "expires": 9.0}),
         ({"x-message-ttl": 1000}, [{"message-ttl": 5000}], {"message_ttl": 1.0}),
-        ({}, [{"delivery-limit": 4}], {"max_delivery_attempts": 5}),
+        ({"x-queue-type": "quorum"}, [{"delivery-limit": -1}, {"delivery-limit": 4}], {"max_delivery_attempts": 5}),
         ({"x-queue-type": "quorum"}, [{"delivery-limit": 30}], {"max_delivery_attempts": 31}),
         ({"x-queue-type": "quorum", "x-delivery-limit": 3}, [{"delivery-limit": 30}], {"max_delivery_attempts": 4}),
         ({"x-dead-letter-exchange": "x"}, [{"dead-letter-exchange": "y"}], {"dead_letter_exchange": "x"}),
@@ -93,6 +100,15 @@ def test_a_policy_applies_to_what_is_there_and_to_what_comes(broker: Broker) -> 
         ({"x-overflow": "drop-head"}, [{"overflow": "reject-publish"}], {"overflow": Overflow.RING}),
         ({}, [{"overflow": "drop-head"}, {"overflow": "reject-publish"}], {"overflow": Overflow.REJECT}),
         ({"x-queue-type": "quorum"}, [{"consumer-timeout": 9000}], {"consumer_timeout": 9.0}),
+        ({"x-queue-type": "quorum", **_RING}, [{"overflow": "reject-publish"}], {"overflow": Overflow.REJECT}),
+        ({"x-queue-type": "quorum", **_RETRY}, [{"delayed-retry-type": "disabled"}], {"delayed_retry": _NEVER}),
+        ({"x-queue-type": "quorum", **_RETRY}, [_RETRIES], {"delayed_retry": _ALL, "delayed_retry_min": 0.02}),
+        (
+            {"x-queue-type": "quorum"},
+            [_RETRIES, {"delayed-retry-min": 30, "delayed-retry-max": 80}],
+            {"delayed_retry": _ALL, "delayed_retry_min": 0.05, "delayed_retry_max": 0.08},
+        ),
+        ({}, [{**_RETRIES, "consumer-timeout": 9}], {"delayed_retry": _NEVER, "consumer_timeout": None}),
         ({}, [{"queue-mode": "lazy"}], {"overflow": Overflow.NONE}),
     ],
 )
@@ -130,6 +146,46 @@ def test_what_it_applies_to(broker: Broker) -> None:
     ):
         broker.policies.set(Policy(name="p", pattern="^a", definition={"max-length": 3}, apply_to=apply_to))
         assert [queue for queue in (classic, quorum) if queue.effective_settings.max_length == 3] == expected
+
+
+# What RabbitMQ 4.3.6 and 3.10.8 showed of a classic and of a quorum queue: the version that lets a key apply to each.
+_APPLIED: dict[str, tuple[Any, str, str]] = {
+    "message-ttl": (5, "4.3 3.10 lenient", "4.3 3.10 lenient"),
+    "delivery-limit": (3, "lenient", "4.3 3.10 lenient"),
+    "dead-letter-strategy": ("at-most-once", "lenient", "4.3 3.10 lenient"),
+    "max-in-memory-length": (3, "3.10 lenient", "4.3 3.10 lenient"),
+    "max-in-memory-bytes": (3, "3.10 lenient", "4.3 3.10 lenient"),
+    "target-group-size": (3, "3.10 lenient", "4.3 3.10 lenient"),
+    "queue-leader-locator": ("balanced", "4.3 lenient", "4.3 3.10 lenient"),
+    "queue-mode": ("lazy", "4.3 3.10 lenient", "lenient"),
+    "initial-cluster-size": (1, "lenient", "lenient"),
+    "max-age": ("1D", "lenient", "lenient"),
+    "stream-max-segment-size-bytes": (3, "lenient", "lenient"),
+    "delayed-retry-min": (3, "4.3 3.10 lenient", "4.3 3.10 lenient"),
+}
+
+
+@pytest.mark.parametrize("compat", ["4.3", "3.10", "lenient"])
+@pytest.mark.parametrize("key", _APPLIED)
+def test_a_policy_with_a_key_that_the_type_lacks_is_passed_over(key: str, compat: str) -> None:
+    """As a whole, for the next one; so is an operator's."""
+    value, *applied = _APPLIED[key]
+    with Broker(compat=compat) as broker:
+        queues = [
+            broker.declare_queue(f"a {kind}", durable=True, arguments={"x-queue-type": kind})
+            for kind in ("classic", "quorum")
+        ]
+        broker.policies.set(a_policy("next", max_length=9))
+        broker.policies.set(Policy(name="first", pattern="^a", priority=1, definition={key: value, "max-length": 3}))
+        for queue, versions in zip(queues, applied, strict=True):
+            expected = ("first", 3) if compat in versions.split() else ("next", 9)
+            assert (queue.governing.policy, queue.effective_settings.max_length) == expected
+    if key != "delivery-limit":
+        return
+    with Broker(compat=compat) as broker:
+        queue = broker.declare_queue("a classic", durable=True)
+        broker.policies.set(a_policy("op", delivery_limit=3, max_length=5))
+        assert queue.governing.operator_policy == ("op" if compat == "lenient" else None)
 
 
 def test_an_exchange_gets_an_alternate(broker: Broker) -> None:

@@ -1,20 +1,22 @@
 """Policies: what an administrator says of queues and exchanges by their names, also of those that are there already.
 
 Promise     At most one policy and one operator policy apply to a thing: of those whose pattern is found in its name
-            that of the highest priority, of equal ones the first by name. A change is kept, or raises and is undone;
+            that of the highest priority, of equal ones the first by name. One with a key that the queue's type lacks is
+            passed over, the next one applies (`compat`). A change is kept, or raises and is undone;
             then it applies to all that is there, one thing after the other, so that nobody waits for all of them.
-Rules       RabbitMQ's. Of numbers the least counts: the policy's, the operator's, the argument's. Of the rest the
-            operator's counts before the policy's, and the argument before both.
+Rules       RabbitMQ's. Of numbers the least counts: the policy's, the operator's, the argument's; of two delays before
+            a retry the operator's and the policy's greater one. Of the rest the operator's counts before the policy's,
+            and the argument before both; of a quorum queue the overflow and the type of retries do not.
 State       The table's order is held while one thing is given what applies to it, so that a thing declared meanwhile,
             and a later change, come out right whichever is first.
 Lock order  the table's order -> a queue's lock, the store's.
-Source      RabbitMQ 4.3.6, asked; tests/interop/test_interop_policies.py.
+Source      RabbitMQ 4.3.6 and 3.10.8, asked; tests/broker/test_broker_policies.py.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +26,7 @@ from multiqueue.store import Definition, StoreDamaged
 from ..._patterns import Search, bounded_pattern
 from .._base.settings import Governing, Overflow, QueueSettings
 from .._routing.arguments import policy_settings
+from .._routing.compat import Compat
 from .._routing.exchange import Exchange
 from .._routing.topology import DeclaredQueue, Topology
 from .kept_table import KeptTable, Key
@@ -34,13 +37,28 @@ if TYPE_CHECKING:
 APPLY_TO: Final = ("queues", "classic_queues", "quorum_queues", "streams", "exchanges", "all")
 POLICY: Final = "policy"
 OPERATOR_POLICY: Final = "operator_policy"
-_LEAST: Final = ("max_length", "max_length_bytes", "message_ttl", "expires", "max_delivery_attempts")
-_LEAST_KEYS: Final = ("max-length", "max-length-bytes", "message-ttl", "expires", "delivery-limit")
-_OF_OPERATORS: Final = (
-    *(*_LEAST_KEYS, "overflow", "delayed-retry-type", "delayed-retry-min", "delayed-retry-max"),
-    *("queue-version", "max-in-memory-length", "max-in-memory-bytes", "target-group-size"),
+_LEAST: Final = (
+    *("max_length", "max_length_bytes", "message_ttl", "expires", "max_delivery_attempts"),
+    *("delayed_retry_min", "delayed_retry_max"),
 )
+
+
+def _least_limit(one: int, other: int) -> int:
+    """Of two limits of deliveries; a negative one is none."""
+    return min(one, other) if min(one, other) >= 0 else max(one, other)
+
+
+_BOUNDS: Final[Mapping[str, Callable[[int, int], int]]] = {
+    **dict.fromkeys(("max-length", "max-length-bytes", "message-ttl", "expires", "delayed-retry-max"), min),
+    **dict.fromkeys(("max-in-memory-length", "max-in-memory-bytes"), min),
+    **dict.fromkeys(("delayed-retry-min", "target-group-size"), max),
+    "delivery-limit": _least_limit,
+}
+"""The one number of a policy's and an operator's; of all other keys the operator's counts."""
+_OF_OPERATORS: Final = (*_BOUNDS, "overflow", "delayed-retry-type", "queue-version")
 _OF_EXCHANGES: Final = "alternate-exchange"
+# Settings that RabbitMQ has since 4.3, for quorum queues.
+_OF_QUORUM_QUEUES: Final = ("consumer_timeout", "delayed_retry", "delayed_retry_min", "delayed_retry_max")
 
 
 class UnknownPolicySetting(ValueError):
@@ -97,8 +115,9 @@ class Policy:
 class Policies:
     """The policies of one virtual host. Any thread may call any method; changes wait for their commit."""
 
-    def __init__(self, topology: Topology, journal: Journal | None) -> None:
+    def __init__(self, topology: Topology, journal: Journal | None, compat: Compat) -> None:
         self._topology = topology
+        self._compat = compat
         self._kept: KeptTable[Policy] = KeptTable(journal)
 
     def recover(self, definitions: list[Definition]) -> None:
@@ -140,6 +159,9 @@ class Policies:
         """What applies to a queue or an exchange."""
         kinds = _kinds_of(thing)
         matching = [each for each in self._kept.values.values() if each.is_of(thing.name, kinds)]
+        if not isinstance(thing, Exchange):
+            kind = thing.queue.settings.type
+            matching = [each for each in matching if self._compat.lets_apply(each.definition, kind)]
         first = {
             sort: min((each for each in matching if each.is_operators == sort), key=_rank, default=None)
             for sort in (False, True)
@@ -149,12 +171,13 @@ class Policies:
             only = policy or operators
             together: Mapping[str, Any] = {} if only is None else only.definition
         else:
-            least = {
-                key: min(policy.definition[key], operators.definition[key])
-                for key in _LEAST_KEYS
-                if key in policy.definition and key in operators.definition
+            said = policy.definition, operators.definition
+            bounds = {
+                key: bound(*(each[key] for each in said))
+                for key, bound in _BOUNDS.items()
+                if all(key in each for each in said)
             }
-            together = {**policy.definition, **operators.definition, **least}
+            together = {**said[0], **said[1], **bounds}
         names = [None if each is None else each.name for each in (policy, operators)]
         return Governing(names[0], names[1], together)
 
@@ -201,6 +224,11 @@ def _governed(declared: DeclaredQueue, definition: Mapping[str, Any]) -> QueueSe
     settings = declared.queue.settings
     found = policy_settings(definition)[0]
     changes: dict[str, Any] = {}
+    if not settings.counts_failures:
+        for name in _OF_QUORUM_QUEUES:
+            found.pop(name, None)
+    elif "delayed_retry" in found:
+        changes["delayed_retry"] = found["delayed_retry"]
     for name, value in found.items():
         own = getattr(settings, name)
         if name == "max_delivery_attempts" and "x-delivery-limit" not in declared.arguments:
@@ -209,7 +237,7 @@ def _governed(declared: DeclaredQueue, definition: Mapping[str, Any]) -> QueueSe
             changes[name] = value if own is None else min(own, value)
         elif own is None:
             changes[name] = value
-    if "overflow" in found and "x-overflow" not in declared.arguments:
+    if "overflow" in found and (settings.counts_failures or "x-overflow" not in declared.arguments):
         changes["overflow"] = found["overflow"]
     elif settings.overflow is Overflow.NONE and ("max_length" in found or "max_length_bytes" in found):
         changes["overflow"] = Overflow.RING

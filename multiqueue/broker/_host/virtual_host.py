@@ -109,6 +109,7 @@ class VirtualHost(Verbs):
         self._scratch_lock = Lock()
         self._scratch: Journal | None = None  # of the store that `_spill_rows` made
         self._next_try = -math.inf  # on the clock
+        compat = compat or Compat()
         topology = Topology(name) if self._journal is None else StoredTopology(name, self._journal)
         for exchange, type in PREDECLARED.items():
             topology.add_exchange(Exchange(exchange, type, durable=True, internal=exchange == TRACE_EXCHANGE))
@@ -118,7 +119,7 @@ class VirtualHost(Verbs):
         super().__init__(
             HostParts(
                 topology,
-                Policies(topology, self._journal),
+                Policies(topology, self._journal, compat),
                 HostLimits(self._journal),
                 KeptMetadata(name, self._journal),
                 self._new_queue,
@@ -127,7 +128,7 @@ class VirtualHost(Verbs):
                 dead_letters,
                 Receiving(),
                 scheduler,
-                compat or Compat(),
+                compat,
             )
         )
         self.parameters: Final = GlobalParameters(self._journal)  # used of `/` alone

@@ -187,6 +187,16 @@ USUAL: Final[Mapping[tuple[str, str], Mapping[str, object]]] = {
 }
 """The settings of queues whose arguments say nothing else, by version and type."""
 
+_STREAMS_ALONE: Final = frozenset({"initial-cluster-size", "max-age", "stream-max-segment-size-bytes"})
+_CLASSIC_LACKS: Final = _STREAMS_ALONE | {"dead-letter-strategy", "delivery-limit"}
+POLICIES_LACK: Final[Mapping[tuple[str, str], frozenset[str]]] = {
+    ("4.3", "classic"): _CLASSIC_LACKS | {"max-in-memory-bytes", "max-in-memory-length", "target-group-size"},
+    ("4.3", "quorum"): _STREAMS_ALONE | {"queue-mode"},
+    ("3.10", "classic"): _CLASSIC_LACKS | {"queue-leader-locator"},
+    ("3.10", "quorum"): _STREAMS_ALONE | {"queue-mode"},
+}
+"""The keys of policies that do not apply to queues, by version and type. A policy with one of them is passed over."""
+
 FEATURES: Final[Mapping[str, bool]] = {
     "global_qos": False,
     "queue_master_locator": False,
@@ -297,6 +307,10 @@ class Compat:
     def usual_settings(self, type: str) -> Mapping[str, object]:
         """The settings of a queue of this type whose arguments say nothing else."""
         return USUAL.get((self.version, type), {})
+
+    def lets_apply(self, definition: Iterable[str], type: str) -> bool:
+        """Whether a policy with these keys applies to queues of this type."""
+        return POLICIES_LACK.get((self.version, type), frozenset()).isdisjoint(definition)
 
     def takes_anything(self, name: str) -> bool:
         """Whether RabbitMQ takes any value of an argument, and means nothing by one that does not fit."""
