@@ -235,7 +235,10 @@ def test_no_answer_lets_another_site_read_it(client: Client) -> None:
         ("PUT", "/api/users/u", {"tags": 3}, 400),
         ("PUT", "/api/users/u", {"password": 3, "tags": ""}, 400),
         ("PUT", "/api/users/u", {"password_hash": "nonsense", "tags": ""}, 400),
+        ("PUT", "/api/users/u", {"password": "p", "password_hash": "aaaaaaaa", "tags": ""}, 400),
         ("PUT", "/api/permissions/%2F/guest", {"configure": "(", "write": "", "read": ""}, 400),
+        ("GET", "/api/definitions/nope", None, 400),
+        ("POST", "/api/definitions/nope", {}, 404),
         ("DELETE", "/api/users/nobody", None, 404),
         ("DELETE", "/api/connections/nope", None, 404),
         ("POST", "/api/queues/%2F/q/get", {"count": -1, "ackmode": "ack_requeue_true", "encoding": "auto"}, 400),
@@ -536,6 +539,35 @@ def test_an_import_widens_no_user(client: Client, server: Server) -> None:
     guest = server.access.user("guest")
     assert guest is not None
     assert guest.loopback_only
+
+
+def test_a_user_that_is_put_without_a_password_has_none(client: Client) -> None:
+    """Also one that had: as at RabbitMQ, a change names all. An empty hash is none."""
+    as_ada = client.as_user("ada:secret")
+    for body, status, has_one in (
+        ({"password": "secret"}, 201, True),
+        ({}, 204, False),
+        ({"password": "secret"}, 204, True),
+        ({"password_hash": ""}, 204, False),
+        ({"password": "secret"}, 204, True),
+        ({"password": ""}, 204, False),
+    ):
+        assert client("PUT", "/api/users/ada", {**body, "tags": "management"}).status == status
+        assert as_ada("GET", "/api/whoami").status == (200 if has_one else 401)
+        assert client.as_user("ada:")("GET", "/api/whoami").status == 401
+        assert bool(client.get("/api/users/ada")["password_hash"]) is has_one
+
+
+@pytest.mark.parametrize(("compat", "release"), [("4.3", "4.3.6"), ("3.10", "3.10.8"), ("lenient", "4.3.6")])
+def test_the_release_is_that_of_the_rules(compat: str, release: str) -> None:
+    """Clients and dashboards that compare versions see the RabbitMQ that this broker behaves as."""
+    with Broker(compat=compat) as broker:
+        client = Client(broker.listen_http().url)
+        overview, exported = client.get("/api/overview"), client.get("/api/definitions")
+        found = {overview["rabbitmq_version"], overview["management_version"], exported["rabbitmq_version"]}
+        found |= {exported["rabbit_version"], client.get("/api/definitions/%2F")["rabbit_version"]}
+        assert found == {release}
+        assert f'rabbitmq_version="{release}"' in client("GET", "/metrics").text
 
 
 # -- definitions

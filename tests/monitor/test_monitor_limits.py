@@ -147,6 +147,12 @@ def test_what_cannot_be(client: Client, path: str, body: object, said: str) -> N
     assert client.get("/api/definitions") == before
 
 
+def test_a_limit_that_cannot_be_is_not_there(client: Client, ada: str) -> None:
+    """It can be deleted, as in RabbitMQ; of a virtual host or user that is not there it cannot."""
+    for path, status in (("vhost-limits/%2F", 204), ("user-limits/ada", 204), ("vhost-limits/no", 404)):
+        assert client("DELETE", f"/api/{path}/max-quues").status == status
+
+
 def test_they_are_for_administrators(client: Client, ada: str) -> None:
     """Others may look at limits of their virtual hosts alone."""
     as_ada = client.as_user("ada:ada")

@@ -110,7 +110,7 @@ def write(look: Visit, key: str) -> dict[str, str]:
     written = {}
     form = look.page.locator(f"form[data-form={key}]")
     form.wait_for()
-    for field in form.locator("input, textarea, select").all():
+    for field in form.locator("input:not([hidden]), textarea, select").all():
         name = field.get_attribute("name") or ""
         assert field.get_attribute("aria-label"), name
         is_choice = field.evaluate("each => each.matches('select, [type=checkbox]')")

@@ -27,6 +27,8 @@ def test_a_virtual_host_has_a_default_queue_type(client: Client, broker: Broker)
     assert found == {"usual": "quorum", "named": "classic", "transient": "classic", "exclusive": "classic"}
     assert shop.declare_queue("usual", durable=True) is kinds["usual"]
     view = client.get("/api/vhosts/shop")
+    exported = client.get("/api/definitions/shop")
+    assert (exported["description"], exported["metadata"]) == ("of the shop", view["metadata"])
     assert {name: view[name] for name in said} == said | {"tags": ["a", "b"]}
     reply = client("PUT", "/api/vhosts/shop", {"default_queue_type": "best"})
     assert (reply.status, "best is not a valid queue type" in reply.json["reason"]) == (400, True)
@@ -57,7 +59,8 @@ def test_runtime_parameters_are_operator_policies_and_limits(client: Client, bro
     """What is set by one name is seen by the other; another component is refused by name."""
     at, policy = "/api/parameters", {"pattern": "^q", "definition": {"max-length": 2}, "apply-to": "queues"}
     assert client("PUT", f"{at}/operator_policy/%2F/short", {"value": policy}).status == 201
-    assert client("PUT", f"{at}/vhost-limits/%2F/limits", {"value": {"max-queues": 5}}).status == 201
+    for limits in ({"max-connections": 4}, {"max-queues": 5}):  # those that are not named end
+        assert client("PUT", f"{at}/vhost-limits/%2F/limits", {"value": limits}).status == 204
     assert client.get("/api/operator-policies/%2F/short")["definition"] == {"max-length": 2}
     assert broker.limits.all() == {"max-queues": 5}
     assert [each["name"] for each in client.get(at)] == ["short", "limits"]

@@ -149,7 +149,7 @@ def test_rabbitmqadmin_prints_what_it_prints_at_rabbitmq(
     assert "Uploaded definitions" in admin("import", "definitions.json")
     assert "orders" in admin("list", "queues")
     assert "guest" in admin("list", "users")
-    assert "3.10" in admin("show", "overview", "rabbitmq_version")
+    assert "4.3.6" in admin("show", "overview", "rabbitmq_version")
 
 
 def test_amqpstorms_management_client_works(client: Client, broker: Broker) -> None:

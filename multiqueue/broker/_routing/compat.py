@@ -22,6 +22,8 @@ _log = logging.getLogger("multiqueue.broker")
 
 Table: TypeAlias = Mapping[str, object]  # of arguments, by name
 VERSIONS: Final = ("4.3", "3.10", "lenient")
+_RELEASES: Final = {"3.10": "3.10.8"}
+_NEWEST: Final = "4.3.6"
 QUEUE_TYPE: Final = "x-queue-type"
 QUEUE_TYPES: Final = ("classic", "quorum")
 _WIRE_TYPES: Final = {bool: "bool", str: "longstr", float: "double", list: "array", dict: "table", type(None): "void"}
@@ -219,6 +221,7 @@ class Compat:
         if unknown := sorted(permitted.keys() - FEATURES.keys()):
             raise ValueError(f"there is no deprecated feature {unknown[0]!r}; one of {', '.join(FEATURES)}")
         self.version: str = version
+        self.release: str = _RELEASES.get(version, _NEWEST)  # of RabbitMQ, as clients of the HTTP API compare it
         self._features = {**FEATURES, **permitted}
         self._told: set[str] = set()  # what was logged once; two threads may log one thing twice
 

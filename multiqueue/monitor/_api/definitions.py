@@ -46,7 +46,6 @@ from ...broker import (
 from .._base.errors import bad_request
 from .bodies import HOST, OBJECT, POLICY, definitions, read_body, read_value, shown
 from .views import (
-    API_VERSION,
     View,
     binding_view,
     metadata_view,
@@ -76,8 +75,8 @@ def export_definitions(broker: Broker, access: Access, version: str) -> View:
     hosts = broker.virtual_hosts()
     users = access.users()
     return {
-        "rabbit_version": API_VERSION,
-        "rabbitmq_version": API_VERSION,
+        "rabbit_version": broker.compat.release,
+        "rabbitmq_version": broker.compat.release,
         "product_name": "multiqueue",
         "product_version": version,
         "users": [user_view(user) for user in users],
@@ -98,7 +97,14 @@ def export_definitions(broker: Broker, access: Access, version: str) -> View:
 
 def export_host(host: VirtualHost) -> View:
     """The declarations of one virtual host."""
-    return {"rabbit_version": API_VERSION, "limits": host.limits.all(), **_declared([host], with_host=False)}
+    said = metadata_view(host.metadata.get())
+    return {
+        "rabbit_version": host.compat.release,
+        "description": said["description"],
+        "metadata": said,
+        "limits": host.limits.all(),
+        **_declared([host], with_host=False),
+    }
 
 
 def _by_host(user: User, hosts: Iterable[str]) -> dict[str, Permissions]:

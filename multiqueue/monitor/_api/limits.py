@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...amqp import Access, TopicPermissions, User
-from ...broker import Broker, BrokerError, NotAllowed, VirtualHost
+from ...broker import HOST_LIMITS, Broker, BrokerError, NotAllowed, VirtualHost
 from .._base.errors import Refused, bad_request, not_found
 from .asking import Answer, Ask, Table
 from .bodies import LIMIT, TOPIC_PERMISSIONS
@@ -58,6 +58,8 @@ class LimitRequests:
         """Have no limit of this name."""
         ask.caller.check_administrator()
         host = self._host(ask)
+        if ask["limit"] not in HOST_LIMITS:
+            return _DONE
         return self._set(lambda: host.limits.clear(ask["limit"]))
 
     # -- users

@@ -78,10 +78,9 @@ class ParameterRequests:
         raise not_found()
 
     def put(self, ask: Ask) -> Answer:
-        """Set one: 201 when it is new, else 204."""
+        """Set one: 201 when it is a policy that is new, else 204. Limits that are not named end."""
         ask.caller.check_administrator()
         component, host = ask["component"], self._host(ask)
-        is_new = all(each["name"] != ask["name"] for each in self._found(ask))
         value = read_value(OBJECT, ask.body()["value"], "value")
         if component == OPERATOR_POLICY:
             said = {**read_body(POLICY, value, "value"), "name": ask["name"]}
@@ -89,9 +88,12 @@ class ParameterRequests:
         if component != _LIMITS or ask["name"] != "limits":
             raise bad_request(f"component {component} not found; {OPERATOR_POLICY}, or {_LIMITS} with the name limits")
         limits = checked_limits(value, HOST_LIMITS, "value")
-        for name, amount in limits.items():
-            host.limits.set(name, amount)
-        return Answer(201 if is_new else 204)
+        for name in HOST_LIMITS:
+            if name in limits:
+                host.limits.set(name, limits[name])
+            else:
+                host.limits.clear(name)
+        return Answer(204)
 
     def delete(self, ask: Ask) -> Answer:
         """Have it no more."""

@@ -183,7 +183,9 @@ class Reading:
         pair = self._sampler.look()
         if not caller.sees_all:
             pair = pair.of(hosts, caller.user.name)
-        view = overview_view(pair, self._version, listeners) | {"troubles": troubles_view(pair, hosts)}
+        view = overview_view(pair, self._version, self._broker.compat.release, listeners) | {
+            "troubles": troubles_view(pair, hosts)
+        }
         totals = {**view["queue_totals"], "message_stats": view["message_stats"]}
         if caller.sees_all:
             self._sampler.add_samples(totals, ask.query, "host")

@@ -40,7 +40,6 @@ View = dict[str, Any]
 ViewLater = Callable[[], View]
 """Makes a view when it is written: all views of a long list together would take gigabytes."""
 
-API_VERSION: Final = "3.10.8"  # of RabbitMQ, whose API this is: clients compare it
 _TYPES: Final = ("direct", "fanout", "headers", "topic")
 LOOP: Final = 10.0  # seconds of redelivery that are a loop, and not a consumer that began anew
 _LONGEST_NAME: Final = 255  # characters
@@ -518,14 +517,14 @@ def permission_view(user: str, host: str, permissions: Permissions) -> View:
     }
 
 
-def overview_view(pair: Pair, version: str, listeners: list[View]) -> View:
-    """The broker as a whole."""
+def overview_view(pair: Pair, version: str, release: str, listeners: list[View]) -> View:
+    """The broker as a whole. `release` is that of the RabbitMQ whose rules hold."""
     now, before = pair.latest.total, pair.previous.total
     sample = pair.latest
     channels = [channel for each in sample.connections.values() for channel in each.channels]
     return {
-        "management_version": API_VERSION,
-        "rabbitmq_version": API_VERSION,
+        "management_version": release,
+        "rabbitmq_version": release,
         "product_name": "multiqueue",
         "product_version": version,
         "node": NODE,

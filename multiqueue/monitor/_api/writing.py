@@ -323,12 +323,15 @@ class Writing:
         return self._changed()
 
     def put_user(self, ask: Ask) -> Answer:
-        """Make or change a user: `password`, or `password_hash` with `hashing_algorithm`; and `tags`."""
+        """Make or change a user: `password`, or `password_hash` with `hashing_algorithm`; and `tags`. Without both
+        the user has no password, also one that had."""
         ask.caller.check_administrator()
         name = ask["user"]
         if "tags" not in ask.json():
             raise bad_request("tags_not_present")
         body = ask.body()
+        if body["password"] is not None and body["password_hash"]:
+            raise bad_request("both_password_and_password_hash_are_provided")
         hashed = hash_password(body["password"]) if body["password"] else password_hash_of(body)
         known = self._access.user(name)
         user = replace(known or user_named(name), password_hash=hashed, tags=body["tags"])
@@ -382,7 +385,10 @@ class Writing:
     def export_host(self, ask: Ask) -> Any:
         """The definitions of one virtual host."""
         ask.caller.check_administrator()
-        return export_host(self._host(ask))
+        try:
+            return export_host(self._host(ask))
+        except Refused:
+            raise bad_request("vhost_not_found") from None  # not 404
 
     def take_in(self, ask: Ask) -> Answer:
         """Import definitions: 204, 200 with what this broker has not, or 400 with what was refused."""

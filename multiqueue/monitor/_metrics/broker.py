@@ -21,7 +21,7 @@ from prometheus_client.samples import Sample as PrometheusSample
 
 from ...amqp import Server, open_files_limit
 from ...broker import FairStatistics, QueueKind, QueueStatistics, TenantStatistics
-from .._api.views import API_VERSION, NODE, channel_name
+from .._api.views import NODE, channel_name
 from .._base.pieces import gathered
 from .._figures.sampler import Sampler
 from .._figures.samples import Sample, Totals, capacity, with_ack
@@ -99,10 +99,13 @@ _FAMILIES: Final = (*_QUEUE_GAUGES, "queue_delivery_metrics", "connection_coarse
 class BrokerCollector(Collector):
     """A broker's metrics for a registry; `per_object` gives each queue, connection and channel a line of its own."""
 
-    def __init__(self, sampler: Sampler, server: Server | None, version: str, *, per_object: bool = False) -> None:
+    def __init__(
+        self, sampler: Sampler, server: Server | None, version: str, release: str, *, per_object: bool = False
+    ) -> None:
         self._sampler = sampler
         self._server = server
         self._version = version
+        self._release = release  # of the RabbitMQ whose rules hold
         self._began = time.monotonic()
         self._per_object = per_object
 
@@ -131,8 +134,8 @@ class BrokerCollector(Collector):
 
     def _identity(self) -> Iterator[Metric]:
         labels = {
-            "rabbitmq_version": API_VERSION,
-            "prometheus_plugin_version": API_VERSION,
+            "rabbitmq_version": self._release,
+            "prometheus_plugin_version": self._release,
             "product_name": "multiqueue",
             "product_version": self._version,
         }

@@ -274,7 +274,8 @@ def serve_http(
 
     reading = Reading(broker, amqp, access, sampler, version=_version(), data=directory, listeners=listeners)
     writing = Writing(broker, amqp, access, sampler, version=_version())
-    collectors = [BrokerCollector(sampler, amqp, _version(), per_object=per_object) for per_object in (False, True)]
+    about = sampler, amqp, _version(), broker.compat.release
+    collectors = [BrokerCollector(*about, per_object=per_object) for per_object in (False, True)]
     server = _serve(door, access, sampler, lanes, reading, writing, collectors, broker)
     broker.add_server(server)
     return server

@@ -13,7 +13,7 @@ const limits = (found) => found.flatMap(({ value, ...of }) => Object.entries(val
 const policies = (title, path, kind, tag) => ({ title, path, needs: [tag], form: `set${kind}`, remove: `delete${kind}`, names: ["vhost", "name"],
   columns: [column("name", "Name", { name: true }), { ...HOST, wide: true }, column("pattern", "Pattern"), column("apply-to", "Apply to", { wide: true }), column("definition", "Settings"), column("priority", "Priority", { wide: true, number: true })] });
 
-// A card for each: `path` of its list, `form` that makes one and changes one, `remove`, and the `names` that tell one from
+// A card for each: `path` of its list, `form` that makes one and changes one, `change` where another does that, `remove`, and the `names` that tell one from
 // others. `rows` makes rows of an answer that is no list of them; `given(row)` is what a change keeps.
 const PARTS = {
   policies: ["Policies", [
@@ -21,7 +21,7 @@ const PARTS = {
     policies("Operator policies", "/api/operator-policies", "OperatorPolicy", "administrator"),
   ]],
   users: ["Users", [
-    { title: "Users", path: "/api/users", form: "putUser", remove: "deleteUser", names: ["user"], isNamed: true, given: ({ password_hash, hashing_algorithm }) => ({ password_hash, hashing_algorithm }),
+    { title: "Users", path: "/api/users", form: "putUser", change: "changeUser", remove: "deleteUser", names: ["user"], isNamed: true, given: ({ password_hash, hashing_algorithm }) => ({ password_hash, hashing_algorithm }),
       columns: [column("name", "User", { name: true }), column("tags", "Tags", { cell: (row) => row.tags.join(", ") })], rows: (found) => found.map((row) => ({ ...row, user: row.name })) },
     { title: "Permissions", path: "/api/permissions", form: "putPermissions", remove: "deletePermissions", names: ["vhost", "user"], columns: [USER, HOST, ...PATTERNS] },
     { title: "Topic permissions", path: "/api/topic-permissions", form: "putTopics", remove: "deleteTopics", names: ["vhost", "user"], columns: [USER, HOST, column("exchange", "Exchange"), ...PATTERNS.slice(1)] },
@@ -39,7 +39,7 @@ function card(part, changed) {
   const named = (row) => Object.fromEntries(part.names.map((name) => [name, row[name]]));
   const label = (row) => Object.values(named(row)).join(" ");
   const deeds = { title: "", cell: (row) => h("span", { class: "deeds" },
-    !part.isFixed && button(part.form, "Edit…", { ...named(row), ...part.given?.(row) }, { name: `Edit ${part.title} ${label(row)}`, title: `${part.title}: ${label(row)}`, values: { ...row, tags: row.tags?.join(",") } }),
+    !part.isFixed && button(part.change ?? part.form, "Edit…", { ...named(row), ...part.given?.(row) }, { name: `Edit ${part.title} ${label(row)}`, title: `${part.title}: ${label(row)}`, values: { ...row, tags: row.tags?.join(",") } }),
     button(part.remove, "Delete…", named(row), { name: `Delete ${part.title} ${label(row)}` })) };
   const columns = part.columns.map(({ sort, ...more }) => ({ ...more, sort: isPaged ? sort : null }));
   // A row that has changed is another row: its buttons are made anew, with what it has now.

@@ -11,6 +11,8 @@ const BINDING = "/api/bindings/{vhost}/e/{exchange}";
 const PERMISSIONS = "/api/permissions/{vhost}/{user}";
 const TOPICS = "/api/topic-permissions/{vhost}/{user}";
 const POLICY = { values: { "apply-to": "all" }, labels: { name: "Name", pattern: "Pattern of names", definition: "Settings" }, hints: { definition: "message-ttl = 60000\nmax-length = 1000" } };
+const USER = { request: "PUT /api/users/{user}", needs: ["administrator"], only: ["password", "tags"], instead: { password: ["password_hash", "hashing_algorithm"] },
+  hints: { tags: "monitoring" }, values: { tags: "" }, done: ({ user }) => `User ${user} is saved.` };
 const PATTERNS = { hints: { configure: ".*", write: ".*", read: ".*" } };
 const NO_NAME = "(no name)"; // the tenant whose name is empty
 const count = (number) => `${number} ${number === 1 ? "message" : "messages"}`;
@@ -18,7 +20,7 @@ const count = (number) => `${number} ${number === 1 ? "message" : "messages"}`;
 // `request`: method and path. `needs`: rights in the virtual host, or a tag; somebody who may `read` alone looks, and sees
 // no form, though the API lets it take and purge. `only`: the fields of the body where those are not all. `labels`,
 // `kinds`, `hints`, `choices`, `values`: of fields by name, where the description does not suffice. `text`: what a
-// question says. `done`: the sentence afterwards, of the values and the answer.
+// question says. `instead`: what is not sent where a field is filled. `done`: the sentence afterwards, of the values and the answer.
 export const FORMS = {
   declareQueue: { title: () => "Declare a queue", deed: "Declare", request: `PUT ${QUEUE}`, needs: ["configure"],
     hints: { arguments: "x-queue-type = quorum\nx-message-ttl = 60000" }, values: { durable: true }, done: ({ queue }) => `Queue ${queue} is declared.` },
@@ -59,8 +61,10 @@ export const FORMS = {
   setOperatorPolicy: { title: () => "Set an operator policy", deed: "Set", request: "PUT /api/operator-policies/{vhost}/{name}", needs: ["administrator"], ...POLICY, done: ({ name }) => `Operator policy ${name} is set.` },
   deleteOperatorPolicy: { title: ({ name }) => `Delete the operator policy ${name}?`, text: "Its bounds hold no more.", deed: "Delete", request: "DELETE /api/operator-policies/{vhost}/{name}", needs: ["administrator"],
     done: ({ name }) => `Operator policy ${name} is deleted.` },
-  putUser: { title: () => "Add or change a user", deed: "Save", request: "PUT /api/users/{user}", needs: ["administrator"], only: ["password", "tags"],
-    labels: { tags: "Tags, with commas" }, hints: { tags: "monitoring" }, values: { tags: "" }, done: ({ user }) => `User ${user} is saved.` },
+  putUser: { title: () => "Add a user", text: "It takes the place of a user of this name.", deed: "Save", ...USER,
+    labels: { password: "Password (empty: none)", tags: "Tags, with commas" } },
+  changeUser: { title: ({ user }) => `Change the user ${user}`, deed: "Save", ...USER,
+    labels: { password: "New password (empty: as before)", tags: "Tags, with commas" } },
   deleteUser: { title: ({ user }) => `Delete the user ${user}?`, text: "Connections that are open stay open.", deed: "Delete", request: "DELETE /api/users/{user}", needs: ["administrator"],
     done: ({ user }) => `User ${user} is deleted.` },
   putPermissions: { title: () => "Permit a user something", deed: "Permit", request: `PUT ${PERMISSIONS}`, needs: ["administrator"], ...PATTERNS, done: ({ user, vhost }) => `${user} has permissions in ${vhost}.` },
@@ -165,6 +169,9 @@ async function send(row, given, controls) {
   const [method, path] = row.request.split(" ");
   const values = { ...given };
   for (const each of controls) values[each.name] = each.value();
+  for (const [name, others] of Object.entries(row.instead ?? {})) {
+    if (values[name]) for (const each of others) delete values[each];
+  }
   const to = path.replaceAll(/{(\w+)}/g, (_, name) => {
     if (values[name] === "." || values[name] === "..") throw new Error(`A browser cannot ask for the name “${values[name]}”: use the API.`);
     return encodeURIComponent(values[name]);
@@ -180,6 +187,7 @@ function formOf(key, given, controls, buttons, then) {
   const row = FORMS[key];
   const told = h("p", { class: "bad", role: "alert" });
   let isBusy = false;
+  const isOf = given.user !== undefined && controls.some((each) => each.name === "password"); // so browsers know whose it is
   return h("form", { "data-form": key, onsubmit: async (event) => {
     event.preventDefault();
     if (isBusy) return;
@@ -195,7 +203,7 @@ function formOf(key, given, controls, buttons, then) {
       setText(told, error.message);
     }
     isBusy = false;
-  } }, row.text && h("p", {}, row.text), controls.map((each) => each.node), told, h("div", { class: "bar" }, buttons));
+  } }, row.text && h("p", {}, row.text), isOf && h("input", { hidden: true, autocomplete: "username", value: given.user }), controls.map((each) => each.node), told, h("div", { class: "bar" }, buttons));
 }
 
 // A form that stands in the page, closed until somebody wants it; nothing where the user may not.
