@@ -140,6 +140,7 @@ def test_each_form_does_what_it_says(visit: Visiting, broker: Broker, client: Cl
             before = facts(client, broker)
             look.go("")
             look.go(address)
+            look.page.wait_for_function(FILLED)  # an empty table has no row of MADE, and guest's would be the first
             place = look.page.locator(f"tr [data-deed={key}], .bar [data-deed={key}]")
             rows = look.page.locator("tr", has_text=MADE)
             if look.page.locator(f"details[data-deed={key}]").count():
