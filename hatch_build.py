@@ -3,9 +3,10 @@
 Links    Those of the metadata depend on the repository's address, and README.md's lead there. The release sets
          MULTIQUEUE_REPOSITORY (`https://HOST/OWNER/NAME`). Without it a build has no links, and README.md stays as it
          is. docs/decisions/0004-links-come-with-the-release.md has the reason.
-Engine   `multiqueue/core/_engine.c` is compiled with the compiler that built the interpreter, by one command. Without
-         a compiler, or Python's headers, the wheel is one of pure Python, and so is the engine: `multiqueue --version`
-         says which one runs. MULTIQUEUE_PURE=1 asks for that; MULTIQUEUE_REQUIRE_ENGINE=1 fails instead.
+Engine   `multiqueue/core/_engine.c` is compiled with the compiler that built the interpreter (`cl` on Windows), by one
+         command. Without a compiler, or Python's headers, the wheel is one of pure Python, and so is the engine:
+         `multiqueue --version` says which one runs. MULTIQUEUE_PURE=1 asks for that; MULTIQUEUE_REQUIRE_ENGINE=1
+         fails instead.
 """
 
 from __future__ import annotations
@@ -84,13 +85,9 @@ class CompiledEngine(BuildHookInterface[Any]):
 
 def compile_engine(source: Path, target: Path, *flags: str) -> str | None:
     """Compile and link in one command; None, or what stood in the way. The same files give the same bytes."""
-    link = os.environ.get("LDSHARED") or sysconfig.get_config_var("LDSHARED")  # with the flags of the platform
-    if not link:
+    command = command_to_compile(source, target, *flags)
+    if command is None:
         return "this interpreter names no compiler"
-    if sys.platform == "darwin" and "dynamic_lookup" not in link:
-        link += " -undefined dynamic_lookup"
-    command = [*shlex.split(link), "-O2", "-fPIC", "-fvisibility=hidden", *flags]
-    command += [f"-I{sysconfig.get_path('include')}", source.name, "-o", str(target), "-lm"]
     try:
         done = subprocess.run(command, cwd=source.parent, capture_output=True, text=True, timeout=300)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -98,3 +95,34 @@ def compile_engine(source: Path, target: Path, *flags: str) -> str | None:
     if done.returncode:
         return (done.stderr or done.stdout).strip()[:2000]
     return None
+
+
+def command_to_compile(source: Path, target: Path, *flags: str) -> list[str] | None:
+    """The command, run in the folder of the source; None where the interpreter names no compiler.
+
+    On Windows it is `cl`, which a prompt of Visual Studio's build tools finds; no header there says that the
+    interpreter is free-threaded.
+    """
+    include = f"-I{sysconfig.get_path('include')}"
+    if sys.platform == "win32":
+        threads = ["/DPy_GIL_DISABLED=1"] if sysconfig.get_config_var("Py_GIL_DISABLED") else []
+        command = ["cl", "/nologo", "/LD", "/O2", "/Brepro", *threads, *flags, include, source.name]
+        command += [f"/Fo{target.with_suffix('.obj')}", f"/Fe{target}", "/link", "/Brepro"]
+        return [*command, f"/LIBPATH:{Path(sys.base_prefix, 'libs')}"]
+    link = os.environ.get("LDSHARED") or sysconfig.get_config_var("LDSHARED")  # with the flags of the platform
+    if not link:
+        return None
+    if sys.platform == "darwin" and "dynamic_lookup" not in link:
+        link += " -undefined dynamic_lookup"
+    return [
+        *shlex.split(link),
+        "-O2",
+        "-fPIC",
+        "-fvisibility=hidden",
+        *flags,
+        include,
+        source.name,
+        "-o",
+        str(target),
+        "-lm",
+    ]
