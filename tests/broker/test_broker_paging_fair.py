@@ -75,6 +75,21 @@ def test_tenants_take_turns_wherever_their_messages_are(data: Path | None) -> No
                     received.accept()
 
 
+def test_what_has_a_time_to_live_pages_with_the_rest(data: Path | None) -> None:
+    """No message is lost when a queue of messages that may expire begins to page: each is there until its time."""
+    with opened(data, MIB // 2) as broker:
+        for number in range(200):
+            for tenant in ("a", "b", "c"):
+                put(broker, tenant, number, expiration=1000.0)
+        assert is_paging(broker)
+        served = Counter[str]()
+        while (received := broker.get("q")) is not None:
+            assert int(received.body) == served[tenant_of(received)]
+            served[tenant_of(received)] += 1
+            received.accept()
+        assert served == {"a": 200, "b": 200, "c": 200}
+
+
 @pytest.mark.parametrize("is_paged", [False, True])
 def test_what_comes_back_for_ever_keeps_nobody_waiting(data: Path | None, is_paged: bool) -> None:
     """A consumer returns one message each time it has it: the other tenants are served all the same, in their turns."""

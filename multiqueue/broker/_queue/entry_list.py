@@ -276,7 +276,8 @@ class PriorityEntryList(EntryList):
         self._logs[entry.position >> _LEVEL_SHIFT].remove(entry)
 
     def get(self, position: Position) -> Entry | None:
-        return self._logs[position >> _LEVEL_SHIFT].get(position) if position >= 0 else None
+        level = position >> _LEVEL_SHIFT  # of a list that pages it is a tenant's place, perhaps
+        return self._logs[level].get(position) if 0 <= level < self._levels else None
 
     def after(self, position: Position) -> Entry | None:
         index = max(position, 0) >> _LEVEL_SHIFT
