@@ -277,6 +277,26 @@ def test_gets_purges_and_looks_know_every_tenant(data: Path | None) -> None:
             assert int(consumer.get(HANG).body) == 7
 
 
+def test_a_queue_that_is_back_in_memory_has_nothing_of_what_was_read(data: Path | None) -> None:
+    """What consumers had when it began to page, returned, and was read again from the disk has left nothing behind."""
+    with opened(data) as broker:
+        queue, owner = broker.queue("q"), object()
+        for tenant in range(30):
+            put(broker, f"t{tenant}", 0)
+        held = [entry for _ in range(30) if (entry := queue.get(owner)) is not None]
+        assert not is_paging(broker)
+        for number in range(1, 40):
+            for tenant in range(30):
+                put(broker, f"t{tenant}", number, size=3000)
+        broker.wait_for_commits()
+        assert is_paging(broker)
+        queue.release(held, owner)
+        assert drained(broker) == {f"t{tenant}": list(range(40)) for tenant in range(30)}
+        broker.wait_for_commits()
+        queue.purge()
+        _until(lambda: not is_paging(broker))
+
+
 @pytest.mark.parametrize("is_crash", [False, True])
 def test_turns_and_order_are_there_after_opening(tmp_path: Path, is_crash: bool) -> None:
     """Tenants are found by their messages in the store, after a crash as after a close."""

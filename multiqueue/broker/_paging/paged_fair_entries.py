@@ -40,8 +40,8 @@ class PagedFairEntries(PagedEntries):
         self.tenants: Tenants = life.tenants
         self._lanes: dict[int, Lane] = {}  # by their levels in the store
         self.tenants.listen(forgotten=self._forget)
+        self.tenants.only_count()
         for lane in self.tenants.lanes():
-            lane.let_go()
             self._lanes[_place(lane)] = lane
 
     def _new_area(self, name: str) -> Area:

@@ -165,6 +165,7 @@ class FairEntries(EntrySource):
             life.tenants = Tenants(options, levels, life.clock, life.visit_by, life.changed_tenants)
             life.limit_tenants()
         self.tenants: Tenants = life.tenants
+        self.tenants.only_counts = False
         self.tenants.listen(self._lane_opened, self._lane_forgotten, self._reweighed)
         self._woken = 0  # tenants that a reader found to be no longer above their rates; housekeeping tells the others
         self.getter: Reader = Reader(entries.start)

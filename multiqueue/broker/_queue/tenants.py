@@ -77,7 +77,7 @@ class FairEntry(Entry):
     # charged again, and what comes back for ever does not keep the turn.
     cost: float = 1.0
     where: int = WAITING
-    # Invariant: it stands in the lane's `arrived` or `returned`; True where the queue pages, and lanes only count.
+    # Invariant: it stands in the lane's `arrived` or `returned`; without meaning while lanes only count.
     has_slot: bool = True
 
 
@@ -287,10 +287,7 @@ class Lane(Turn):
         return None
 
     def let_go(self) -> None:
-        """Only count what waits from now on. What a consumer has must not look for its slot later."""
-        for entry in (*self.arrived[self.begin :], *(entry for _, entry in self.returned)):
-            if entry is not None:
-                entry.has_slot = False
+        """Forget the slots."""
         self.arrived, self.returned, self.begin, self._dead = [], _NONE_CAME_BACK, 0, 0
 
     def closed(self) -> Lane | None:
@@ -377,6 +374,7 @@ class Tenants:
         self.wakes: list[tuple[float, int, Tenant]] = []  # a heap of the times at which a rate lets one go on
         self._numbers = count()
         self._changed = changed  # options of a tenant's own that were changed since the declaration
+        self.only_counts: bool = False  # the queue pages: lanes have no slots
         self.misread: int = 0  # messages whose key, or cost, was not what it should be
         self._over: dict[Tenant, None] = {}  # those that may have more waiting than they may, and drop their heads
         # Of a ring: a heap with the longest lane of the lowest level, as they were once. Invariant: has each as it is.
@@ -481,6 +479,12 @@ class Tenants:
         self._longest = [(-each.level, -each.live, next(self._numbers), each) for each in self.lanes()]
         heapify(self._longest)
 
+    def only_count(self) -> None:
+        """The queue pages from now on: its source knows which entry is the first of a lane."""
+        self.only_counts = True
+        for lane in self.lanes():
+            lane.let_go()
+
     def know_ring(self, is_ring: bool) -> None:
         """Whether the queue is a ring, which drops from its longest lane."""
         if is_ring is (self._longest is None):
@@ -584,7 +588,8 @@ class Tenants:
         if where in (HELD, ASIDE):
             tenant.aside += 1
         if where == WAITING:
-            lane.put_back(entry)
+            if not self.only_counts:
+                lane.put_back(entry)
             lane.live += 1
             lane.live_bytes += entry.size
             if lane.live == 1:
@@ -592,7 +597,7 @@ class Tenants:
             if not self._is_plain:
                 self._look_at_length(lane)
             return
-        if where == GONE and entry.has_slot:
+        if where == GONE and entry.has_slot and not self.only_counts:
             lane.bury()
         if before == WAITING and not lane.live:
             self._has_none(lane)
