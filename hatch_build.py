@@ -1,8 +1,8 @@
 """What a build does beyond copying files: links in the metadata, and the engine in C.
 
 Links    Those of the metadata depend on the repository's address, and README.md's lead there. The release sets
-         MULTIQUEUE_REPOSITORY (`https://HOST/OWNER/NAME`). Without it a build has no links, and README.md stays as it
-         is. docs/decisions/0004-links-come-with-the-release.md has the reason.
+         MULTIQUEUE_REPOSITORY (`https://HOST/OWNER/NAME`) to its own repository, so a fork's release links to the fork.
+         Without it a build has no links, and README.md stays as it is.
 Engine   `multiqueue/core/_engine.c` is compiled with the compiler that built the interpreter (`cl` on Windows), by one
          command. Without a compiler, or Python's headers, the wheel is one of pure Python, and so is the engine:
          `multiqueue --version` says which one runs. MULTIQUEUE_PURE=1 asks for that; MULTIQUEUE_REQUIRE_ENGINE=1

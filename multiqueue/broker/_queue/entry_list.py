@@ -6,8 +6,8 @@ Promise     The numbers of a standard list, a log, rise strictly and are never r
 State       A list is guarded by the lock of its queue. `_lock`, a leaf, guards changes of the dictionary of kinds,
             which is read without it.
 Who runs    A factory runs on the thread that declares the queue or opens its broker, under no lock. The list's methods
-            run under the lock of its queue, but for `key_of`. docs/decisions/0506-kinds-are-registered-by-name.md has
-            the rest.
+            run under the lock of its queue, but for `key_of`. A name and plain options fit into AMQP's arguments and
+            into a file; an import path there would have a store run what its file says.
 Memory      8 bytes per slot. A chunk goes with its last living entry, so one survivor pins 2 KiB at most.
 Source      Broker-J's OrderedQueueEntryList for the promise. It links nodes and scavenges the dead ones,
             which CPython pays dearly for; chunks need no scavenger.

@@ -278,7 +278,7 @@ class Lifecycle:
             raise copy.copy(call.error)
 
     def _give_up(self, call: Call, complaint: str) -> bool:
-        """Close the channel (docs/decisions/0825); False when the answer came at the last moment."""
+        """Close the channel: a late answer would be taken for the next call's. False if the answer has just come."""
         with self.lock:
             if self._call is not call:
                 return False

@@ -9,7 +9,8 @@ Who runs    `arrived` and `lost` on the reader thread; `_recover`, `_restore` an
 Membership  A channel leaves `_channels` when it has finished. Its number is used again, the lowest first.
 Recovery    The order, and what is published again, is promise 9 of docs/design/client.md. What cannot be restored is
             logged and costs nothing else. A link that is lost meanwhile begins it anew.
-At exit     A connection that is still open when the program ends is closed then: docs/decisions/0877-closed-at-exit.md.
+At exit     A connection that is still open when the program ends is closed then, within its
+            `close_timeout`: an empty outbox says that the socket has the bytes, not that the server has read them.
             `close_all` runs where `atexit` does: on the main thread, after threads that are no daemons have ended, and
             before the daemon threads of the connections are stopped. `_open_lock` guards `_open`; a leaf.
 Source      AutorecoveringConnection of RabbitMQ's Java client, for recovery.

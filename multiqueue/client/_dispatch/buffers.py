@@ -1,9 +1,8 @@
 """The bytes that wait in the client: deliveries for their callbacks, and what was written for the socket.
 
 Deliveries  At `limit` bytes the reader stops before it reads further; it goes on when half is left, and at once while a
-            thread waits for an answer, which stands behind the deliveries: docs/decisions/0822-a-full-buffer.md. It
-            waits on `may_read`: `release` notifies at half, `answer_wanted` when the first waits, `nudge` when a link
-            ends.
+            thread waits for an answer, which stands behind the deliveries. It waits on `may_read`: `release` notifies
+            at half, `answer_wanted` when the first waits, `nudge` when a link ends.
 Outbox      Any thread appends, one thread sends: frames for a socket, steps for a broker in process. The writer takes
             all there is at once: under load hundreds of frames with one system call. It waits on `has_pieces`:
             appending to an empty outbox notifies, so does `close`. Publishers wait on `has_room`: the writer notifies
