@@ -49,8 +49,9 @@ _item: ContextVar[tuple[str, str]] = ContextVar("multiqueue_item", default=("", 
 class LogContext(logging.Filter):
     """Gives each record `lane`, `item`, `queue` and `connection`, for a format such as `%(queue)s %(message)s`.
 
-    The rooms' own records say what they know; what does not apply is an empty text. On a handler of yours it does the
-    same for records of other loggers. `multiqueue.observe.log_lanes` has all records of an executor's jobs say which.
+    The rooms' own records name their lane, item, queue and connection; what does not apply is an empty text. On a
+    handler of yours it does the same for records of other loggers. `multiqueue.observe.log_lanes` has all records of an
+    executor's jobs say which.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -67,7 +68,7 @@ def in_item(lane: str, item: str) -> None:
 
 
 def one_line_each(name: str) -> None:
-    """Have the records of this logger be one line each, and say what they are about; called by the room's door."""
+    """Have the records of this logger be one line each, and name their subject; called by the room's door."""
     logger = logging.getLogger(name)
     if not any(isinstance(each, OneLine) for each in logger.filters):
         logger.addFilter(OneLine())

@@ -136,9 +136,9 @@ class BrokerForTests:
     def bodies(self, queue: str, count: int | None = None, timeout: float = 5.0) -> list[object]:
         """Take everything off a queue, and return the bodies in order: what a program under test has published.
 
-        With `count`, waits until so many are ready, as `wait_for` does; what is there beyond them comes too. In any
-        case the broker first reads what stands in its clients' sockets: a publish whose call has returned is there,
-        confirmed or not, unless the client hands it to a thread or an event loop of its own; then name the `count`.
+        With `count`, waits until so many are ready, as `wait_for` does; further messages come too. In any
+        case the broker first reads what stands in its clients' sockets: a publish whose call has returned has arrived,
+        confirmed or not, unless the client hands it to its thread or event loop; then name the `count`.
 
         Raises:
             TimeoutError: there are fewer than `count` after `timeout` seconds, and none is taken; or a client has sent

@@ -38,7 +38,7 @@ _NUL = click.option("-0", "--null", "nul", is_flag=True, help="NUL between messa
 
 
 class CannotStart(ClientError):
-    """The broker is there, and refuses what the command needs before its first message."""
+    """The broker answers, and refuses a request that the command needs before its first message."""
 
     exit_status = 2
 

@@ -46,7 +46,7 @@ DEFAULT_LANE = "default"
 
 
 class MultiQueueExecutor(ThreadPoolExecutor):
-    """A thread pool whose jobs wait in lanes, each with a priority, a capacity, a weight and a limit of its own."""
+    """A thread pool whose jobs wait in lanes, each with a priority, a capacity, a weight and a limit."""
 
     _numbers: ClassVar[Iterator[int]] = count()
     # How many jobs a thread runs before another takes its place; None: as many as come.
@@ -115,7 +115,7 @@ class MultiQueueExecutor(ThreadPoolExecutor):
         max_in_flight: int | None = None,
         weight: int = 1,
     ) -> Keyed:
-        """Submit by key, such as a tenant: jobs of one key wait in a lane that is there while there are any.
+        """Submit by key, such as a tenant: jobs of one key wait in a lane that exists while it has jobs.
 
         The lane comes with the first job, with these settings, and goes with the last one, so that a million keys cost
         nothing when their jobs are done. Making this makes no lane. A key that `lane()` has made a lane of is refused.

@@ -144,7 +144,7 @@ class Job(Generic[T]):
         return self.workers.withdraw(self.subqueue, self, left)
 
     def run(self) -> None:
-        """Call the function in this thread and end the future with what comes of it, unless it was cancelled."""
+        """Call the function in this thread and end the future with its result or error, unless it was cancelled."""
         future = self.future
         future.job = None
         if not future.set_running_or_notify_cancel():

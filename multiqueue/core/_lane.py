@@ -152,8 +152,8 @@ class Lane(Executor):
 
         At most `buffersize` calls are under way whose result has not been read, and the iterables are read
         no further; None means twice the number of workers. The first ones are submitted now, and both this
-        call and the iterator block while the lane is full. Closing the iterator, or an error, cancels what has not
-        started. `chunksize` has no meaning for threads.
+        call and the iterator block while the lane is full. Closing the iterator, or an error, cancels the calls that
+        have not started. `chunksize` has no meaning for threads.
 
         Raises:
             TimeoutError: from the iterator (or now, if the lane is full), `timeout` seconds after this call.

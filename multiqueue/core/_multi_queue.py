@@ -76,7 +76,7 @@ class Takes(_engine.Multi, Generic[T]):
     __slots__ = ("__weakref__",)
 
     def get(self, block: bool = True, timeout: float | None = None) -> T:
-        """Take the element that is due, waiting while there is none in any enabled sub-queue.
+        """Take the element that is due, waiting while all enabled sub-queues are empty.
 
         Ends by an element, by shutdown once nothing is left, or after `timeout` seconds; with `block=False` at
         once. Any thread. FIFO within a sub-queue; across sub-queues by priority and turn. It counts as in flight
@@ -102,7 +102,9 @@ class Takes(_engine.Multi, Generic[T]):
     @overload
     def poll(self, timeout: float | None, default: D) -> T | D: ...
     def poll(self, timeout: float | None = 0.0, default: Any = None) -> Any:
-        """Take the element that is due, or return `default` when there is none within `timeout` seconds, or ever."""
+        """Take the element that is due, or return `default` when none comes within `timeout` seconds, or can come any
+        more.
+        """
         try:
             return poll[self, timeout, default]
         except ShutDown:
@@ -196,9 +198,9 @@ class LinkedBlockingMultiQueue(Takes[T]):
         max_in_flight: int | None = None,
         weight: int = 1,
     ) -> SubQueue[T]:
-        """The sub-queue registered under `key`, added with these settings if there is none.
+        """The sub-queue registered under `key`, added with these settings if it is missing.
 
-        Threads that ask at the same time get the same one. One that is there keeps its settings. If another thread
+        Threads that ask at the same time get the same one. An existing one keeps its settings. If another thread
         removes it meanwhile, a put to it raises `Detached`: ask again.
 
         Raises:

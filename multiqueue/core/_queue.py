@@ -362,7 +362,7 @@ def _shut_down_locked(queue: Any, immediate: bool) -> None:
 
 
 class HookedQueue(Queue[T]):
-    """The base of a subclass of `Queue` with an order of its own."""
+    """The base of a subclass of `Queue` that decides the order of its elements."""
 
     __slots__ = ()
 
@@ -399,7 +399,7 @@ class HookedQueue(Queue[T]):
         return True
 
     def poll(self, timeout: float | None = 0.0, default: Any = None) -> Any:
-        """Take an element, or return `default` when there is none within `timeout` seconds, or ever."""
+        """Take an element, or return `default` when none comes within `timeout` seconds, or can come any more."""
         try:
             return self.get(timeout is None or timeout != 0, timeout)
         except (Empty, ShutDown):

@@ -261,7 +261,7 @@ class Ring:
             outer._inner = self
 
     def due(self) -> Turn | None:
-        """Whose turn it is: one that stands for no ring. None when nobody is in. Asking changes nothing."""
+        """Whose turn it is: one that stands for no ring. None when the ring is empty. Asking changes nothing."""
         active = self._active
         while active:
             turn: Turn | None = active[0].cursor

@@ -23,8 +23,8 @@ class SubQueueSelection(Protocol[T]):
         """The one of `ready` to take from. Must change nothing: `peek()` asks as well, and a take may ask again.
 
         `ready` is a snapshot, not empty, of the sub-queues that can be taken from, in the order in which they
-        would be served otherwise: by priority, then the one that has waited for its turn longest. An answer that
-        is none of them raises `InvalidSelection` in the taker.
+        would be served otherwise: by priority, then the one that has waited for its turn longest. Any other answer
+        raises `InvalidSelection` in the taker.
         """
         ...
 

@@ -259,7 +259,7 @@ class Puts(Tail[T], Generic[T]):
         await put_async(self, item)
 
     def get(self, block: bool = True, timeout: float | None = None) -> T:
-        """Take the element at the head, waiting while there is none; enabled or not, it is this queue's alone.
+        """Take the element at the head, waiting while the sub-queue is empty; enabled or not, it is this queue's alone.
 
         Ends by an element, by shutdown or removal once nothing is left, or after `timeout` seconds; with
         `block=False` at once. Any thread. It counts as in flight until `task_done()`.
@@ -284,7 +284,9 @@ class Puts(Tail[T], Generic[T]):
     @overload
     def poll(self, timeout: float | None, default: D) -> T | D: ...
     def poll(self, timeout: float | None = 0.0, default: Any = None) -> Any:
-        """Take the element at the head, or return `default` when there is none within `timeout` seconds, or ever."""
+        """Take the element at the head, or return `default` when none comes within `timeout` seconds, or can come any
+        more.
+        """
         try:
             return poll[self, timeout, default]
         except ShutDown:
@@ -300,7 +302,7 @@ class Puts(Tail[T], Generic[T]):
         return many[self, check_max_items(max_items, 1), block, timeout]  # type: ignore[no-any-return]
 
     def drain_to(self, target: DrainTarget[T], max_items: int | None = None) -> int:
-        """Take what is here now, `max_items` at most, and hand it to `target` in order; how many it accepted.
+        """Take the present elements, `max_items` at most, and hand them to `target` in order; how many it accepted.
 
         `target` is a callable, or has `append`, `add`, `put_nowait` or `put`. It is called without a lock held,
         once for each element. Does not wait for elements.

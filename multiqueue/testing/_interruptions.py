@@ -34,7 +34,7 @@ _MOST_POINTS = 100_000
 class Point:
     """The n-th point of a call. Use `raising` or `running` exactly once.
 
-    With `second`, `raising` raises again at so many points after it, in whatever handles the first exception.
+    With `second`, `raising` raises again at so many points after it, in the code that handles the first exception.
     """
 
     def __init__(self, number: int, watch: Watch, second: int | None = None) -> None:

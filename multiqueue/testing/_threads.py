@@ -72,7 +72,7 @@ class Handle(Generic[T]):
 
 
 class Threads:
-    """Starts threads and, at the end of the block, joins them all and raises what they raised.
+    """Starts threads and, at the end of the block, joins them all and raises their errors.
 
         with Threads() as threads:
             taker = threads.start(multi_queue.get)
@@ -147,7 +147,7 @@ def stress(
     The scenario starts its threads; once they are joined, the check it returned, if any, is called. The
     random numbers depend on `seed` and the round alone; the schedule does not.
 
-    Raises: whatever a round raised, with a note that names the seed and the round.
+    Raises: the error of a round, with a note that names the seed and the round.
     """
     with switch_interval():
         for number in range(rounds):

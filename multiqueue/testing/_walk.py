@@ -60,13 +60,13 @@ class Walk(Protocol):
     merges_releases: bool
 
     def choose(self, options: Sequence[Choice], running: str | None) -> Choice | None:
-        """The step to take, or None if whatever follows has been seen in another order."""
+        """The step to take, or None if all that follows has been seen in another order."""
 
     def goes_on(self, running: str) -> bool:
         """True if `running`, which could go on, is to go on: a short cut, `choose` is not called then."""
 
     def advance(self) -> bool:
-        """Move on to the next schedule; False when there is none."""
+        """Move on to the next schedule; False after the last one."""
 
 
 @dataclass(slots=True)

@@ -147,7 +147,7 @@ class PollableContract:
             assert taker.result() == "a"
 
     def test_every_waiting_take_is_served(self) -> None:
-        """Three takes that wait are all woken by three puts, each with an element of its own."""
+        """Three takes that wait are all woken by three puts, each with another element."""
         queue = self.make()
         with Threads(PATIENCE) as threads:
             takers = [threads.start(queue.get) for _ in range(3)]
@@ -191,7 +191,7 @@ class QueueContract(OfferableContract, PollableContract):
         assert not unbounded.full()
 
     def test_maxsize_is_told(self) -> None:
-        """`maxsize` is what was asked for, 0 for any number."""
+        """`maxsize` is the given number, 0 for no limit."""
         assert self.make(3).maxsize == 3
         assert self.make().maxsize == 0
 

@@ -48,8 +48,8 @@ class Moved:
 def move(host: VirtualHost, target: Connection, progress: Callable[[str, int], object] | None = None) -> Moved:
     """Declare the durable part of a virtual host at `target`, and move its messages.
 
-    Blocks until all is moved. `progress` is told the name of each queue and how many messages it had. Publishers and
-    consumers of the virtual host are to have ended: a move does not wait for theirs.
+    Blocks until all is moved. `progress` is called with the name of each queue and how many messages it had. Publishers
+    and consumers of the virtual host are to have ended: a move does not wait for theirs.
 
     Raises:
         NotMoved: `target` refused a declaration or a message.

@@ -53,7 +53,7 @@ async def accept(
 
 
 def let_in(newcomer: Newcomer, newcomers: Newcomers, log: QuietLog) -> None:
-    """Count one that has come; another is cut for it where there are too many."""
+    """Count a new connection; another is cut for it where there are too many."""
     if newcomers.come(newcomer) is not None:
         crowd = f"more than {newcomers.most_of_one} of one address, or {newcomers.most} in all"
         log.warning("a client that has not logged in is disconnected for a new one: there are %s", crowd)

@@ -427,7 +427,7 @@ class UsersFile:
             raise ServerError(f"{self.path} is not a file of users: {error}; restore it, or remove it") from error
 
     def save(self, users: Iterable[User]) -> None:
-        """Replace what is in the file. Raises OSError: it cannot be written; the file is as it was."""
+        """Replace the contents of the file. Raises OSError: it cannot be written; the file is unchanged."""
         text = json.dumps({"version": _FILE_VERSION, "users": [_view(user) for user in users]}, indent=1)
         beside = self.path.with_suffix(".json.new")
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -71,7 +71,7 @@ class ConnectionMachine:
         return method in MOVES[self.state]
 
     def receive(self, method: bytes) -> bool:
-        """A method (its class and number) has come; False: drop it. Raises ConnectionFault: it may not come now."""
+        """Take a method (its class and number); False: drop it. Raises ConnectionFault: it may not come now."""
         to = MOVES[self.state].get(method)
         if to is not None:
             self.state = to
@@ -89,7 +89,7 @@ class ConnectionMachine:
         raise ConnectionFault(505, f"unexpected frame in connection state {self.state.value}")
 
     def check_heartbeat(self, channel: int, payload: bytes) -> None:
-        """A heartbeat has come. Raises ConnectionFault: it is another channel's, or says something."""
+        """Take a heartbeat. Raises ConnectionFault: it is another channel's, or says something."""
         if self.state in DROPS_WHAT_IT_DOES_NOT_KNOW:
             return
         if payload:

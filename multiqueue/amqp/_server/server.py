@@ -110,7 +110,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where a client on this machine connects to, as the user `guest`; without TLS, if there is such a port."""
+        """Where a client on this machine connects to, as the user `guest`; without TLS, if a port without it exists."""
         return self._url(self.port, has_tls=self.port == self.tls_port)
 
     @property
@@ -419,7 +419,7 @@ def serve(
 ) -> Server:
     """Let AMQP 0-9-1 clients reach a broker; port 0 is a free one. Returns when they can.
 
-    With `tls` every connection is TLS, on `port`. With `tls_port` too, `port` stays without it, and TLS is there.
+    With `tls` every connection is TLS, on `port`. With `tls_port` too, `port` stays without TLS, and `tls_port` has it.
 
     Without `users` there is `guest`, from loopback only. `data` is the directory whose file system the disk limit is
     about, and where users are kept that are made or changed over HTTP; `users` cannot be changed so. `measure` tells

@@ -159,7 +159,7 @@ class QuietLog:
             self._log.warning(kind, connection, *args, extra={"connection": connection})
 
     def flush(self, *, everything: bool = False) -> None:
-        """Tell what was left out in periods that have ended; with `everything`, in those that go on too."""
+        """Log how many lines were left out in periods that have ended; with `everything`, in those that go on too."""
         with self._lock:
             left_out = self._ended_locked(float("inf") if everything else self._clock())
         self._tell(left_out)

@@ -36,7 +36,7 @@ _SIZES: Final[dict[Settle, int]] = {
 
 @dataclass(eq=False, repr=False)
 class Deliveries:
-    """The deliveries of one session, and what they are settled with."""
+    """The deliveries of one session, and their settlement."""
 
     _number: int
     _out: Output

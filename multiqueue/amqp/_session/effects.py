@@ -98,7 +98,7 @@ Check = Callable[[Operation, Kind, str], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Client:
-    """One connection's end: where it is at work, as whom, and what it shares between its sessions."""
+    """One connection's end: its virtual host and user, and what its sessions share."""
 
     host: VirtualHost
     owner: object  # of its exclusive queues, and of what it publishes

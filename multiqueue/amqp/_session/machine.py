@@ -98,7 +98,7 @@ class ChannelMachine:
         self._left = 0
 
     def receive(self, kind: int, payload: bytes) -> bytes | Content | None:
-        """A frame has come. A method to be executed now (its payload), a whole content, or nothing yet. Raises
+        """Take a frame. A method to be executed now (its payload), a whole content, or nothing yet. Raises
         ConnectionFault: it may not come now, or does not decode. ChannelFault: the content is too large."""
         event = _OF_METHOD.get(payload[:4], _E.METHOD) if kind == FRAME_METHOD else _OF_FRAME[kind]
         state = self.state
@@ -133,7 +133,7 @@ class ChannelMachine:
             raise ChannelFault(406, f"message size {size} is larger than configured max size {self._max}")
 
     def close(self) -> None:
-        """The server has sent a close; what is half here is dropped."""
+        """The server has sent a close; an incomplete content is dropped."""
         self.state = _S.CLOSING
         self._body, self._left = [], 0
 

@@ -202,7 +202,9 @@ class Publishing:
         return self._with_confirms_at_end if confirms is None else confirms.published
 
     def confirmed(self, numbers: Sequence[int], *, refused: bool = False) -> None:
-        """Publishes are done; the client is told when the turn ends. Without confirms `numbers` mean nothing."""
+        """Publishes are done; the client gets the confirm when the turn ends. Without confirms `numbers` mean
+        nothing.
+        """
         if self.confirms is not None:
             self.confirms.end(numbers, refused=refused)
             self._out.confirming[self.confirms] = None

@@ -43,7 +43,7 @@ class Session:
         self._publish = self.publishing.publish
 
     def receive(self, kind: int, payload: bytes) -> None:
-        """A frame has come. Raises AmqpError, BrokerError: it cannot be done; `effects.fail` knows what that costs."""
+        """Take a frame. Raises AmqpError, BrokerError: it cannot be done; `effects.fail` knows what that costs."""
         effect = self.machine.receive(kind, payload)
         if effect is None:
             return

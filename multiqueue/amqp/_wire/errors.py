@@ -87,7 +87,7 @@ class MalformedFrame(ConnectionFault):
 
 
 class ServerError(MultiQueueError):
-    """The server cannot do what it was started for: a port in use, a certificate that cannot be read."""
+    """The server cannot serve: a port in use, a certificate that cannot be read."""
 
     exit_status = 2
 

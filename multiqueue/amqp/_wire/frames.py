@@ -117,7 +117,7 @@ class FrameSplitter:
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes of a frame that is not whole have come, at least; 0 if there is none."""
+        """How many bytes of a frame that is not whole have come, at least; 0 before the first byte of a frame."""
         return len(self._rest) or min(self._left, 1)
 
     def _describe(self, kind: int, channel: int, size: int) -> str:
@@ -131,12 +131,12 @@ def _wrong_end(size: int, channel: int, found: int) -> str:
 
 
 class HeartbeatMonitor:
-    """The silence of the peer, in half periods. Told of time by `tick`, once per half a period.
+    """The silence of the peer, in half periods. Driven by `tick`, once per half a period.
 
     Any frame counts as a heartbeat. A peer that sent nothing for two whole periods is gone. We send a heartbeat with
-    every tick, whatever else was sent: one that was left out for something sent just after the last tick would leave
-    a whole period without a byte. Any thread sets `heard`; one that is lost because `tick` resets it then costs half a
-    period of the four.
+    every tick, even if other frames were sent: one that was left out for something sent just after the last tick would
+    leave a whole period without a byte. Any thread sets `heard`; one that is lost because `tick` resets it then costs
+    half a period of the four.
     """
 
     __slots__ = ("_silent", "heard")

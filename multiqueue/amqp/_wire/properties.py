@@ -136,7 +136,7 @@ def encode_properties(properties: Mapping[str, object], came: bytes = NO_PROPERT
 
 
 def headers_in(data: bytes) -> bytes:
-    """The encoded table of headers in a block that is known to decode; an empty one where there is none."""
+    """The encoded table of headers in a block that is known to decode; an empty one where the message has none."""
     flags, at = property_flags(data), 2
     if not flags & FLAG_HEADERS:
         return bytes(4)

@@ -322,7 +322,7 @@ class Channel(Closing):
         self.call(commands.Basic.Cancel, consumer_tag=consumer_tag)
 
     def basic_get(self, queue: str, *, auto_ack: bool = False) -> Message | None:
-        """The first ready message of the queue, or None at once when there is none."""
+        """The first ready message of the queue, or None at once when the queue is empty."""
         fields = {"queue": self._current_name(queue), "no_ack": auto_ack}
 
         def got_locked(event: Event) -> Message | None:

@@ -62,7 +62,7 @@ class DeliveryTags:
         return tag in self._unsettled
 
     def deliver(self, wire_tag: int, is_unsettled: bool) -> int:
-        """Our tag for a message that has come under the server's `wire_tag`."""
+        """Our tag for a message that the server delivered under `wire_tag`."""
         tag = self._highest = wire_tag + self._offset
         if is_unsettled:
             self._unsettled[tag] = None
@@ -361,7 +361,7 @@ class Consumers:
     # ---- on the way to the work pool
 
     def flush(self) -> None:
-        """Hand what was delivered on to the work pool, to be announced later. The reader, when it has read."""
+        """Hand deliveries on to the work pool, to be announced later. The reader, when it has read."""
         with self._life.lock:
             self._flush_locked()
 
@@ -371,7 +371,7 @@ class Consumers:
             self._lane.put((self._run_batch, batch))
 
     def dispatch(self, callback: Callable[[Any], object], argument: Any) -> None:
-        """Have a callback of the user's run in the lane, behind what was delivered."""
+        """Have a callback of the user's run in the lane, behind the deliveries before it."""
         self._put(partial(self._run_callback, callback), argument)
 
     def end(self) -> None:

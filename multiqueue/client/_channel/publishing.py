@@ -54,7 +54,7 @@ class Confirm(Future[None]):
             return super().exception(timeout)
 
     def add_done_callback(self, fn: Callable[[Future[None]], object]) -> None:
-        """Have `fn(self)` called on a thread of the work pool when the answer is there."""
+        """Have `fn(self)` called on a thread of the work pool when the answer has come."""
         super().add_done_callback(lambda confirm: self._dispatch(fn, confirm))
 
     def __await__(self) -> Generator[Any, None, None]:

@@ -141,8 +141,8 @@ class Connection(Closing):
                     message.ack()
 
         `pattern` is as in a shell. Which queues there are is asked every `every` seconds of the HTTP API at the URL
-        `api`; without it, of port 15672 of the server. `queues` names them instead. Each is consumed from on a channel
-        of its own, with this `prefetch`. `weights` are shares of queues beside others, 1 each.
+        `api`; without it, of port 15672 of the server. `queues` names them instead. Each is consumed from on a separate
+        channel, with this `prefetch`. `weights` are shares of queues beside others, 1 each.
 
         Raises:
             ConnectionFailed: nothing there lists the queues.

@@ -179,7 +179,7 @@ def is_inside() -> bool:
 
 
 def run_job(function: Callable[[Any], object], argument: Any) -> None:
-    """Call it, and log what it raises."""
+    """Call it, and log its error."""
     was_running = is_inside()
     _inside.is_running = True
     try:
@@ -229,7 +229,7 @@ class Callbacks:
             self.announce()
 
     def run(self, callback: Callable[[Any], object], argument: Any, channel: MessageChannel | None = None) -> None:
-        """Call a callback of the user's, and the handler with what it raises."""
+        """Call a callback of the user's, and the handler with its error."""
         try:
             callback(argument)
         except Exception as error:  # noqa: BLE001  # goes to the handler

@@ -91,7 +91,7 @@ class SparkDispatcher(MultiQueueExecutor):
 
         `pool` names the scheduler pool of its jobs. It divides tasks already submitted among pools and needs
         `spark.scheduler.mode=FAIR`; weights come from a file, see `pools_xml`. On Spark Connect such a lane has a
-        session of its own, without the temporary views and settings of yours.
+        separate session, without the temporary views and settings of yours.
 
         None, the default of the others, bounds nothing and retries nothing.
         `timeout` is how many seconds a job may run before it is cancelled in Spark and ends with `SparkJobTimeout`;

@@ -119,7 +119,7 @@ class SparkFuture(LaneFuture[T]):
 
         In a classic session this is some calls of the JVM, about 2 ms for each stage, and Spark forgets jobs that
         ended long ago (`spark.ui.retainedJobs`). Jobs count that have the item's tag or its group, so a function may
-        set a group or tags of its own; not those of threads that it starts without either (`InheritableThread` has
+        set another group or more tags; not those of threads that it starts without either (`InheritableThread` has
         them). On Spark Connect it is what the server has told by itself.
         """
         return self._note(self._ask_progress(self.tag))
@@ -164,7 +164,7 @@ class SparkFuture(LaneFuture[T]):
         self._ask_to_end(Ask.TIMEOUT)
 
     def expire(self, message: str) -> None:
-        """The job's deadline has come: if it still waits in its lane, it ends with `SparkDeadlineMissed`."""
+        """The job's deadline is over: if it still waits in its lane, it ends with `SparkDeadlineMissed`."""
         job = self.job
         if job is None or not job.withdraw():
             return  # a worker has it, or it has ended

@@ -62,8 +62,8 @@ class SparkLane(Lane):
     def with_options(self, **changes: Unpack[OptionChanges]) -> Self:
         """This lane, for jobs with other options: `lane.with_options(timeout=60.0).submit(load, day)`.
 
-        What is not named stays as it is. `None` takes a bound of the lane away. The lane is the same, its capacity,
-        order and pauses too.
+        Options that you do not name stay as they are. `None` takes a bound of the lane away. The lane is the same, its
+        capacity, order and pauses too.
 
         Raises:
             ValueError: `timeout` or `start_within` is not more than 0.
@@ -78,8 +78,8 @@ class SparkLane(Lane):
         """The future of `fn(spark, *args, **kwargs)`, called in a fresh thread. Blocks while the lane is full.
 
         The thread has the submitter's local properties and tags of this moment, and on top a job tag, group and
-        description of its own, tags of its lane and function, and the lane's pool. `cancel` of the future reaches
-        the running Spark job.
+        description, tags of its lane and function, and the lane's pool. `cancel` of the future reaches the running
+        Spark job.
 
         Raises:
             RuntimeError: the lane or the dispatcher was shut down, also while this waited.

@@ -11,7 +11,7 @@ from .transient import is_transient
 
 
 def at_least_one(name: str, value: int) -> None:
-    """Refuse what is no number of things to have."""
+    """Refuse a value that is no integer above 0."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an int, not {value!r}")
     if value < 1:

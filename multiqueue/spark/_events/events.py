@@ -82,8 +82,8 @@ def task_events(
         with Broker() as broker, broker.listen() as server, task_events(frame, convert, server.url) as events:
             for event in events: ...
 
-    `fn(task, rows)` has the rows of its partition as dicts, and sends what JSON can say. The job is run here, by an
-    action of its own.
+    `fn(task, rows)` has the rows of its partition as dicts, and sends what JSON can say. The job is run here, by a
+    separate action.
 
     With `commit="task"` the values of a partition are handed out when a run of its task has ended, and those of failed
     runs never. With `commit="row"` they are handed out as they come; the task must then give the same values in the
@@ -144,7 +144,7 @@ class TaskEvents:
         self._run.close()
 
     def progress(self) -> dict[int, TaskProgress]:
-        """How far each partition is, by what was taken from the queue up to now: a snapshot."""
+        """How far each partition is, by the messages taken from the queue up to now: a snapshot."""
         return dict(self._run.progress)
 
     def statistics(self) -> TaskEventsStatistics:
@@ -175,7 +175,7 @@ class _Run:
         self._ends: list[Callable[[], object]] = []  # each may be called twice
 
     def start(self) -> None:
-        """Connect and submit the job, once. What is closed meanwhile is undone here."""
+        """Connect and submit the job, once. A start that `close` overtook is undone here."""
         from ...client import connect
 
         with self._starting:

@@ -120,7 +120,7 @@ class TaskSender:
             self._changed.notify_all()
 
     def finish(self) -> int:
-        """Send what is left and the end; returns how many values there were, once the broker has all."""
+        """Send the remaining values and the end; returns how many values there were, once the broker has all."""
         with self._changed:
             self._is_ending = True
             self._changed.notify_all()

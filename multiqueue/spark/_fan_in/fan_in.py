@@ -99,17 +99,16 @@ def fan_in(
     Nothing runs before `with` or the first `next`. In a classic session a source is computed two partitions at a time,
     with `prefetch=False` one, and no further while these wait for you. The sources together have at most `max_bytes` on
     their way to you, by default a sixteenth of the heap of Spark's driver, at least 256 MiB, and have Spark compute at
-    most an eighth of that heap at a time. Beyond these come the first partition of a source, whose size nobody knows
+    most an eighth of that heap at a time. Beyond these come the first partition of a source, whose size is unknown
     before (at most as many as Spark has cores), and a partition that is larger alone: while Spark's driver takes one
     in, it needs up to eight times its bytes. So with a heap of 1 GiB no partition should be larger than 100 MB;
-    `repartition` makes smaller ones, and `max_running` lets fewer sources begin together.
-    On Spark Connect the server computes each source to its end and keeps what was not yet fetched: there only
-    `max_running` bounds it.
+    `repartition` makes smaller ones, and `max_running` lets fewer sources begin together. On Spark Connect the server
+    computes each source to its end and keeps unfetched rows: there only `max_running` bounds it.
 
     Raises:
         ValueError: a number is less than 1, a priority is for no source, a DataFrame is a streaming one, they are of
             different sessions of Spark Connect, or `batches` is something else.
-        TypeError: a source is no DataFrame of Spark, or what is given is no mapping, no number or no bool.
+        TypeError: a source is no DataFrame of Spark, or an argument is no mapping, no number or no bool.
     """
     if batches not in READ:
         raise ValueError(f"batches is {batches!r}; it is 'rows' or 'arrow'")
@@ -193,7 +192,7 @@ class FanIn(Generic[K, E]):
         self._close()
 
     def progress(self) -> dict[K, Progress]:
-        """How far Spark has come with each source that was begun, as `SparkFuture.progress`."""
+        """How far Spark is with each source that was begun, as `SparkFuture.progress`."""
         return {name: future.progress() for name, future in list((self._futures or {}).items())}
 
     def statistics(self) -> MultiQueueStatistics:

@@ -51,7 +51,7 @@ class Pace:
 
 
 def require_frame(what: str, frame: object) -> None:
-    """Refuse what is no DataFrame of Spark's, pandas' for one."""
+    """Refuse a value that is no DataFrame of Spark's, such as one of pandas."""
     if not hasattr(frame, "sparkSession"):
         raise TypeError(f"{what} must be a DataFrame of Spark, not {type(frame).__name__}")
 

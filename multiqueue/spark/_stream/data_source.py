@@ -54,7 +54,7 @@ def register(spark: SparkSession) -> None:
     session are not of the Python that runs, this logs a warning: see `session_builder`.
     Registering again does no harm. A second session, of `newSession`, is refused by Spark 4.3 with
     DATA_SOURCE_ALREADY_EXISTS while one that has it is the active one; register there first.
-    docs/guides/spark-streaming.md shows its use, docs/design/streaming.md has what is promised.
+    docs/guides/spark-streaming.md shows its use, docs/design/streaming.md has the promises.
     """
     warn_of_another_python(spark)
     spark.dataSource.register(QueueDataSource)

@@ -107,7 +107,7 @@ class QueueReader:
         return taken
 
     def ack(self, taken: list[tuple[str, Message]]) -> None:
-        """Acknowledge what was taken: of each queue the last with all before it. Waits for nothing."""
+        """Acknowledge the taken messages: of each queue the last with all before it. Waits for nothing."""
         for message in dict(taken).values():
             message.ack(multiple=True)
 

@@ -125,13 +125,13 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [backlog.partition(low, high, lossy=lossy) for low, high in parts]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark will not ask again for what is below `end`."""
+        """Spark will not ask again for messages below `end`."""
         backlog = self._open().backlog
         if end.get(backlog.kind) == backlog.id:
             backlog.trim(end["sequence"])
 
     def stop(self) -> None:
-        """Give back what has no number. Spark mostly kills the process instead, which does the same."""
+        """Give back the messages without a number. Spark mostly kills the process instead, which does the same."""
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.backlog.close()
@@ -221,7 +221,7 @@ class PayloadPartition(InputPartition):
 
 
 class QueueBatchReader(DataSourceReader):
-    """A look at what is in the queues, up to one batch's limits: it acknowledges nothing and keeps nothing.
+    """A look at the messages in the queues, up to one batch's limits: it acknowledges nothing and keeps nothing.
 
     While Spark plans, the messages are taken and given back; afterwards they are flagged as redelivered. Each action
     on the DataFrame looks anew.
