@@ -170,7 +170,7 @@ class Bodies:
         self._changes += [(place >> _OFFSET_BITS, -_RECORD.size - size) for place, size in gone]
 
     def sync(self) -> None:
-        """Have on the disk what was appended until now, before the commit of something that must last."""
+        """Sync the appended bytes, before the commit of rows that must last."""
         if self._is_dirty and self._syncs_commits:
             assert self._descriptor is not None
             self._sync()
@@ -195,7 +195,7 @@ class Bodies:
         self._is_dirty = False
 
     def cut_off(self) -> None:
-        """Give back what undone transactions wrote, where it is certain that the log has none of them."""
+        """Give back the bytes of undone transactions, where it is certain that the log has none of them."""
         if self._descriptor is not None:
             with suppress(OSError):
                 os.ftruncate(self._descriptor, self._end)
@@ -227,7 +227,9 @@ class Bodies:
             self._postponed.add(number)
 
     def close(self, *, was_clean: bool) -> None:
-        """After a failure nobody knows which rows the log has: the next opening removes what none of them names."""
+        """After a failure it is unknown which rows the log has: the next opening removes the bytes that no row
+        names.
+        """
         self.drop_spares()
         if was_clean:
             self.cut_off()
@@ -337,7 +339,7 @@ class Bodies:
         self._remove(number)
 
     def drop_spares(self) -> None:
-        """Give the disk back what is kept for the next files."""
+        """Give the disk back the spare files."""
         while self._spares:
             number, size = self._spares.popitem()
             with suppress(OSError):  # then the next opening does
@@ -390,7 +392,7 @@ def read_bodies(directory: Path, places: Mapping[int, int]) -> tuple[dict[int, b
     """The bodies at these places, by the id in their record; and the ids of those whose file is gone.
 
     Raises:
-        BodyDamaged: something else is there. OSError: the file cannot be read.
+        BodyDamaged: the place has other bytes. OSError: the file cannot be read.
     """
     found: dict[int, bytes] = {}
     gone: list[int] = []

@@ -98,7 +98,8 @@ class Mark:
 
 
 def checked_log(connection: sqlite3.Connection, file: Path) -> LogIndex | None:
-    """Have SQLite read the log; its index, None while the store has no log. Nobody may have written since the crash.
+    """Have SQLite read the log; its index, None while the store has no log. No process may have written since the
+    crash.
 
     Raises:
         StoreDamaged: the log lacks commits that were confirmed.

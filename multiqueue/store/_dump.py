@@ -68,7 +68,7 @@ def load(path: Path, lines: Iterable[str]) -> tuple[int, int]:
     """Make a store in the directory `path` of a dump. How many messages it has, and how many were too damaged for that.
 
     Raises:
-        NotLoaded: the lines are no dump, or the store there is not empty. What was loaded until then is there.
+        NotLoaded: the lines are no dump, or the store there is not empty. The messages loaded until then stay.
         StoreError: as for `SqliteStore`.
     """
     numbered = _numbered(lines)
@@ -109,7 +109,7 @@ def compact(path: Path) -> tuple[int, int]:
     Raises:
         NoStore: there is none.
         StoreLocked: it is open.
-        StoreDamaged: it lacks what was confirmed.
+        StoreDamaged: it lacks confirmed commits.
     """
     file = store_file(path)
     try:

@@ -17,7 +17,7 @@ from ._protocol import Definition, Header, Level, Operation, Outline
 
 
 class Reader(Protocol):
-    """Answers from what is committed, for any thread."""
+    """Answers from committed rows, for any thread."""
 
     def page(self, queue: int, after: int, limit: int, level: int) -> list[Header]: ...
 
@@ -90,10 +90,10 @@ class StoreFront:
         return self._opened_reader().definitions()
 
     def close(self) -> None:
-        """Commit what was submitted, record a clean end, and close. Closing twice does nothing.
+        """Commit all submissions, record a clean end, and close. Closing twice does nothing.
 
         Raises:
-            StoreFailed: the disk failed only now. What was committed is there.
+            StoreFailed: the disk failed only now. All that was committed survives.
         """
         self._commits.close()
 

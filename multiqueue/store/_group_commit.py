@@ -54,11 +54,11 @@ class Backend(Protocol):
         """All is committed: note that the end was clean."""
 
     def let_go(self) -> None:
-        """Close what is open, after `finish` or after a failure."""
+        """Close all open files, after `finish` or after a failure."""
 
 
 class GroupCommit:
-    """Gathers what is submitted into batches and has a thread commit them to a backend."""
+    """Gathers submissions into batches and has a thread commit them to a backend."""
 
     def __init__(
         self, backend: Backend, *, name: str, next_id: int, max_pending_bytes: int, shares_bodies: bool = True
@@ -142,7 +142,7 @@ class GroupCommit:
             return self._pending_operations, self._pending_bytes
 
     def hold(self) -> None:
-        """Commit nothing until `release`. Every submission from now on is a batch of its own."""
+        """Commit nothing until `release`. Every submission from now on is a separate batch."""
         with self._lock:
             self._held = 0
             self._gathering = None
@@ -154,7 +154,7 @@ class GroupCommit:
             self.work.notify()
 
     def close(self) -> None:
-        """Commit what was submitted, have the backend finish, end the thread.
+        """Commit all submissions, have the backend finish, end the thread.
 
         Raises:
             StoreFailed: the disk failed at the very end. Nothing that was committed is lost.

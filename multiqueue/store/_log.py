@@ -22,7 +22,7 @@ _BLOCK = 1 << 20
 def renew_log(file: Path) -> None:
     """Write the log of an SQLite file over itself and sync it, if there is one.
 
-    A crash in between is harmless: each byte is what it was, on the disk or in the page cache.
+    A crash in between is harmless: each byte stays the same, on the disk or in the page cache.
 
     Raises:
         OSError: the disk failed.

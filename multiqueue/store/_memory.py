@@ -307,7 +307,7 @@ class _Keeper:
             )
 
     def without_transient(self) -> _Keeper:
-        """A copy of what is not transient."""
+        """A copy without the transient messages."""
         new = _Keeper(self._max_bytes)
         with self._lock:
             new._definitions = dict(self._definitions)

@@ -96,7 +96,7 @@ class Undefine(NamedTuple):
 
 
 class DropQueue(NamedTuple):
-    """Remove every message of a queue, and what comes to it later. Its number must not be used again."""
+    """Remove every message of a queue, and those that come to it later. Its number must not be used again."""
 
     queue: int
 
@@ -175,7 +175,7 @@ class Commit(Protocol):
 
 @runtime_checkable
 class MessageStore(Protocol):
-    """Messages of many queues, in order, with the definitions of what they stand on."""
+    """Messages of many queues, in order, with the definitions of these queues."""
 
     @property
     def durability(self) -> Durability: ...
@@ -204,7 +204,7 @@ class MessageStore(Protocol):
 
         Ids rise in the order of the submissions. `committed()` or `failed(error)` is called once, on the store's
         thread, before the threads that wait for the commit go on. A submission that `lingers` waits some
-        milliseconds for others, unless a thread waits for it: removals are not worth a commit of their own.
+        milliseconds for others, unless a thread waits for it: removals are not worth a separate commit.
 
         Blocks only while more than `max_pending_bytes` are on their way, never without a Put among the operations,
         and never on the store's own thread, nor where it is not to: then the caller holds back those who bring more.
@@ -241,7 +241,7 @@ class MessageStore(Protocol):
         """Up to `limit` messages that have expired by `now`, soonest first, as (queue, level, id)."""
 
     def next_expiry(self, now: float) -> float | None:
-        """When the first of the messages expires that have not expired by `now`; None when none of them ever does."""
+        """When the first of the messages expires that have not expired by `now`; None when no message expires."""
 
     def levels(self) -> list[Level]:
         """The messages on each queue and level, counted from the messages themselves: once, at start."""
@@ -252,7 +252,7 @@ class MessageStore(Protocol):
     def statistics(self) -> StoreStatistics: ...
 
     def close(self) -> None:
-        """Commit what was submitted, record a clean end, and close. Closing twice does nothing.
+        """Commit all submissions, record a clean end, and close. Closing twice does nothing.
 
         From then on nothing more is accepted, except from callbacks. Not from a callback: the close waits for the
         thread that calls it.

@@ -110,7 +110,7 @@ class Room:
 
     @property
     def is_short(self) -> bool:
-        """Whether what is free in the files is needed soon."""
+        """Whether the free pages of the files are needed soon."""
         is_near = self._quota_bytes is not None and 4 * self._bodies.disk_bytes > 3 * self._bodies.most_bytes
         return self.is_tight or is_near or self._bodies.lacks_room
 
@@ -209,7 +209,7 @@ class Room:
         return copied < length
 
     def confirm(self) -> None:
-        """What was committed until now is about to be confirmed."""
+        """All commits until now are about to be confirmed."""
         self._mark.note(self._log)
 
     def checkpoint(self, mode: str) -> None:

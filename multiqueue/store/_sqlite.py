@@ -50,7 +50,7 @@ class SqliteStore(StoreFront):
     """The store in the directory `path`, created if it does not exist.
 
     `durability` is "sync" or "relaxed". `quota_bytes` is how large the file of messages may become; the log beside it
-    takes up to about `log_bytes` more, for a moment also what a batch brings: 8 MiB unless told, or a 32nd part
+    takes up to about `log_bytes` more, for a moment also the bytes of a batch: 8 MiB unless told, or a 32nd part
     of a disk below 256 MiB. `reserve_bytes` of disk (three times `log_bytes` unless told) are held back so that
     messages can still be removed when the disk is full.
     At "sync" a commit that brings `large_commit_bytes` or more in bodies of 2 KiB or more writes these into a file

@@ -47,7 +47,7 @@ class Ask:
         """The fields of the request's body, as its path has them.
 
         Raises:
-            Refused: it is not a JSON object, or a field is missing or is not what it may be.
+            Refused: it is not a JSON object, or a field is missing or has a wrong value.
         """
         return read_body(self.shape, self.json())
 
@@ -81,7 +81,7 @@ Handler = Callable[[Ask], Any]  # returns an Answer, or the content of one with 
 
 
 class Route(NamedTuple):
-    """What answers a method of a path, and what the body of such a request has, or the query of a GET."""
+    """The handler of a method of a path, and the fields of its body, or of the query of a GET."""
 
     handler: Handler
     body: Body

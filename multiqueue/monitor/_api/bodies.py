@@ -54,7 +54,7 @@ def read_body(body: Body, found: Mapping[str, Any], path: str = "") -> dict[str,
     """The values of all fields of `body`.
 
     Raises:
-        Refused: a field is missing, or is not what it may be.
+        Refused: a field is missing, or has a wrong value.
     """
     missing = [name for name, field in body.items() if field.is_required and name not in found]
     if missing:
@@ -279,7 +279,7 @@ _ITEMS: Final[Mapping[str, Body]] = {
 
 
 def definitions(host: str | None = None) -> Body:
-    """The lists of an import. Into one virtual host, entries are put there, whatever they name."""
+    """The lists of an import. Into one virtual host, entries are put there, also those that name another."""
     there = Kind("anything", lambda value, path: host, {})
     items = {
         kind: {**body, "vhost": Field(there, host)} if host is not None and "vhost" in body else body

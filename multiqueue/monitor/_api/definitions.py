@@ -71,7 +71,7 @@ _LOG_EXCHANGES: Final = frozenset({"amq.rabbitmq.log", "amq.rabbitmq.event"})
 
 
 def export_definitions(broker: Broker, access: Access, version: str) -> View:
-    """Everything: users with the hashes of their passwords, virtual hosts, and what is declared in each."""
+    """Everything: users with the hashes of their passwords, virtual hosts, and the declarations of each."""
     hosts = broker.virtual_hosts()
     users = access.users()
     return {
@@ -246,7 +246,7 @@ class Import:
         ]
 
     def apply(self) -> list[str]:
-        """Carry it out; returns what was left out because this broker has no such thing. Repeating it is harmless.
+        """Carry it out; returns the entries left out because this broker lacks their kind. Repeating it is harmless.
 
         Raises:
             Refused: definitions were refused, by name; all others are loaded.

@@ -464,7 +464,7 @@ def message_stats(pair: Pair, now: Totals, before: Totals) -> View:
 
 
 def metadata_view(metadata: HostMetadata) -> View:
-    """What is said of a virtual host."""
+    """A virtual host's description and tags."""
     return {**asdict(metadata), "tags": list(metadata.tags)}
 
 

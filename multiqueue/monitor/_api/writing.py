@@ -111,7 +111,7 @@ class Writing:
         self.add_lists_to(table)
 
     def add_lists_to(self, table: Table) -> None:
-        """Answer what is asked about policies, limits and topic permissions."""
+        """Answer the lists of policies, limits and topic permissions."""
         for is_operators in (False, True):
             PolicyRequests(self._broker, self._sampler, is_operators=is_operators).add_to(table)
         LimitRequests(self._broker, self._access, self._keep).add_to(table)
@@ -139,7 +139,7 @@ class Writing:
         return self._changed()
 
     def purge(self, ask: Ask) -> Answer:
-        """Delete what is ready."""
+        """Delete the ready messages."""
         host, rights = self._acting(ask)
         check_right(rights, "read", "queue", ask["queue"])
         self._existing(host, ask["queue"])
@@ -162,7 +162,7 @@ class Writing:
         return self._do(lambda: peek_messages(host, ask["queue"], ask.hold, **asked))
 
     def put_tenant(self, ask: Ask) -> Answer:
-        """Give a tenant of a fair queue other options; what is not there stays as it is."""
+        """Give a tenant of a fair queue other options; missing fields stay as they are."""
         return self._change_tenant(ask, ask.json())
 
     def reset_tenant(self, ask: Ask) -> Answer:
@@ -391,7 +391,7 @@ class Writing:
             raise bad_request("vhost_not_found") from None  # not 404
 
     def take_in(self, ask: Ask) -> Answer:
-        """Import definitions: 204, 200 with what this broker has not, or 400 with what was refused."""
+        """Import definitions: 204, 200 with the entries that this broker lacks, or 400 with the refused ones."""
         ask.caller.check_administrator()
         return self._import(ask)
 

@@ -27,7 +27,7 @@ def not_found() -> Refused:
 
 
 def bad_request(reason: str) -> Refused:
-    """The request does not say what it must, or says it wrongly."""
+    """A field of the request is missing or wrong."""
     return Refused(400, "bad_request", reason)
 
 

@@ -31,7 +31,7 @@ class Held:
 
     @contextmanager
     def of(self, user: str) -> Iterator[Hold]:
-        """A request of a user: what it holds in the block, it gives back at its end."""
+        """A request of a user: the end of the block gives its bytes back."""
         mine = 0
 
         def hold(size: int) -> None:

@@ -51,7 +51,7 @@ class Visitors:
         return Newcomer(address, lambda: None)
 
     def welcome(self, visitor: PatientProtocol, user: str) -> None:
-        """A request has come with the right password of a user.
+        """Note a request with the right password of a user.
 
         Raises:
             Refused: the user has too many connections, or all have, and each is at work.
@@ -125,7 +125,7 @@ class PatientProtocol(H11Protocol):
         self.visitors.welcome(self, user)
 
     def was_refused(self) -> None:
-        """Its login is wrong: as long as it is told no other, it goes first where there is no room."""
+        """Its login is wrong: until a right one comes, it is cut first where room is short."""
         self.newcomer.was_refused = True
 
     def cut(self) -> None:

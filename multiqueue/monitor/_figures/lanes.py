@@ -35,7 +35,7 @@ Progress = Callable[[], Mapping[str, Mapping[str, int]]]  # for a lane's name: h
 
 
 class Record:
-    """One job. Times are of `time.monotonic`, None for what has not come yet."""
+    """One job. Times are of `time.monotonic`, None for events still to come."""
 
     __slots__ = ("began", "ended", "error", "future", "lane", "name", "number", "retries", "state", "submitted", "tag")
 

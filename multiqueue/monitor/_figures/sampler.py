@@ -120,7 +120,9 @@ class Sampler:
         kind: Literal["queue", "host", "connection", "node"],
         key: QueueKey | str | None = None,
     ) -> None:
-        """Put what was into a view, where the query asks. The key of all virtual hosts is None, and the node's."""
+        """Put earlier samples into a view, where the query asks. The key of all virtual hosts is None, and the
+        node's.
+        """
         if not any(f"{name}_age" in query for name in AGES):
             return
         with self._taking:

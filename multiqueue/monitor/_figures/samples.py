@@ -80,7 +80,7 @@ class QueueSample:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """A virtual host, or all of them, in figures. Counters count since the broker was made, also what is gone.
+    """A virtual host, or all of them, in figures. Counters count since the broker was made, deleted objects too.
 
     `returned` and `dropped` are messages that no queue has; a publisher got the first ones back.
     """
@@ -111,7 +111,7 @@ class Totals:
     sent_bytes: int = 0
 
     def counters(self) -> Totals:
-        """What goes on counting when this virtual host is gone; its name may come again."""
+        """The counters that go on when this virtual host is deleted; its name may come again."""
         return replace(self, ready=0, unacked=0, received_bytes=0, sent_bytes=0)
 
 
@@ -120,7 +120,7 @@ Delivering = QueueStatistics | ChannelFigures | Totals  # what counts deliveries
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The figures of a broker at one moment. Each queue, exchange and connection is of a moment of its own.
+    """The figures of a broker at one moment. Each queue, exchange and connection is of another moment.
 
     `changed` are the queues whose figures are others than in the sample before; `redelivering` those that deliver
     the same messages again and again. `unacked_since` and `held_since` say, for channels by connection and number, and
@@ -188,7 +188,7 @@ class Census:
         self._queues: dict[QueueKey, QueueSample] = {}  # of the latest sample, which never changes
 
     def take(self, at: float) -> Sample:
-        """Read what has changed, and say what there is. Any thread, one at a time."""
+        """Read the changed objects, and return all. Any thread, one at a time."""
         broker, server = self._broker, self._server
         past = _NO_PAST if server is None else server.past()  # first: a channel that ends is not counted twice
         wall = self._wall_clock()
@@ -375,8 +375,8 @@ def totals(
     syncs: int,
     before: Totals,
 ) -> Totals:
-    """The sums over what there is, `queues` being those over queues, and over what is gone; `closed` are the sums over
-    channels that are closed. What is read at two moments and added or subtracted falls below none of `before`.
+    """The sums over existing objects, `queues` being those over queues, and over deleted ones; `closed` are the sums
+    over channels that are closed. What is read at two moments and added or subtracted falls below none of `before`.
     """
     channels = [channel for each in connections for channel in each.channels]
     sums = {

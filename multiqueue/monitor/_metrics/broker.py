@@ -97,7 +97,7 @@ _FAMILIES: Final = (*_QUEUE_GAUGES, "queue_delivery_metrics", "connection_coarse
 
 
 class BrokerCollector(Collector):
-    """A broker's metrics for a registry; `per_object` gives each queue, connection and channel a line of its own."""
+    """A broker's metrics for a registry; `per_object` gives each queue, connection and channel a line."""
 
     def __init__(
         self, sampler: Sampler, server: Server | None, version: str, release: str, *, per_object: bool = False

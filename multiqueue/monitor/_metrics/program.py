@@ -83,7 +83,7 @@ class Figures(Collector):
         """Tell the figures of a multi-queue, an executor or a client's connection under a name of your choice.
 
         Raises:
-            MonitorError: it is none of them.
+            MonitorError: it is of another type.
         """
         if _kind(thing) is None:
             raise MonitorError(
@@ -93,7 +93,7 @@ class Figures(Collector):
         self._added = {**self._added, name: weakref.ref(thing)}
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing beforehand: what is added may change."""
+        """Nothing beforehand: later additions may change them."""
         return []
 
     def collect(self) -> Iterator[Metric]:

@@ -15,7 +15,7 @@ _STATES = ("waiting", "running", "done", "failed")
 class PipelineWindows:
     """The page of one run: a `Reporter` of `multiqueue.pipeline` that passes everything on. A context manager.
 
-    The page is there from `with` until its end. The runner's thread reports, the page reads the latest snapshot.
+    The page exists from `with` until its end. The runner's thread reports, the page reads the latest snapshot.
     """
 
     def __init__(self, name: str, reporter: Any, *, host: str = "127.0.0.1", port: int = 0) -> None:

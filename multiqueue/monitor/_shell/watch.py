@@ -30,7 +30,7 @@ _pause = time.sleep
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Objects of a broker as rows of a table, and what is wrong with a row. Rates are those whose title ends in `/s`.
+    """Objects of a broker as rows of a table, and the troubles of a row. Rates are those whose title ends in `/s`.
 
     `rows` reads those for a watched table: sorted by a column if one is given, with a part of a name, of one virtual
     host or of all.
@@ -166,7 +166,7 @@ def watch(view: View, api: Api, sort: str | None, name: str, vhost: str | None =
 
 
 def screen(view: View, api: Api, by: Column | None, name: str, vhost: str | None) -> Iterator[str]:
-    """The lines of one moment: what is wrong with the whole, the table, what is wrong with its rows."""
+    """The lines of one moment: the troubles of the whole, the table, the troubles of its rows."""
     rows = view.rows(api, by, name, vhost)
     room = shutil.get_terminal_size((10_000, 24)).columns
     yield from _first(_whole(api), room)

@@ -13,7 +13,7 @@ def cut(files: Iterable[FileSeen], most_files: int, most_bytes: int | None = Non
     """The batches that are full, and the rest, which still has room.
 
     A batch is full with `most_files`, or when the next file would take it beyond `most_bytes`. A file that is larger
-    than that is a batch of its own.
+    than that is one batch.
     """
     full: list[Batch] = []
     batch: Batch = []

@@ -60,7 +60,7 @@ class StateMismatch(PipelineError):
 
 
 class StateDamaged(PipelineError):
-    """The file of the state cannot be read as it was written. Nothing was changed; the output is as it was."""
+    """The file of the state is damaged. Nothing was changed; the output is unchanged."""
 
     exit_status = ExitStatus.NOT_READY
 

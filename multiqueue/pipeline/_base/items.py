@@ -84,7 +84,7 @@ class PathColumn:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One lane of a run: what it reads and how it is scheduled."""
+    """One lane of a run: its input and its place in the schedule."""
 
     name: str
     root: Path | Place

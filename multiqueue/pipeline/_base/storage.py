@@ -292,7 +292,7 @@ class Storage:
     # Writing
 
     def put(self, place: Place, body: bytes) -> None:
-        """Write a small object as a whole; a local one by a rename. What was there before is replaced.
+        """Write a small object as a whole; a local one by a rename. An existing file is replaced.
 
         Raises:
             OSError: it cannot be written.
@@ -308,7 +308,7 @@ class Storage:
         os.replace(draft, place.text)
 
     def remove(self, place: Place) -> None:
-        """Remove a file or object; nothing happens where there is none.
+        """Remove a file or object; a missing one is no error.
 
         Raises:
             OSError: it cannot be removed.
@@ -433,7 +433,7 @@ def _names(target: Place, mtime_ns: int) -> Iterator[Place]:
 
 
 def new_filesystem(scheme: str, protocol: str, arguments: Mapping[str, Any]) -> FileSystem:
-    """A file system of its own, which remembers no listing.
+    """A new file system, which remembers no listing.
 
     Raises:
         Unprepared: the package for such stores is not installed.

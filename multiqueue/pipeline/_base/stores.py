@@ -59,7 +59,7 @@ def _variable(found: re.Match[str]) -> str:
 
 
 class StorageSection(Section):
-    """`[storage.NAME]`: how the places below a URL are reached; what is not said here the environment says."""
+    """`[storage.NAME]`: how the places below a URL are reached; the environment has the others."""
 
     url: str = Field(min_length=1)
     endpoint: str | None = None
@@ -99,7 +99,7 @@ class StorageSection(Section):
         return Place(self.url)
 
     def words(self, library: int) -> dict[str, Any]:
-        """What is said here, in the words of this library."""
+        """These settings, in the words of this library."""
         names = {key: words[library] for key, words in _WORDS[self.place.scheme].items()}
         return {word: value for key, word in names.items() if word and (value := getattr(self, key))}
 

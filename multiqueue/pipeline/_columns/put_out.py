@@ -31,7 +31,7 @@ _REMEDY = "name the columns in `expect` of what puts them out, so that all items
 
 
 def note_columns(frame: DataFrame, staged: Path) -> None:
-    """Keep the columns of what was written into the directory."""
+    """Keep the columns of the written rows in the directory."""
     staged.mkdir(exist_ok=True)
     (staged / _FILE).write_text(json.dumps(columns_of(frame.schema), ensure_ascii=False), encoding="utf-8")
 

@@ -71,7 +71,7 @@ def columns_of(schema: Any) -> Columns:
 
 
 def differences(expected: Columns, found: Columns, *, exactly: bool) -> list[str]:
-    """The columns that are missing, that have another type and, `exactly`, what is too many."""
+    """The columns that are missing, that have another type and, `exactly`, the surplus ones."""
     types = {name.lower(): kind for name, kind in found.items()}
     wrong = []
     for name, kind in expected.items():

@@ -75,7 +75,7 @@ class PipelineConfig:
 
     @property
     def dead_letters(self) -> Place:
-        """The directory for what is set aside, also in a store."""
+        """The directory for items that are set aside, also in a store."""
         path = self.settings.output.dead_letters
         return Place(str(self.output / "failed")) if path is None else place_of(path, self.base)
 

@@ -127,7 +127,7 @@ def _typed(name: str, kind: str, text: str) -> Any:
 
 def is_pruned(columns: Sequence[PathColumn], directory: str) -> bool:
     """Whether the name of a directory says that the lane reads nothing below it. One with no good value is looked at:
-    its files are told."""
+    its files are reported."""
     name, equals, text = directory.partition("=")
     for column in columns if equals else ():
         if column.name == name and column.test is not None:

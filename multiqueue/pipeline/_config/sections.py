@@ -58,7 +58,7 @@ def _as_text(value: Any) -> Any:
 
 
 class LaneSection(Section):
-    """`[lanes.NAME]`: what is read, and how it is scheduled beside the others."""
+    """`[lanes.NAME]`: its input, and its place in the schedule beside the others."""
 
     files: Globs | None = None
     directories: str | None = Field(default=None, min_length=1)
@@ -282,7 +282,7 @@ class LaneSection(Section):
 
 
 class JobSection(Section):
-    """`[job]`: what is done with each item: a query, or a function."""
+    """`[job]`: the work on each item: a query, or a function."""
 
     sql: str | None = Field(default=None, min_length=1)
     python: str | None = Field(default=None, pattern=FUNCTION)

@@ -143,10 +143,10 @@ class Events:
 
     @contextlib.contextmanager
     def open(self, connect: Callable[[str], Any] | None = None) -> Iterator[None]:
-        """While inside, events come. What is not settled at the end goes back.
+        """While inside, events come. Unsettled events go back at the end.
 
         Raises:
-            Unprepared: a source is not there, or what it needs is missing.
+            Unprepared: a source does not exist, or a library that it needs is missing.
         """
         with contextlib.ExitStack() as stack:
             for name in list(self._sources):
@@ -214,7 +214,7 @@ class Events:
         return new
 
     def step(self, known_s: float, found: Callable[[str, Scanned], None]) -> None:
-        """Take in what has come, and tell `found` of each lane that has something new."""
+        """Take in the events that have come, and call `found` with each lane that has something new."""
         for name, source in self._sources.items():
             if source is not None and len(self._hints) < _MOST_HINTS:
                 for body, settle_one in source.events(MOST):

@@ -61,7 +61,7 @@ class Queues:
 
     @contextlib.contextmanager
     def open(self, connect: Callable[[str], Any] | None = None) -> Iterator[None]:
-        """While inside, the queues deliver. What is not settled at the end goes back to them.
+        """While inside, the queues deliver. Unsettled messages go back to them at the end.
 
         Raises:
             Unprepared: a broker or a queue is not there, or the client's extra is missing.
@@ -91,7 +91,7 @@ class Queues:
         return not self._follow and all(feed.queue.is_drained and not feed.short for feed in self._feeds)
 
     def step(self, known_s: float, found: Callable[[str, Scanned], None]) -> None:
-        """Record what has come, and tell `found` of each lane that has something new."""
+        """Record the messages that have come, and call `found` with each lane that has something new."""
         for feed in self._feeds:
             messages = feed.queue.take(feed.prefetch - self._count_of(feed))
             if messages or feed.short:

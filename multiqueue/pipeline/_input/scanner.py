@@ -44,7 +44,7 @@ class Follow:
     """The clock that files are stamped with."""
 
     def has_settled(self, seen: FileSeen) -> bool:
-        """Whether the file has stopped growing; one from the future has a clock of its own, and is taken."""
+        """Whether the file has stopped growing; one from the future has another clock, and is taken."""
         age_s = self.wall() - seen.mtime_ns / 1e9
         return age_s >= self.settle_s or age_s < -self.settle_s
 
@@ -153,7 +153,7 @@ class Scanner:
         self._told += lanes
 
     def step(self, known_s: float, found: Callable[[str, Scanned], None]) -> None:
-        """Record one slice of the lane whose turn it is and tell `found` what it came to."""
+        """Record one slice of the lane whose turn it is and call `found` with the outcome."""
         if not self._scans:
             return
         scan = self._scans.popleft()

@@ -41,7 +41,7 @@ def wants_files(reading: Reading, *, metadata: bool) -> bool:
 def with_path(reading: Reading, frame: DataFrame, *, metadata: bool) -> DataFrame:
     """The rows with the lane's columns of the path, and with `metadata` with `_metadata`, as last ones.
 
-    A column of the file's own by such a name gives way, as with Spark.
+    A column of the file by that name gives way, as with Spark.
     """
     columns = reading.lane.path_columns
     if not columns and not metadata:

@@ -31,7 +31,7 @@ _MESSAGES_SCHEMA = "array<struct<message_id:string,routing_key:string,headers:ma
 
 
 def met(item: Item, storage: Storage) -> tuple[FileSeen, ...]:
-    """The item's files as they are now; call it before reading them. What is no file stays as it is.
+    """The item's files as they are now; call it before reading them. A path that is no file stays as it is.
 
     Raises:
         JobError: one of them is gone.
@@ -76,7 +76,7 @@ def unchanged(item: Item, storage: Storage, *, was_read: bool = True) -> None:
     A file that is gone is as it was if it `was_read` whole.
 
     Raises:
-        PipelineError: one has changed; what was read may be half of the one and half of the other.
+        PipelineError: one has changed; the rows may be half of the one and half of the other.
         JobError: one is gone and was not read.
     """
     files = [seen for seen in item.files if seen.is_file]
@@ -96,7 +96,7 @@ def unchanged(item: Item, storage: Storage, *, was_read: bool = True) -> None:
 
 
 class Inputs:
-    """How the files of items are read, and what was learnt of them. Threads of running items share it."""
+    """How the files of items are read, and the columns learnt from them. Threads of running items share it."""
 
     def __init__(self, storage: Storage, known: KnownColumns | None = None) -> None:
         self.storage = storage

@@ -77,7 +77,7 @@ class Reading:
 
     @property
     def corrupt_column(self) -> str:
-        """The column in which Spark puts what it did not understand, if the schema has it."""
+        """The column in which Spark puts records it did not understand, if the schema has it."""
         return self.option("columnNameOfCorruptRecord") or "_corrupt_record"
 
     def option(self, name: str) -> str:

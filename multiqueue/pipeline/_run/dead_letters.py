@@ -27,7 +27,7 @@ _MOST_CHARACTERS = 20_000
 
 
 class DeadLetters:
-    """The directory of what was set aside."""
+    """The directory of items that were set aside."""
 
     def __init__(self, directory: Path | Place, storage: Storage | None = None) -> None:
         self.directory = Place(str(directory))

@@ -118,7 +118,7 @@ class Disposal:
             self._nothing_until_s = min([*due, self._again_s], default=math.inf)
 
     def record(self, left: Left) -> None:
-        """Forget what was taken away. Call it inside a transaction."""
+        """Forget the files that were taken away. Call it inside a transaction."""
         self._is_busy = False
         self.ledger.leaving.forget([one for one, what in left.outcomes if not what.startswith(_CANNOT)])
         for one, what in left.outcomes:

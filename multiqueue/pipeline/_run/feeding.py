@@ -98,7 +98,7 @@ class Feeding:
     def step(self, is_gone: Callable[[str], bool], regrouped: Callable[[str, int], None]) -> None:
         """Submit what the lanes have room for, in turns: recorded in one transaction, then handed over.
 
-        Lanes whose input `is_gone` are passed over. `regrouped` is told by how many a lane's items became more.
+        Lanes whose input `is_gone` are passed over. `regrouped` is called with how many items a lane gained.
         """
         open_feeds = [feed for feed in self._feeds.values() if not is_gone(feed.lane.name)]
         rows = [[(feed, item) for item in self._choose(feed, regrouped)] for feed in open_feeds]
@@ -194,7 +194,7 @@ class Feeding:
         return sum(not flight.future.done() for flight in self._flights.values())
 
     def check_invariants(self, running: int) -> None:
-        """Raise AssertionError unless the counters, and those of the tally, agree with what is in flight."""
+        """Raise AssertionError unless the counters, and those of the tally, agree with the items in flight."""
         for feed in self._feeds.values():
             unheard = sum(f.feed is feed and f.started_s is None for f in self._flights.values())
             assert feed.queued == unheard <= feed.lane.capacity, (feed.lane.name, feed.queued, unheard)

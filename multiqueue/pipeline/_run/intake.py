@@ -75,7 +75,9 @@ class Intake:
         return [*told, *found]
 
     def step(self, known_s: float, now_s: float, found: Callable[[str, Scanned], None]) -> None:
-        """Take in a slice of files, known since `known_s`, and what else has come; tell `found` of each lane."""
+        """Take in a slice of files, known since `known_s`, and all messages and events that have come; tell `found` of
+        each lane.
+        """
 
         def found_in_lane(lane: str, scanned: Scanned) -> None:
             found(lane, scanned)
@@ -96,7 +98,7 @@ class Intake:
         self.queues.settled(item, state)
 
     def sentences(self) -> list[str]:
-        """What was passed over, which steps were held back, and which input was not whole."""
+        """Which files were passed over, which steps held back, and which input was not whole."""
         lost = [one.why for one in self.lost]
         passed_over = (*self.scanner.passed_over.sentences(), *self.events.passed_over.sentences())
         return [*passed_over, *self.steps.held_back(), *lost]

@@ -79,7 +79,7 @@ def by_metadata(query: str) -> str:
 
 
 def asks_for_metadata(query: str, *, whole: bool = False) -> bool:
-    """Whether the query names `_metadata`; with `whole` as a column of its own, and not only a part of it."""
+    """Whether the query names `_metadata`; with `whole` as a column, and not only a part of it."""
     end = r"(?!\s*\.)" if whole else ""
     return re.search(rf"\b{METADATA}\b{end}", _FILE_NAME.sub("", query), re.IGNORECASE) is not None
 

@@ -12,7 +12,7 @@ from .tally import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnded:
-    """An attempt and what it left the item in."""
+    """An attempt and the state in which it left the item."""
 
     item: Item
     state: ItemState

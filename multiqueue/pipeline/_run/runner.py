@@ -106,7 +106,7 @@ class Runner:
         return self._stop_requests > (1 if self.intake.scanner.is_following else 0)
 
     def check_invariants(self) -> None:
-        """Raise AssertionError unless the counters agree with what is in flight."""
+        """Raise AssertionError unless the counters agree with the items in flight."""
         self.feeding.check_invariants(self._snapshot().total.running)
 
     # Is there more to do, and when

@@ -20,7 +20,7 @@ _LOG = "spark.log"
 
 @contextlib.contextmanager
 def leaving_nothing_unbegun(config: PipelineConfig) -> Iterator[None]:
-    """Take away what is made inside, if it ends as not ready (status 2) and there was no state before."""
+    """Take away files made inside, if it ends as not ready (status 2) and no state existed before."""
     if config.state.exists():
         yield
         return

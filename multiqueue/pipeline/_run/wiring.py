@@ -33,7 +33,7 @@ from .steps import Steps
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The clocks of a run, and the call that has a disk keep what was written."""
+    """The clocks of a run, and the call that syncs a disk."""
 
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time

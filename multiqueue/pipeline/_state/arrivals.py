@@ -19,7 +19,7 @@ _NAME = "arrivals of "
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """What is known of a lane's arrivals. Moments are seconds since 1970."""
+    """How many of a lane's files came by events, and how many by listings. Moments are seconds since 1970."""
 
     section: str = ""
     """The lane's, in the configuration."""

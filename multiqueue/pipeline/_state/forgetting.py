@@ -32,7 +32,7 @@ _MOST_ITEMS = 256
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What is forgotten of a lane."""
+    """Which items of a lane are forgotten."""
 
     below_ns: int = 0
     """Files that were written before are refused, if they are unknown."""

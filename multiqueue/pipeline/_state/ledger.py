@@ -228,7 +228,7 @@ class Ledger:
         return all_counts(self._connection)
 
     def next_waiting(self, lane: str, now_s: float, limit: int) -> list[Item]:
-        """Up to `limit` items of the lane whose retry time has come, in the order they were found."""
+        """Up to `limit` items of the lane whose retry is due, in the order they were found."""
         rows = self._connection.execute(
             f"SELECT {_ITEM_COLUMNS} FROM items WHERE state = 'waiting' AND lane = ? AND retry_s <= ? "
             "ORDER BY retry_s, seq LIMIT ?",
@@ -406,7 +406,7 @@ class Ledger:
             self.add(lane, rest, now_s)
 
     def forget(self, lane: Lane) -> None:
-        """Forget some of what was done long ago, as `forgetting` says; a copy forgets nothing. In a transaction."""
+        """Forget some items that were done long ago, as `forgetting` says; a copy forgets nothing. In a transaction."""
         if self._original is None:
             self.forgetting.forget(lane, self._wall())
 
@@ -525,7 +525,7 @@ class Ledger:
     ) -> int:
         """Let every failed item (of these lanes) wait again; how many there were.
 
-        Files that are gone are forgotten, and items that have no file left: `forgotten` is told of those.
+        Files that are gone are forgotten, and items that have no file left: `forgotten` is called with those.
         """
         chosen = None if lanes is None else set(lanes)
         rows = self._connection.execute(f"SELECT {_ITEM_COLUMNS} FROM items WHERE state = 'failed'").fetchall()
@@ -540,7 +540,7 @@ class Ledger:
         return count
 
     def put_back(self, seq: int) -> bool:
-        """Let a failed item wait again, without its files that are gone; False when there is none left."""
+        """Let a failed item wait again, without its files that are gone; False when none is left."""
         files = self._files(seq)
         gone = [(seq, one.path) for one in files if one.is_file and self._is_gone(one.path)]
         self._connection.executemany("DELETE FROM files WHERE item = ? AND path = ?", gone)
@@ -558,8 +558,8 @@ class Ledger:
         """Let the items of these lanes and steps that are done be done anew; their rows stay until then.
 
         Only those that were done since a moment of the clock on the wall, and with `changed` those that another job
-        than the one that runs now has made. A step's run once what they read is done. What is put out from now on may
-        have other types.
+        than the one that runs now has made. A step's run once what they read is done. Output from now on may have other
+        types.
         """
         self._connection.execute("DELETE FROM meta WHERE name LIKE ?", (f"{_SCHEMA_OF}{PUT_OUT}%",))
         query = "SELECT seq, lane, path, job, ended_at FROM items WHERE state = 'done'"

@@ -88,7 +88,7 @@ class State(Protocol):
         """While inside, what the library says of this state is raised as an error of ours.
 
         Raises:
-            StateDamaged: the state is not as it was written.
+            StateDamaged: the state is damaged.
             StateMismatch: it is no state.
             StateInUse: another program has locked it.
             Unprepared: it cannot be opened or written.

@@ -44,7 +44,7 @@ def reporter_for(console: Console, *, as_json: bool) -> Reporter:
 
 
 class LiveTable:
-    """A table that is redrawn in place; what is worth keeping scrolls by above it."""
+    """A table that is redrawn in place; lines worth keeping scroll by above it."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console

@@ -87,7 +87,7 @@ def run_pipeline(
         Unreachable: Spark's server or the state's does not answer.
         StateInUse: another process runs this pipeline.
         StateMismatch: the state and the output do not belong together.
-        StateDamaged: the state is not as it was written.
+        StateDamaged: the state is damaged.
         SessionLost: the Spark session ended in the middle.
     """
     output = output_of(config)

@@ -16,7 +16,7 @@ from .._write.tables import output_of
 def vacuum(config: PipelineConfig, keep_s: float) -> Iterator[tuple[str, str]]:
     """Remove the files that no commit names. Of each table its place, and how many there were.
 
-    What was in a table until less than `keep_s` ago stays: somebody may read an older version.
+    Files that were in a table less than `keep_s` ago stay: somebody may read an older version.
 
     Raises:
         Unprepared: the output has no tables, or has not run yet.
@@ -30,7 +30,7 @@ def vacuum(config: PipelineConfig, keep_s: float) -> Iterator[tuple[str, str]]:
 
 
 def optimize(config: PipelineConfig) -> Iterator[tuple[str, str]]:
-    """Make few large files of many small ones. Of each table its place, and what was done.
+    """Make few large files of many small ones. For each table its place, and the work done.
 
     Raises:
         Unprepared: as `vacuum`.

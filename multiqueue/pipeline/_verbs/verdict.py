@@ -65,7 +65,7 @@ def lanes_of(config: PipelineConfig, result: RunResult) -> list[str] | None:
 
 @contextmanager
 def told_as_document() -> Iterator[None]:
-    """While inside, an error that ends the command is told as a document too, before it goes on."""
+    """While inside, an error that ends the command is also written as a document, before it goes on."""
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:

@@ -43,7 +43,7 @@ class Target:
 
 
 def writer(target: Target) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """A function for `mapInArrow` that writes what it is given, and gives back a row for each file.
+    """A function for `mapInArrow` that writes its batches, and gives back a row for each file.
 
     Rows with equal values of `partition_by` come together, as Spark's own writer has them.
     """

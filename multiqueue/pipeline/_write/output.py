@@ -47,7 +47,7 @@ class Sink(Protocol):
         """Write the rows, in files into `staged`, which must not exist.
 
         Raises:
-            JobError: the rows do not fit what is there, or have a column with one of our names.
+            JobError: the rows do not fit the existing output, or have a column with one of our names.
         """
 
     def read(self, spark: SparkSession, source: str, lanes: Sequence[str] | None, schema: str | None) -> DataFrame:
@@ -84,7 +84,7 @@ class Output(Protocol):
         """
 
     def check(self, ledger: Ledger) -> None:
-        """Return if the ledger knows of what is there.
+        """Return if the ledger knows the existing output.
 
         Raises:
             StateMismatch: there is data that it knows nothing of.
@@ -98,13 +98,13 @@ class Output(Protocol):
         """
 
     def attempt(self, item: Item) -> AbstractContextManager[Path]:
-        """A directory that does not exist yet, for what the attempt writes; what is left of it is removed."""
+        """A directory that does not exist yet, for what the attempt writes; its remains are removed."""
 
     def put_out(self, item: Item, staged: Path, *, has_output: bool) -> Written | None:
-        """Put what the attempt has written in the place of what an earlier one has; what is still to be committed."""
+        """Put what the attempt has written in the place of what an earlier one has; the files still to be committed."""
 
     def retract(self, item: Item) -> None:
         """Take an earlier attempt's output away, and the records that it has set aside, if there are any."""
 
     def is_published(self, item: Item) -> bool:
-        """Whether the item's last attempt has put out what it made."""
+        """Whether the item's last attempt has published its output."""

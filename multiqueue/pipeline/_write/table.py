@@ -69,7 +69,7 @@ class TableFile:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What goes into a table, and out of it, at once."""
+    """Files that go into a table, and out of it, at once."""
 
     number: str
     add: Sequence[DataFile] = ()
@@ -109,7 +109,7 @@ class TableFormat(Protocol):
     """Whether a file has the columns that the table is partitioned by; else only its directories' names have them."""
 
     def open(self) -> bool:
-        """Look at the newest version of the table; False when there is none."""
+        """Look at the newest version of the table; False when it does not exist."""
 
     def make(self, columns: Columns, partition_by: Sequence[str], owner: str) -> None:
         """Make an empty table, unless there is one by now."""
@@ -129,7 +129,7 @@ class TableFormat(Protocol):
         """The library's name for the version that was opened last; None when no row was ever committed."""
 
     def has_commit(self, number: str) -> bool:
-        """Whether the table, as it was opened last, has this commit, one of the last."""
+        """Whether the table, as last opened, has this commit among its last ones."""
 
     def attempt_of(self, identity: str) -> int | None:
         """The attempt of the item that was committed last, if that was in one of the last commits."""
@@ -140,13 +140,13 @@ class TableFormat(Protocol):
         """Have the table keep its size however many commits are made; called after each."""
 
     def current(self) -> list[TableFile]:
-        """The files of the table as it was opened last."""
+        """The files of the table as last opened."""
 
     def vacuum(self, keep_s: float) -> list[str]:
         """Forget versions that are older; the files that no version names any more, relative to the table."""
 
     def optimize(self) -> str:
-        """Make few large files of many small ones; what was done, in a sentence."""
+        """Make few large files of many small ones; the work done, in a sentence."""
 
 
 class Table:
@@ -183,7 +183,7 @@ class Table:
             self._look_locked()
 
     def fit(self, found: Columns) -> Fit:
-        """How rows with these columns become rows of the table as it was last seen; as they are while there is none.
+        """How rows with these columns become rows of the table as last seen; as they are while no table exists.
 
         Raises:
             JobError: as `fitted`.
@@ -210,7 +210,7 @@ class Table:
             return (self._form.columns, self._form.current()) if self._is_there else ({}, [])
 
     def version(self) -> str | int | None:
-        """The table's version as it was last seen; None while there is none. The store is not asked."""
+        """The table's version as last seen; None while no table exists. The store is not asked."""
         with self._lock:
             return self._form.version if self._is_there else None
 
