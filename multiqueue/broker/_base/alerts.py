@@ -28,7 +28,7 @@ class AlertKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A threshold that was reached: `value` is what was measured, in messages, bytes or seconds."""
+    """A threshold that was reached: `value` is the measurement, in messages, bytes or seconds."""
 
     queue: str
     kind: AlertKind
@@ -41,7 +41,7 @@ class Alert:
 
 @dataclass(eq=False)
 class AlertMonitor:
-    """Compares what it is shown with the thresholds; any thread may call."""
+    """Compares figures with the thresholds; any thread may call."""
 
     _queue: str
     _thresholds: AlertThresholds

@@ -18,7 +18,7 @@ from ..._locks import Lock
 class Credit:
     """How many messages and bytes may be outstanding at once; None is unlimited. Any thread may call.
 
-    Settling a message restores what it took.
+    Settling a message restores its credit.
 
     Raises:
         ValueError: a limit below 0.
@@ -50,7 +50,7 @@ class Credit:
 
     @property
     def of_any_size(self) -> int:
-        """How many messages there is credit for now whatever their sizes are; 0 where bytes are limited."""
+        """For how many messages of any size there is credit now; 0 where bytes are limited."""
         if self._bytes is not None:
             return 0
         return maxsize if self._messages is None else self._messages
@@ -77,7 +77,7 @@ class Credit:
             return self._regain(messages, size_bytes)
 
     def set_window(self, messages: int | None, size_bytes: int | None = None) -> bool:
-        """Change the limits; what is outstanding counts. True when a consumer may wait for it."""
+        """Change the limits; unsettled messages count. True when a consumer may wait for it."""
         _check(messages, size_bytes)
         with self._lock:
             self._messages = None if messages is None else messages - self._taken

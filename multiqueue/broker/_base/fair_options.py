@@ -31,7 +31,7 @@ FairKey = tuple[str, int, float, bool]
 def place_of(level: int, name: str) -> int:
     """The level at which a store keeps a tenant's messages of one priority: a number below 2^63 made from both.
 
-    So what is next of a tenant is one look into the store. Two tenants with one number would be served as one: that is
+    So a tenant's next message is one look into the store. Two tenants with one number would be served as one: that is
     as likely as two equal draws of 63 bits.
     """
     digest = blake2b(name.encode(), digest_size=8, salt=level.to_bytes(8, "big")).digest()
@@ -197,7 +197,8 @@ class FairOptions:
         return usual.changed(f"tenant {name!r}", own) if own else usual
 
     def merged(self, name: str, own: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:
-        """A tenant's own options with changes to them. What is taken away takes along what has no use without it.
+        """A tenant's own options with changes to them. An option that is taken away takes along those that have no use
+        without it.
 
         Raises:
             ValueError: no tenant can have such a name, or these are no options.

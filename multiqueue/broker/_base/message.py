@@ -21,7 +21,7 @@ _NO_HEADERS: Final[Mapping[str, object]] = MappingProxyType({})
 class WireForm:
     """A message's properties in the bytes that brought it, so that an unchanged one leaves as it came.
 
-    `block` is the properties as they came; the room that knows the wire takes from it what is still the same.
+    `block` is the properties as they came; the room that knows the wire takes unchanged bytes from it.
     `kept` is the same block where fields alone would not give it again, and None where they would: what a store
     keeps. `bcc` are routing keys that the publisher named and no consumer sees; dead letters go there too.
     """

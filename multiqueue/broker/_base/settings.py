@@ -52,7 +52,7 @@ _NAMES: Final = ("dead_letter_exchange", "dead_letter_routing_key", "sort_key", 
 
 @dataclass(frozen=True, slots=True)
 class Governing:
-    """What applies to a queue or an exchange: the names of its policies, None for none, and what they say together."""
+    """What applies to a queue or an exchange: the names of its policies, None for none, and their settings together."""
 
     policy: str | None = None
     operator_policy: str | None = None
@@ -120,16 +120,15 @@ class QueueSettings:
     """How a broker queue behaves. Times in seconds, sizes in bytes, None for no limit.
 
     `kind` is one of `QueueKind` or its value, or a name given to `register_queue_kind`; `kind_options` are for such a
-    kind and for a fair queue alone, and of what JSON or a header can hold.
-    A priority queue takes one of two scales, and a fair one may: `max_priority=n` is RabbitMQ's (0 to n, no priority
-    is 0), `priority_levels=n` is AMQP 0-10's (0 to 9 mapped onto n levels, no priority is 4).
-    `message_ttl` bounds every message, one without expiration too; `minimum_message_ttl` only raises an expiration
-    that is set. A time to live of 0 is over before anybody can pull. `max_delivery_attempts` counts deliveries, the
-    first included; with `DeliveryCounting.FAILURES` those alone that fail, and one.
-    What `delayed_retry` chooses waits for `delayed_retry_min` seconds times its failures, `delayed_retry_max` at most.
-    A message that is not settled within `consumer_timeout` goes back, and its consumer ends; None is no limit.
-    `dead_letter_exchange` and `dead_letter_routing_key` are for the router: the queue itself only calls
-    its `dead_letter`. With `expired_to_dead_letter=False` an expired message is gone.
+    kind and for a fair queue alone, and are values that JSON or a header can hold. A priority queue takes one of two
+    scales, and a fair one may: `max_priority=n` is RabbitMQ's (0 to n, no priority is 0), `priority_levels=n` is AMQP
+    0-10's (0 to 9 mapped onto n levels, no priority is 4). `message_ttl` bounds every message, one without expiration
+    too; `minimum_message_ttl` only raises an expiration that is set. A time to live of 0 is over before anybody can
+    pull. `max_delivery_attempts` counts deliveries, the first included; with `DeliveryCounting.FAILURES` those alone
+    that fail, and one. What `delayed_retry` chooses waits for `delayed_retry_min` seconds times its failures,
+    `delayed_retry_max` at most. A message that is not settled within `consumer_timeout` goes back, and its consumer
+    ends; None is no limit. `dead_letter_exchange` and `dead_letter_routing_key` are for the router: the queue itself
+    only calls its `dead_letter`. With `expired_to_dead_letter=False` an expired message is gone.
     With `expires_at_head` an expired message stays, as in RabbitMQ, until all before it are taken or gone: on a
     standard or priority queue that has all of its messages in memory.
 

@@ -23,7 +23,7 @@ _NONE: Final[Mapping[str, bool]] = {}
 class Received:
     """A message that was consumed or got, to be settled once: accepted, released or rejected.
 
-    `message` is as it was published, with its headers and properties; it is not a copy: change nothing in it.
+    `message` is the published one, with its headers and properties; it is not a copy: change nothing in it.
     `delivery_count` says how often it was delivered, this time included; `redelivered` is True when somebody had it
     before, or may have had it: in a process that crashed. `entry` is its place on its queue; `consumer` has it, a
     `QueueConsumer` or the owner of a get.
@@ -148,7 +148,7 @@ class Holder(Settler):
         super()._settle(messages, "release")
 
     def keep(self, received: Iterable[Received]) -> bool:
-        """Remember what is given out; False once this is closed: it has to go back."""
+        """Remember the messages given out; False once this is closed: it has to go back."""
         with self._lock:
             if self._keeps_nothing:
                 return False

@@ -95,7 +95,7 @@ class Subscription:
     def close(self, timeout: float | None = None) -> None:
         """Receive nothing further, and give back unsettled messages. Closing twice does nothing.
 
-        A callback that runs is waited for, `timeout` seconds at most. What it settles later is refused: somebody
+        A callback that runs is waited for, `timeout` seconds at most. Later settlements are refused: somebody
         else may have it by then.
         """
         self._end()
@@ -137,7 +137,7 @@ class PullSubscription(Subscription):
         return self.target.get(timeout)
 
     def get_many(self, most: int, timeout: float | None = None) -> list[Received]:
-        """The next messages of one of its queues: what is there now, up to `most`; blocks until there is one.
+        """The next messages of one of its queues: those that are ready, up to `most`; blocks until there is one.
 
         `prefetch` bounds them, and so do 512 messages and 1 MiB of bodies. With a selector there is one.
 

@@ -64,7 +64,7 @@ class ReadyConsumers:
         self.is_closed = False
 
     def add(self, consumer: QueueConsumer) -> bool:
-        """A consumer has come; False once this is closed."""
+        """Add a consumer; False once this is closed."""
         with self._lock:
             if not self.is_closed:
                 self._turns[consumer] = Turn.IDLE
@@ -75,7 +75,7 @@ class ReadyConsumers:
             return list(self._turns)
 
     def remove(self, consumer: QueueConsumer) -> None:
-        """A consumer goes, wherever it is. A turn of it that runs ends in nothing."""
+        """A consumer goes, wherever it is. If its turn runs, the turn ends without a message."""
         with self._lock:
             if self._turns.pop(consumer, None) is Turn.READY:
                 self._ready.remove(consumer)
@@ -134,7 +134,7 @@ class ReadyConsumers:
                 raise Empty("no consumer is ready")
 
     def close(self) -> list[QueueConsumer]:
-        """No consumer has another turn, and threads that wait are told; returns the consumers there were."""
+        """No consumer has another turn, and threads that wait get an error; returns the consumers there were."""
         with self._lock:
             self.is_closed = True
             consumers = list(self._turns)
@@ -207,7 +207,7 @@ class ConsumerTarget(Holder):
         return consumer
 
     def cancel(self, consumer: QueueConsumer) -> None:
-        """End one consumer; what it has not settled stays with the target. A second call does nothing."""
+        """End one consumer; its unsettled messages stay with the target. A second call does nothing."""
         consumer.queue.remove_consumer(consumer)
         self._ready.remove(consumer)
 
@@ -227,7 +227,7 @@ class ConsumerTarget(Holder):
         return self.get_many(1, timeout)[0]
 
     def get_many(self, most: int, timeout: float | None = None) -> list[Delivery]:
-        """The next deliveries of one of its consumers: what is there now, up to `most`; blocks until there is one.
+        """The next deliveries of one of its consumers: those that are ready, up to `most`; blocks until there is one.
 
         Credit bounds them as it bounds single ones, and so do 512 messages and 1 MiB of bodies. Where a selector is
         asked there is one.
@@ -258,7 +258,7 @@ class ConsumerTarget(Holder):
     # -- flow
 
     def set_window(self, messages: int | None, size_bytes: int | None = None) -> None:
-        """Change the prefetch; what is unsettled counts."""
+        """Change the prefetch; unsettled messages count."""
         self.credit.set_window(messages, size_bytes)
         self._credit_changed()
 

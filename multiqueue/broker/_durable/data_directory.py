@@ -23,7 +23,7 @@ _GOING: Final = ".deleted-"
 
 
 class DataDirectory:
-    """The stores of one broker's virtual hosts. Knows names and paths; opens what it is asked for."""
+    """The stores of one broker's virtual hosts. Knows names and paths; opens the store of each virtual host."""
 
     def __init__(self, path: str | Path, durability: str) -> None:
         if not str(path):
@@ -45,7 +45,9 @@ class DataDirectory:
         return sorted(name for name in names if name is not None)
 
     def remove(self, virtual_host: str) -> None:
-        """Remove the store of a closed virtual host. Raises OSError if it cannot be renamed; then it is as it was."""
+        """Remove the store of a closed virtual host. Raises OSError if it cannot be renamed; then nothing has
+        changed.
+        """
         going = tempfile.mkdtemp(prefix=_GOING, dir=self.path)
         (self.path / directory_name(virtual_host)).rename(going)
         if os.name == "posix":

@@ -210,8 +210,8 @@ class Journal:
         self._ask = ask
 
     def housekeeping(self) -> float | None:
-        """Hand in again what a full store refused, and drop what has expired in the store; returns when the next
-        message expires there. What is refused once more asks once more.
+        """Hand in again the submissions that a full store refused, and drop expired rows; returns when the next
+        message expires there. Those refused once more wait for the next time.
         """
         with self._lock:
             owed, self._owed = self._owed, []
@@ -233,12 +233,12 @@ class Journal:
             self._ask(self, self.clock())
 
     def expires_at(self, when: float) -> None:
-        """A message has come to the store that expires then, in seconds since 1970."""
+        """Note when a stored message expires, in seconds since 1970."""
         if self._ask is not None and self.memory.is_paging:
             self._ask(self, self.queue_time(when))
 
     def drop_expired(self) -> None:
-        """Drop, on every paged queue, what has expired in the store; nothing when that was asked for just now."""
+        """Drop the expired rows of every paged queue; nothing when that was asked for just now."""
         now = self.clock()
         if now - self._last_look >= _LEAST_GAP:
             self._last_look = now

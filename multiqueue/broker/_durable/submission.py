@@ -110,7 +110,7 @@ class Submission:
         return outcomes
 
     def put_all(self, queue: BrokerQueue, messages: Sequence[Message], tags: Sequence[object]) -> bool:
-        """Put messages whose bodies are bytes on a queue, each in a part of its own; False, and nothing was done: the
+        """Put messages whose bodies are bytes on a queue, each in a separate part; False, and nothing was done: the
         queue decides about each. Raises as `encode_message`.
         """
         puts = [
@@ -130,14 +130,14 @@ class Submission:
         return True
 
     def end_part(self, tag: object = None) -> None:
-        """What follows is stored, or refused, apart from what was put since the last part, if there is anything."""
+        """Later puts are stored, or refused, apart from those since the last part, if it has any."""
         if self._parts[-1]:
             self._parts.append([])
             self._tags.append(tag)
             self.length += 1
 
     def take_turn(self, join: Callable[[Put], object], otherwise: Callable[[Put], object]) -> None:
-        """Let what is not stored join among what is: an empty row gives it its number and its turn."""
+        """Let a transient message join among stored ones: an empty row gives it its number and its turn."""
         turn = Put(_NO_QUEUE, b"", b"", transient=True)
         self._parts[-1].append(turn)
         self.then(partial(join, turn), partial(otherwise, turn))
@@ -153,7 +153,7 @@ class Submission:
 
     def submit(self) -> Commit | None:
         """Hand in its only part; None when nothing is to be stored, and what follows is done. Blocks as
-        `MessageStore.submit`. Raises so too; what was kept for it is given back then.
+        `MessageStore.submit`. Raises so too; its reservations are given back then.
         """
         if not self._parts[0]:
             self._follow({})
@@ -180,11 +180,11 @@ class Submission:
             self.submit()
 
     def withdraw(self) -> None:
-        """Give back what was kept for it; it will not be submitted."""
+        """Give back its reservations; it will not be submitted."""
         self._give_up(self._steps)
 
     def withdraw_part(self) -> None:
-        """Give back what was kept for the part that is being filled: nothing of it is stored."""
+        """Give back the reservations of the part that is being filled: nothing of it is stored."""
         part = self.length
         begin = len(self._steps)
         while begin and self._steps[begin - 1][0] == part:
@@ -199,7 +199,9 @@ class Submission:
         return self._commit is not None and self._commit.is_done
 
     def add_done_callback(self, callback: Callable[[BaseException | None], object]) -> None:
-        """As `Commit.add_done_callback`, of what was handed in: when all of it is done, before or after that."""
+        """As `Commit.add_done_callback`, of the submission that was handed in: when all of it is done, before or after
+        that.
+        """
         assert self._commit is not None, "what is not handed in is never done"
         self._commit.add_done_callback(callback)
 

@@ -64,20 +64,20 @@ class Broker(Verbs):
 
     Its verbs are those of its virtual host `/`; `virtual_host(name)` has the figures, limits and lists of each.
     `threads` run callbacks. Times to live, delays and expiries are kept to some milliseconds; `housekeeping_interval`
-    seconds lie between two looks at what has no time of its own: queues for which there is no memory, a deleted queue
-    that is cleared piece by piece, and another `clock` than the machine's. `on_alert` is told of
-    thresholds that queues were declared with, by default through the log.
+    seconds lie between two looks at a queue that names no time: queues for which there is no memory, a deleted queue
+    that is cleared piece by piece, and another `clock` than the machine's. `on_alert` is called when a queue passes a
+    threshold of its declaration; by default the log has it.
 
     With `data`, a directory, every virtual host has a store there: durable exchanges and queues, their bindings, and
-    persistent messages on durable queues are there again when the broker is opened next. `durability` says what they
-    survive: "sync" everything up to a power loss, "relaxed" a crash of the process, "memory" nothing. `memory_limit`
-    bytes is what the messages of one virtual host may take in memory.
+    persistent messages on durable queues are there again when the broker is opened next. `durability` says which
+    failures they survive: "sync" everything up to a power loss, "relaxed" a crash of the process, "memory" nothing.
+    `memory_limit` bytes is what the messages of one virtual host may take in memory.
 
     `on_store_failure` says what happens when the disk fails under a virtual host. "stay": each call to it raises
     StoreFailed, until the broker is closed and opened again. "reopen": its subscriptions and connections end, and it is
     opened again from the disk as soon as that works. "stop": the broker closes itself. The other virtual hosts go on.
 
-    `compat` says whose rules hold for what is declared and called: RabbitMQ's "4.3" or "3.10", or "lenient", which
+    `compat` says whose rules hold for declarations and calls: RabbitMQ's "4.3" or "3.10", or "lenient", which
     takes all that this broker can do. `deprecated_features` permits, or forbids, what RabbitMQ 4.3 will drop:
     `{"global_qos": True}`, as its `deprecated_features.permit.global_qos` does.
     By 4.3's rules a message of a quorum queue that is not settled within `consumer_timeout` seconds goes back.
@@ -245,10 +245,10 @@ class Broker(Verbs):
         """Delete a virtual host with its queues, exchanges and messages, on the disk too.
 
         Servers close its connections, and users have no permissions there any more. Callbacks that run are waited for,
-        `timeout` seconds at most. After a crash on the way the virtual host is there whole, or not at all.
+        `timeout` seconds at most. After a crash on the way the virtual host exists whole, or not at all.
 
         Raises:
-            NotAllowed: there is none, or it is `/`, which lives as long as its broker.
+            NotAllowed: there is none, or its name is `/`, which lives as long as its broker.
             OSError: the users cannot be kept, and nothing was done; or the directory cannot be removed, and the next
                 start opens it again.
             RuntimeError: called by something that follows a commit, on its store's own thread. Nothing was done.
@@ -373,12 +373,13 @@ class Broker(Verbs):
     def close(self, timeout: float | None = None) -> None:
         """Close every server and virtual host, and end the threads. Closing twice does nothing.
 
-        Blocked threads are told, and messages that no store has are gone. Callbacks that run are waited for, `timeout`
-        seconds at most per virtual host; a callback that closes the broker waits for none, and the threads end after
-        it. A program that ends without closing closes what has a store, and waits for no callback.
+        Blocked threads get an error, and messages that no store has are gone. Callbacks that run are waited for,
+        `timeout` seconds at most per virtual host; a callback that closes the broker waits for none, and the threads
+        end after it. A program that ends without closing closes virtual hosts that have a store, and waits for no
+        callback.
 
         Raises:
-            StoreFailed: a disk failed at the very end. All virtual hosts are closed; what was committed is there.
+            StoreFailed: a disk failed at the very end. All virtual hosts are closed; all committed messages survive.
             RuntimeError: called by something that follows a commit, on a store's own thread. Nothing was done.
         """
         for host in self.virtual_hosts():

@@ -62,7 +62,7 @@ def dead_letter(
 
 
 def keys_in(message: Message, header: str) -> list[str]:
-    """The routing keys that a header names; what is no text among them is none."""
+    """The routing keys that a header names; a value that is no text is left out."""
     keys = message.headers.get(header, ())
     return [key for key in keys if isinstance(key, str)] if isinstance(keys, list | tuple) else []
 

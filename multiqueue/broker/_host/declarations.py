@@ -174,7 +174,7 @@ class Declarations:
     ) -> BrokerQueue:
         """The queue of this name, created if it does not exist; without a name, a new one; `passive` only looks.
 
-        What it is like is said by flags and arguments, as over a wire, or by `settings` alone. One that `is_restored`
+        Describe it by flags and arguments, as over a wire, or by `settings` alone. One that `is_restored`
         may have a name that a broker has given to it.
 
         Raises:

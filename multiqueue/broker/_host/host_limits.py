@@ -26,7 +26,9 @@ def checked_limit(name: str, value: object, names: tuple[str, ...] = HOST_LIMITS
 
 
 class HostLimits:
-    """The limits of one virtual host. They hold for what is declared or opened next. Any thread may call any method."""
+    """The limits of one virtual host. They hold for later declarations and connections. Any thread may call any
+    method.
+    """
 
     def __init__(self, journal: Journal | None) -> None:
         self._kept: KeptTable[int] = KeptTable(journal)

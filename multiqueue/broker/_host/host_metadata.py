@@ -70,7 +70,7 @@ class KeptMetadata:
         return self._kept.values.get(METADATA, self._usual)
 
     def set(self, metadata: HostMetadata) -> None:
-        """What is declared next follows it. Raises StoreFull: it cannot be kept; nothing was changed."""
+        """Later declarations follow it. Raises StoreFull: it cannot be kept; nothing was changed."""
         if metadata != self.get():
             self._kept.set(METADATA, metadata, json.dumps(asdict(metadata)))
 

@@ -65,8 +65,8 @@ class Published(NamedTuple):
 
     def add_done_callback(self, callback: Callable[[BaseException | None], object]) -> None:
         """Have `callback(None)`, or `callback(error)` of `wait`, called once: now if it is known, else on the store's
-        thread, in the order in which messages were published. It must not block: other commits wait for it. What it
-        raises is logged.
+        thread, in the order in which messages were published. It must not block: other commits wait for it. Its errors
+        are logged.
         """
         if self.commit is None:
             callback(None)
@@ -207,7 +207,8 @@ def remaining(deadline: float | None) -> float | None:
 class Sent(NamedTuple):
     """The immediate outcome of a message: queues that ask its publisher to wait for room, and the run that has it.
 
-    Without a `run` it is where it should be. With one, its tag is told when the store has committed or refused it.
+    Without a `run` it is where it should be. With one, it gets the message's tag when the store has committed or
+    refused it.
     """
 
     throttled: tuple[BrokerQueue, ...] = ()

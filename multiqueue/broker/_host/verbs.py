@@ -136,7 +136,7 @@ class Verbs(Declarations):
     def publish_nowait(self, message: Message, *, mandatory: bool = False, immediate: bool = False) -> Published:
         """As `publish`, but the commit is the caller's to wait for: `Published.wait` or `add_done_callback`.
 
-        What it raises was decided before anything was stored. It blocks only while too many bytes wait for their
+        If it raises, nothing was stored. It blocks only while too many bytes wait for their
         commit.
         """
         return self._publishing.publish(message, mandatory, immediate, False)
@@ -162,11 +162,11 @@ class Verbs(Declarations):
         return journal is None or journal.wait_for_commits(timeout)
 
     def get(self, queue: str, *, auto_accept: bool = False, owner: object = None) -> Received | None:
-        """The first ready message of a queue, or None. Does not block, but for reading what is in the store.
+        """The first ready message of a queue, or None. Does not block, except to read the message from the store.
 
         Raises:
             NotFound: no such queue.  ResourceLocked: it belongs to another owner.
-            ConsumerNotAdmitted: the queue is paged, and what is unsettled leaves no memory for its next message.
+            ConsumerNotAdmitted: the queue is paged, and unsettled messages leave no memory for its next one.
             StoreError: the store cannot be read.
         """
         return self.parts.receiving.getter.get(self.queue(queue, owner=owner), auto_accept=auto_accept)
@@ -184,8 +184,8 @@ class Verbs(Declarations):
     ) -> Subscription:
         """Let messages of the queues go to `callback`, one at a time, until the subscription is closed.
 
-        The callback settles what it receives, then or later; at most `prefetch` messages and `prefetch_bytes`
-        are unsettled at once. When it raises, `on_error(received, error)` is told, by default the log, and the
+        The callback settles its messages, then or later; at most `prefetch` messages and `prefetch_bytes`
+        are unsettled at once. When it raises, `on_error(received, error)` is called, by default the log has it, and the
         message stays unsettled. Two subscriptions may run at once, one never twice.
 
         Raises:

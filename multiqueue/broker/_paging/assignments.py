@@ -56,7 +56,7 @@ class Assignments:
             self._assign(reader, self._join(reader, share), share)
 
     def separate(self, reader: Reader) -> bool:
-        """Give a reader that shares a list one of its own; False when there is no memory for it."""
+        """Give a reader that shares a list a separate one; False when there is no memory for it."""
         try:
             own = self._join(reader, None)
         except ConsumerNotAdmitted:

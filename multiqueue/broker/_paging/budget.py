@@ -82,7 +82,7 @@ class PagingBudget:
             self.stirred = True
 
     def want_if_low(self, target: TargetList, level: int) -> None:
-        """The list may need a load, unless it has half of what it should have: loads come in batches."""
+        """The list may need a load, unless it has half of its share: loads come in batches."""
         if target.windows is not None:
             self.note(target, target.windows, level)
             return
@@ -278,7 +278,9 @@ class PagingBudget:
         self.recharge(slot)
 
     def recharge(self, slot: Slot) -> None:
-        """Charge a slot to where it now belongs: move its bytes to that account, or give them back if there is none."""
+        """Charge a slot to where it now belongs: move its bytes to that account, or give them back if it belongs to
+        none.
+        """
         account = self._account_of(slot)
         if account is not slot.account:
             self._leave_account(slot)

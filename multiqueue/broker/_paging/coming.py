@@ -79,7 +79,7 @@ class Coming:
             self._unseen.add(entry.position)
 
     def close(self) -> None:
-        """The queue is deleted: what is here is no part of the memory that others need."""
+        """The queue is deleted: its entries are no part of the memory that others need."""
         self._charge(-self._cost)
 
     def _charge(self, cost: int) -> None:

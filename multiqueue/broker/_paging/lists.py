@@ -37,7 +37,7 @@ class Paging(PagingBudget):
             del self.deleting[number]
 
     def close_area(self, area: Area) -> None:
-        """The queue is gone: nothing of it can be taken. `clear_some` lets go of what is in memory."""
+        """The queue is gone: nothing of it can be taken. `clear_some` lets go of its bodies in memory."""
         area.is_closed = True
         for target in area.lists:
             if target in self.leaving:
@@ -131,7 +131,7 @@ class Paging(PagingBudget):
         self.unused -= share.unused
 
     def give_up(self, target: TargetList, share: Share) -> None:
-        """The consumer is gone; what it has not settled is set aside for no one."""
+        """The consumer is gone; its unsettled messages are set aside for no one."""
         self.take_away(target, share)
         share.credit = 0
 
@@ -150,7 +150,7 @@ class Paging(PagingBudget):
                 return False
 
     def leave(self, target: TargetList) -> None:
-        """The last consumer of a list is gone: nothing comes to it any more, and what it names it lets go.
+        """The last consumer of a list is gone: nothing comes to it any more, and it lets its entries go.
 
         Some of that at once; `clear_leaving` does the rest, called by a loader, or for a message that needs the room.
         """
@@ -196,7 +196,7 @@ class Paging(PagingBudget):
                 self.demote_last(target)
 
     def set_limit(self, limit: int) -> None:
-        """Change the budget. What is above a lower one is given up as far as anybody can give."""
+        """Change the budget. Bytes above a lower one are given up as far as any list can give."""
         self.limit = limit
         self._share_out()
         self.room(0, first=True)
@@ -215,7 +215,8 @@ class Paging(PagingBudget):
         backed: bool = True,
         seen_by: Container[TargetList] = (),
     ) -> None:
-        """A message has come to stand behind everything of its level; browsers that have `seen_by` do not see it again.
+        """Take in a message that stands behind all others of its level; browsers that have `seen_by` do not see it
+        again.
 
         `backed`: the store has it. Otherwise it stays in memory until it has.
         """
@@ -306,7 +307,7 @@ class Paging(PagingBudget):
         return not (target.entries or target.is_incomplete or target.loading or target.is_closed)
 
     def forget_level(self, area: Area, level: int) -> None:
-        """Nothing is on a level of an area by key, and nobody has anything of it."""
+        """Forget an empty level of an area by key, of which no consumer has a message."""
         area.last.pop(level, None)
         for target in area.lists:
             if target.windows is not None:
@@ -384,7 +385,7 @@ class Paging(PagingBudget):
 
     @staticmethod
     def note_match(target: TargetList, slot: Slot | None) -> None:
-        """A list has met a message that it would name if nobody had it: it is the list's when it comes back."""
+        """Note that a list would name a message that a consumer has: it is the list's when it comes back."""
         if slot is not None and slot.in_flight and target.selector is not None and target not in slot.matched:
             slot.matched += (target,)
 

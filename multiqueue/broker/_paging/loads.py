@@ -260,7 +260,7 @@ class Loads:
     # -- taking what was read
 
     def loaded(self, load: Load, found: Iterable[Found]) -> None:
-        """Take what a load has read, in order: of what it looked for, what matched."""
+        """Take what a load has read, in order: the positions that matched, of those it looked at."""
         self._release(load)
         if self._refills:
             self._paging.stirred = True  # a queue may be next that has no demand

@@ -164,7 +164,7 @@ class MemoryManager:
 
     @property
     def limit(self) -> int:
-        """The budget in bytes. A lower one is kept at once, but for what is under way: loads and commits end first."""
+        """The budget in bytes. A lower one is kept at once, but for loads under way: loads and commits end first."""
         return self.paging.limit
 
     @limit.setter
@@ -211,7 +211,7 @@ class MemoryManager:
 
     @contextmanager
     def looking(self, area: Area) -> Iterator[None]:
-        """While rows of an area are read without the lock: what goes meanwhile is remembered."""
+        """While rows of an area are read without the lock: messages that leave meanwhile are remembered."""
         look = Look(area)
         with self._lock:
             area.looks.append(look)
@@ -229,7 +229,7 @@ class MemoryManager:
         Waits when another thread is at it.
 
         Raises:
-            ConsumerNotAdmitted: there is no room for what it needs, and nothing under way that would make some.
+            ConsumerNotAdmitted: no room is left for it, and nothing under way would make some.
             Exception: the error that the load met; the list asks again at the next demand.
         """
         with self as paging:
@@ -348,7 +348,7 @@ class MemoryManager:
     # -- reserving, for what is on queues that do not page: perhaps under a queue's lock
 
     def reserve(self, holder: DepthLimit) -> bool:
-        """Reserve what the holder uses, and something for what comes next; False when that is not to be had."""
+        """Reserve the holder's bytes, and some for its next messages; False without room for it."""
         with self as paging:
             use = holder.in_use
             if use > paging.limit * UNPAGED_SHARE and holder.is_backed():

@@ -246,7 +246,7 @@ class PagedEntries(EntrySource):
         return when if self.list_for_get is None else min(when, self._last_get + _GETTER_STAYS)
 
     def surplus(self, after: After) -> Entry | None:
-        """As `EntrySource.surplus`. What is not in memory is read, and evicted, once the lock is free."""
+        """As `EntrySource.surplus`. Entries that are not in memory are read, and evicted, once the lock is free."""
         if not self._has_levels:
             first = self.next_for(self._getter, after)
             if first is not None:
@@ -255,14 +255,14 @@ class PagedEntries(EntrySource):
         return None
 
     def next_to_go(self, after: After) -> tuple[Entry | None, bool]:
-        """What goes first of what is above a limit, if it is in memory; and whether a load may bring it."""
+        """The entry that goes first at a limit, if it is in memory; and whether a load may bring it."""
         if not self._life.is_above_limit():
             return None, False
         first = self.next_for(self._begin_get(), after)
         return first, self._end_get(found=first is not None)
 
     def place_to_cut(self) -> int | None:
-        """The level, of an area by key, on which something is to go; None: what goes first is on the lowest."""
+        """The level, of an area by key, on which something is to go; None: the first to go is on the lowest."""
         return None
 
     def oldest_age(self, now: float) -> float:
@@ -368,7 +368,7 @@ class PagedEntries(EntrySource):
         self.assignments.note_demand(reader, willing=willing)
 
     def look_for_loss(self, reader: Reader, after: After) -> None:
-        """There is nothing for a reader: see that no consumer waits for what is lost."""
+        """There is nothing for a reader: see that no consumer waits for a lost message."""
         if isinstance(reader, QueueConsumer) and self.has_lost(reader):
             after.append(partial(self._paged.report_loss, reader))
 

@@ -134,7 +134,9 @@ class PagedFairEntries(PagedEntries):
     # -- what the queue, and one tenant, may have waiting
 
     def surplus(self, after: After) -> Entry | None:
-        """The head of a lane that is too long. What is not in memory is read, and evicted, once the lock is free."""
+        """The head of a lane that is too long. Entries that are not in memory are read, and evicted, once the lock is
+        free.
+        """
         lane, target, entry = self._life.lane_to_cut(), self.list_for_get, None
         if lane is not None and target is not None and self._coming is None:
             entry, _ = self._first_of(lane, target, self._getter, after)

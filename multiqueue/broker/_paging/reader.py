@@ -93,7 +93,7 @@ class PagedReader:
         self._queue.callbacks.act(after)
 
     def cancel(self, target: TargetList) -> None:
-        """Cancel the consumers of a list: the store cannot be read for them. What they have is theirs to settle."""
+        """Cancel the consumers of a list: the store cannot be read for them. Their messages are theirs to settle."""
         with self._queue.callbacks.deciding() as after:
             if self._is_current():
                 self._cancel_locked(target, after)
@@ -146,7 +146,9 @@ class PagedReader:
         return target is not None and self._memory.load_now(target)
 
     def perform(self, load: Load) -> list[Found]:
-        """Read what a load asks for: what was found. Its spans end where it was not read further."""
+        """Read the rows that a load asks for, and return the found ones. Its spans end where it was not read
+        further.
+        """
         if load.positions:
             headers = self._headers(load.positions)
             self._check([each for each in load.positions if each not in headers], "header")
@@ -304,7 +306,7 @@ class PagedReader:
     # -- taking out
 
     def purge(self, stop: Callable[[], bool]) -> int:
-        """As `Walk.purge`. First what the store does not show: what is written out meanwhile, it shows afterwards."""
+        """As `Walk.purge`. First what the store does not show: rows written out meanwhile, it shows afterwards."""
         life, area, count = self._queue.life, self._area, 0
         while self.adopt_some():
             if stop():
@@ -363,7 +365,7 @@ class PagedReader:
         return dropped
 
     def trim(self) -> None:
-        """Evict what is above a limit: from the head, of a tenant's too, or from the lowest level."""
+        """Evict entries above a limit: from the head, of a tenant's too, or from the lowest level."""
         if not self._trimming.goes_on:
             has_levels = self._queue.settings.kind is QueueKind.PRIORITY
             self._trimming.run(self._trim_levels() if has_levels else self._trim_head())

@@ -114,7 +114,7 @@ class Spill:
                 life.visit_by(AT_ONCE)
 
     def page_out(self) -> bool:
-        """Let the store have what is on the queue; False when it cannot have it now. Under no lock."""
+        """Let the store have the queue's messages; False when it cannot have it now. Under no lock."""
         rows = self._rows()
         if rows is None:
             return False
@@ -328,12 +328,12 @@ class Spill:
             _log.error("%s; its consumers are cancelled", error, extra={"queue": self._queue.name})
 
     def trim(self) -> None:
-        """Evict what is above the limit of a ring, wherever it is."""
+        """Evict the entries above the limit of a ring, in memory or in the store."""
         if period := self._period:
             period.trim()
 
     def drop_each(self, reason: DeadLetterReason) -> int:
-        """Dead-letter what is ready and in a store; returns how many messages that was."""
+        """Dead-letter ready messages in a store; returns how many messages that was."""
         period = self._period
         return 0 if period is None or self._queue.life.deleted else period.drop_each(reason)
 

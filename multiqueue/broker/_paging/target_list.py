@@ -180,7 +180,7 @@ class TargetList:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Look:
-    """Somebody reads the area from the store without the lock: what goes meanwhile must not come back."""
+    """Somebody reads the area from the store without the lock: messages that leave meanwhile must not come back."""
 
     area: Area
     gone: set[int] = field(default_factory=set)  # numbers of messages

@@ -70,7 +70,7 @@ class ResidentWalk:
 
 @dataclass(eq=False, repr=False, slots=True)
 class Administration:
-    """An administrator's verbs for one queue. The methods are those of `BrokerQueue`, which says what they do."""
+    """An administrator's verbs for one queue. The methods are those of `BrokerQueue`, which describes them."""
 
     _queue: BrokerQueue
     _life: Life

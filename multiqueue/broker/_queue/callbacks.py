@@ -17,13 +17,13 @@ from .consumer import Predicate
 
 @dataclass(eq=False, repr=False, slots=True)
 class Callbacks:
-    """The callbacks of one broker queue, and its lock. `on_error(action, error)` is told what failed."""
+    """The callbacks of one broker queue, and its lock. `on_error(action, error)` gets the failed one."""
 
     _on_error: Callable[[str, Exception], object]
     _lock: HeldLock
 
     def act(self, after: After) -> None:
-        """Do what was decided under the lock, now that it is free."""
+        """Run the actions that were decided under the lock, now that it is free."""
         actions = iter(after)
         try:
             for action in actions:
@@ -37,7 +37,9 @@ class Callbacks:
 
     @contextmanager
     def deciding(self) -> Iterator[After]:
-        """A block under the lock; what it appends to the list is done when the lock is free. Not for each message."""
+        """A block under the lock; the actions that it appends to the list run when the lock is free. Not for each
+        message.
+        """
         after: After = []
         with self._lock:
             yield after

@@ -353,7 +353,7 @@ class SharedGroups:
                 self._owners[group] = (owner, count - 1)
 
     def consumer_removed(self, consumer: QueueConsumer) -> None:
-        """What it has not settled still holds its groups."""
+        """Its unsettled messages still hold their groups."""
 
     def _free(self, group: Key) -> None:
         if group in self._contested:

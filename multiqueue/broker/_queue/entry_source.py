@@ -55,7 +55,7 @@ class Deadlines:
         heappush(self._heap, (when, entry.position))
 
     def due(self, now: float, most: int) -> list[Entry]:
-        """Take out the next `most` of what is due, entries already gone left aside."""
+        """Take out the next `most` due entries, without those already gone."""
         due: list[Entry] = []
         while len(due) < most and self.first <= now:
             entry = self._get(heappop(self._heap)[1])

@@ -15,12 +15,12 @@ from typing import Final
 class QueueStatistics:
     """One moment of a broker queue, taken under its lock. `_bytes` are sizes of bodies.
 
-    The first block are gauges; `unacked` entries are with consumers, `available_bytes` includes what is held.
-    The second block counts since the queue was made; `delivered` counts what consumers and gets had, `acked` what they
-    accepted by a call. Of what was delivered, `delivered_no_ack` went to consumers that accept by taking, `got` to
-    gets, and `got_no_ack` to gets that accept so; `got_empty` counts gets that found nothing. The third holds the
-    highest values that gauges had since then, or since `reset_statistics`; `highest_ready` is of available and held
-    together, as limits count them.
+    The first block are gauges; `unacked` entries are with consumers, `available_bytes` includes held entries.
+    The second block counts since the queue was made; `delivered` counts the messages that consumers and gets had,
+    `acked` those they accepted by a call. Of the delivered ones, `delivered_no_ack` went to consumers that accept by
+    taking, `got` to gets, and `got_no_ack` to gets that accept so; `got_empty` counts gets that found nothing. The
+    third holds the highest values that gauges had since then, or since `reset_statistics`; `highest_ready` is of
+    available and held together, as limits count them.
     """
 
     depth: int
@@ -57,7 +57,7 @@ class QueueStatistics:
 
 @dataclass(slots=True, eq=False)
 class Figures:
-    """What is counted of one broker queue."""
+    """The counters of one broker queue."""
 
     # Invariants: depth counts the entries; ready those that no consumer has; held those of the ready that wait for
     # their time. The _bytes are the sums of the same entries' sizes.
@@ -120,7 +120,7 @@ class Figures:
         self.highest_ready, self.highest_ready_bytes = self.ready, self.ready_bytes
 
     def statistics(self, *, consumers: int, consumers_willing: int, is_throttled: bool) -> QueueStatistics:
-        """All of it, and what is not counted here, at this moment."""
+        """All of them, and figures that are not counted here, at this moment."""
         return QueueStatistics(
             available=self.available,
             available_bytes=self.ready_bytes,

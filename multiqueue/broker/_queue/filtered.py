@@ -30,8 +30,8 @@ class FilteredPull:
         """The next entry that the selector wants, now the consumer's own, or empty.
 
         1. Hold the lock, and look at a batch of entries: one, then twice as many each time, up to 64.  2. Ask the
-        consumer's selector, and those of consumers of higher priority.  3. Hold the lock, move the consumer past what
-        was refused, and take the match if nothing has changed that forbids it; else begin again.
+        consumer's selector, and those of consumers of higher priority.  3. Hold the lock, move the consumer past the
+        refused entries, and take the match if nothing has changed that forbids it; else begin again.
         """
         size, matches = 1, self._callbacks.matches
         while True:

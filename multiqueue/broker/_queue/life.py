@@ -177,13 +177,13 @@ class Life:
             self.visit_by(self.last_used + settings.expires)
 
     def read_from(self, source: EntrySource, walk: Walk) -> None:
-        """Have the entries in this source from now on; what is on the queue is in it."""
+        """Have the entries in this source from now on; the queue's entries are in it."""
         self.source = self.notifier.source = source
         self.walk = walk
 
     @contextmanager
     def pinned(self) -> Iterator[Walk]:
-        """A block in which the source stays, and the walk: what is read is claimed there. Under no lock."""
+        """A block in which the source stays, and the walk: read entries are claimed there. Under no lock."""
         pin = object()
         self.pins.add(pin)
         try:
@@ -206,7 +206,7 @@ class Life:
         return entry
 
     def entries_of(self, messages: Sequence[Message]) -> list[Entry] | None:
-        """Entries for messages without times of their own, which can be put together; None: put each."""
+        """Entries for messages without expiration or delay, which can be put together; None: put each."""
         if not self._takes_runs or (self.is_fair and self.limit.may_overflow):
             return None
         make, queue = self._make, self._queue
@@ -311,7 +311,7 @@ class Life:
         return outcome, entry if accepted else None
 
     def admit_all(self, messages: Sequence[Message]) -> list[Entry] | None:
-        """`admit` messages without times of their own, in one hold; None, and nothing was done: admit each."""
+        """`admit` messages without expiration or delay, in one hold; None, and nothing was done: admit each."""
         entries = self.entries_of(messages)
         if entries is None:
             return None
@@ -358,7 +358,7 @@ class Life:
         return True
 
     def join_in_turn(self, entry: Entry, turn: Put) -> None:
-        """Let an admitted entry join that is not stored: its turn has come. Under no lock."""
+        """Let an admitted entry join that is not stored: its turn is now. Under no lock."""
         assert self._queue.journal is not None, "only a message for a durable queue takes its turn"
         entry.number = turn.id
         # First: joining may write the entry out, as a row with this very number.
@@ -828,7 +828,7 @@ class Life:
         return self.is_above_limit() or (self.tenants is not None and self.tenants.has_surplus)
 
     def lane_to_cut(self) -> Lane | None:
-        """Of a fair queue the lane whose head goes first of what is above a limit."""
+        """The lane of a fair queue whose head goes first at a limit."""
         assert self.tenants is not None, "only a fair queue has tenants"
         return self.tenants.longest() if self.is_above_limit() else self.tenants.surplus()
 
@@ -848,7 +848,7 @@ class Life:
         self.notifier.pass_baton(after, len(self.consumers))
 
     def evict_surplus(self, after: After) -> None:
-        """Drop what is above a limit: some now, and the rest soon."""
+        """Drop entries above a limit: some now, and the rest soon."""
         self._is_to_evict = True
         if self.evict_some(after):
             after.append(partial(self._queue.in_visits, self.evict_some, 0))
@@ -864,7 +864,7 @@ class Life:
         return self._is_to_evict
 
     def keep_time(self, now: float, after: After) -> bool:
-        """Expire some of what is past its time, end some holds that are over; True when there may be more."""
+        """Expire some overdue entries, end some holds that are over; True when there may be more."""
         if self.deleted:
             return False
         is_more = self._timeouts is not None and self._time_out(self._timeouts, now, after)
@@ -927,7 +927,9 @@ class Life:
         return True
 
     def delete(self, reason: DeadLetterReason | None, after: After) -> int:
-        """Remove the consumers, drop what is ready; returns how much that was. Without a reason that takes no time."""
+        """Remove the consumers, drop the ready entries; returns how much that was. Without a reason that takes no
+        time.
+        """
         self.deleted, self.reason_of_deletion = True, reason
         for consumer in list(self.consumers):
             self.consumers.remove(consumer)
@@ -963,7 +965,7 @@ class Life:
         after.append(partial(self._queue.in_visits, self.clear_some, 1))
 
     def clear_some(self, after: After) -> bool:
-        """Let go of some of what is left on a deleted queue; True when there is more."""
+        """Let go of some entries of a deleted queue; True when there is more."""
         gone, is_more = self.source.some_left(_CLEARED)
         if self.source.has_all:
             for entry in gone:

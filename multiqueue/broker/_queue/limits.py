@@ -78,7 +78,7 @@ class DepthLimit:
         return self.short_of_memory and self._memory is not None and self._memory.is_exhausted
 
     def is_exceeded(self, more: int = 0, more_bytes: int = 0, *, share: float = 1) -> bool:
-        """True when what is ready exceeds the limits, or that share of them, or would with so many messages more."""
+        """True when the ready entries exceed the limits, or that share of them, or would with so many messages more."""
         settings, figures = self._settings, self._figures
         length, size = settings.max_length, settings.max_length_bytes
         return (length is not None and figures.ready + more > math.ceil(length * share)) or (
@@ -103,7 +103,7 @@ class DepthLimit:
         self.catch_up_waiters.clear()
 
     def fall_behind(self) -> None:
-        """Hold publishers back until `catch_up`, which comes whatever they do."""
+        """Hold publishers back until `catch_up`, which comes in any case."""
         self.is_behind = self.throttled = self.may_overflow = True
 
     def catch_up(self, after: After) -> None:
@@ -120,13 +120,13 @@ class DepthLimit:
     def keep_within(
         self, memory: MemoryManager, page_out: Callable[[], bool] | None, is_backed: Callable[[], bool]
     ) -> None:
-        """Reserve memory for what is on the queue from now on; `page_out` lets a store have it instead."""
+        """Reserve memory for the queue's entries from now on; `page_out` lets a store have it instead."""
         self._memory, self.is_backed, self.reserved = memory, is_backed, 0
         self.can_page = page_out is not None
         self.page_out = page_out or self.page_out
 
     def begin_paging(self, is_overfull: Callable[[], bool]) -> None:
-        """What is on the queue is in a store from now on; `is_overfull` says when what no store keeps is too much."""
+        """The queue's entries are in a store from now on; `is_overfull` says when what no store keeps is too much."""
         self.release_memory()
         self._is_overfull = is_overfull
         self.may_refuse = True
@@ -141,7 +141,7 @@ class DepthLimit:
         self.may_refuse = is_limited or self.short_of_memory or self._is_overfull is not None
 
     def ask_tenants(self, *, refuse: bool, overflow: bool) -> None:
-        """Whether a fair queue's tenants have limits of their own, of which their `EntrySource` knows."""
+        """Whether a fair queue's tenants have limits, which their `EntrySource` knows."""
         self._tenants_may_refuse, self._tenants_overflow = refuse, overflow
         self._look_at(self._settings)
         self.may_overflow = self._may_overflow or self.is_behind
@@ -157,7 +157,7 @@ class DepthLimit:
         return self._memory is not None
 
     def reserve(self) -> bool:
-        """Reserve memory for what is on the queue now; False when there is none."""
+        """Reserve memory for the queue's entries now; False without room."""
         return self._memory is None or self._memory.reserve(self)
 
     def seek_room(self, after: After) -> bool:

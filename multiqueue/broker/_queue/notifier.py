@@ -45,7 +45,7 @@ class Notifier:
         self.consumers.add(consumer)
 
     def remove(self, consumer: QueueConsumer, after: After) -> bool:
-        """Take it out of the lists and let the others have what it would have had; False when it was not there."""
+        """Take it out of the lists and let the others have its messages; False when it was not there."""
         if not self.consumers.remove(consumer):
             return False
         self.source.reader_left(consumer)
@@ -167,7 +167,7 @@ class Notifier:
             raise
 
     def tell_browsers(self, after: After) -> None:
-        """Something has arrived, and browsers are told of everything."""
+        """Notify every browser of an arrival."""
         for browser in self.consumers.non_acquiring:
             after.append(browser.notify_work)
 

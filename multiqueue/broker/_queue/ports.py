@@ -14,10 +14,10 @@ class Walk(Protocol):
     """A way through everything on a queue, for management, under no lock."""
 
     def pages(self, *, bodies: bool) -> Iterator[list[Entry]]:
-        """The messages on the queue now, in batches; without `bodies`, what has to be read may have none."""
+        """The messages on the queue now, in batches; without `bodies`, entries in a store may lack theirs."""
 
     def purge(self, stop: Callable[[], bool]) -> int:
-        """Delete what is ready and stands on the queue now; returns how many messages that was."""
+        """Delete the entries that are ready now; returns how many messages that was."""
 
 
 # An entry, a consumer, and what is wrong unless the consumer has a selector that does not match the entry.
@@ -56,7 +56,7 @@ class EntrySource(Protocol):
         """A taken or held entry can be had again, at its place; `is_new`: browsers have not seen it."""
 
     def remind(self, when: float, entry: Entry, *, holds: bool) -> bool:
-        """Have an entry among what is `due` at this time, when it expires, or, if it `holds`, can be had again.
+        """Have an entry `due` at this time, when it expires, or, if it `holds`, can be taken again.
 
         One that is held is kept aside until then; False when it is gone. False for an expiry that is found without.
         """
@@ -68,10 +68,10 @@ class EntrySource(Protocol):
         """When time asks for something next, infinity for never."""
 
     def surplus(self, after: After) -> Entry | None:
-        """The ready entry that goes first of what is above a limit, or None."""
+        """The ready entry that goes first at a limit, or None."""
 
     def oldest_age(self, now: float) -> float:
-        """Seconds since the oldest entry arrived; 0 when there is none."""
+        """Seconds since the oldest entry arrived; 0 without one."""
 
     def deliveries(self) -> list[tuple[int, int]]:
         """Of what a store has and consumers had: number, and how often."""
@@ -79,10 +79,12 @@ class EntrySource(Protocol):
     # -- readers
 
     def next_for(self, reader: Reader, after: After) -> Entry | None:
-        """The first entry this reader can have; it stays before that one. None when there is none now."""
+        """The first entry this reader can have; it stays before that one. None if the reader finds none now."""
 
     def next_run(self, reader: Reader, most: int, after: After) -> list[Entry]:
-        """The entries that `next_for` would give one after the other: `most`, or fewer. Empty if there is none now."""
+        """The entries that `next_for` would give one after the other: `most`, or fewer. Empty if the reader finds none
+        now.
+        """
         first = self.next_for(reader, after)
         return [] if first is None else [first]
 
@@ -103,7 +105,7 @@ class EntrySource(Protocol):
         """The selector has refused what `next_for` gave, and the reader would revisit."""
 
     def reader_joined(self, consumer: QueueConsumer) -> None:
-        """A consumer has come. Raises ConsumerNotAdmitted: there is no memory for it. Nothing was changed."""
+        """Take in a consumer. Raises ConsumerNotAdmitted: there is no memory for it. Nothing was changed."""
 
     def reader_left(self, consumer: QueueConsumer) -> None:
         """A consumer is gone."""
@@ -113,16 +115,18 @@ class EntrySource(Protocol):
         return
 
     def take_first(self, owner: object, after: After) -> tuple[Entry | None, bool]:
-        """Take the first entry for an owner that is no consumer; and whether a load may bring one if there is none."""
+        """Take the first entry for an owner that is no consumer; and whether a load may bring one when it finds
+        none.
+        """
 
     # -- its end, and what must hold
 
     def close(self, after: After) -> None:
-        """The queue is deleted: what is ready cannot be taken."""
+        """The queue is deleted: ready entries cannot be taken."""
 
     def some_left(self, most: int) -> tuple[list[Any], bool]:
-        """Some of what is left of a deleted queue, and whether there is more: the next ready entries, of a source that
-        has all in memory, else what it has let go of.
+        """Some entries of a deleted queue, and whether more are left: the next ready entries, of a source that
+        has all in memory, else those it has let go.
         """
 
     def check(self, consumers: Sequence[QueueConsumer]) -> list[Doubt]:

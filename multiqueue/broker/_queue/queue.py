@@ -68,7 +68,7 @@ class BrokerQueue:
     """One queue of the broker, without exchanges and without I/O.
 
     `clock` gives seconds that never go back. `dead_letter(queue, message, reason)` gets what expired, was evicted,
-    rejected or delivered too often; `on_deleted(queue)` is told once; `on_alert(alert)` of thresholds reached;
+    rejected or delivered too often; `on_deleted(queue)` is called once; `on_alert(alert)` of thresholds reached;
     `on_error(queue, action, error)` of callbacks that failed, by default through the log. All of them run on the
     thread that caused them, without any lock, and may call any queue. `journal` is where a durable queue has its
     rows; `pager_of(queue)` makes what lets it page; `consumer_timeout` holds where the settings name none.
@@ -159,7 +159,7 @@ class BrokerQueue:
         return outcomes
 
     def put_all(self, messages: Sequence[Message]) -> PutOutcome | None:
-        """`put` of messages without times of their own, in one hold; None, and nothing was done: put each."""
+        """`put` of messages without expiration or delay, in one hold; None, and nothing was done: put each."""
         entries = None if self.journal is not None else self.life.entries_of(messages)
         return None if entries is None else self.life.put(entries)
 
@@ -219,7 +219,7 @@ class BrokerQueue:
         Does not block, but for reading what a store alone has.
 
         Raises:
-            ConsumerNotAdmitted: the queue is paged, and what is unsettled leaves no memory for its next message.
+            ConsumerNotAdmitted: the queue is paged, and unsettled messages leave no memory for its next one.
             StoreError: the store cannot be read.
         """
         while True:
@@ -235,7 +235,7 @@ class BrokerQueue:
     def accept(self, entries: Entries, consumer: object) -> int:
         """Delete entries the consumer (or owner of a `get`) has; returns how many were still its own.
 
-        What was stolen from it meanwhile does not count. All or nothing otherwise; but of more than 512 entries, some
+        Messages stolen from it meanwhile do not count. All or nothing otherwise; but of more than 512 entries, some
         that another thread settles meanwhile are found too late: others are settled then.
 
         Raises:
@@ -262,8 +262,8 @@ class BrokerQueue:
         """Give entries back to their places in the queue; returns how many were still the consumer's.
 
         `refused`: not to this consumer again. `counted=False`: the delivery never reached it and is not counted.
-        What has expired meanwhile or was delivered `max_delivery_attempts` times is dead-lettered instead. Raises as
-        `accept`.
+        A message that has expired meanwhile or was delivered `max_delivery_attempts` times is dead-lettered instead.
+        Raises as `accept`.
         """
 
         def give_back(entry: Entry, after: After) -> None:
@@ -352,7 +352,7 @@ class BrokerQueue:
             return is_full
 
     def when_caught_up(self, callback: Callable[[], object]) -> bool:
-        """While publishers wait for what is on its way to a store, have `callback` called once they need not.
+        """While publishers wait for messages on their way to a store, have `callback` called once they need not.
 
         False when they do not wait now. The store's commits end this wait; no consumer has to take anything for it.
         """
@@ -401,7 +401,7 @@ class BrokerQueue:
 
         `on_work(consumer)` is called when there may be something to pull, on any thread, under no lock; higher
         `priority` is served first. A browser (`browse`) sees messages without taking them. `auto_accept` settles
-        on delivery. With `lock_deliveries` what is delivered cannot be stolen until `unlock`. Of a queue that has a
+        on delivery. With `lock_deliveries` delivered messages cannot be stolen until `unlock`. Of a queue that has a
         `consumer_timeout`, a consumer that keeps a message for longer, or than its own `timeout` seconds, loses it and
         gets nothing further; `on_timed_out(seconds)` is called like `on_work`.
 
@@ -455,7 +455,7 @@ class BrokerQueue:
     def remove_consumer(self, consumer: QueueConsumer) -> None:
         """Unregister a consumer; removing it twice is harmless.
 
-        What it has not settled stays with it: settle or release that too. The last one to go takes an auto-delete
+        Its unsettled messages stay with it: settle or release that too. The last one to go takes an auto-delete
         queue along.
         """
         with self.callbacks.deciding() as after:
@@ -468,9 +468,9 @@ class BrokerQueue:
     def purge(self, stop: Callable[[], bool] = lambda: False) -> int:
         """Delete all that is ready; returns how many messages that was.
 
-        What comes while this runs stays, and so does what somebody had in that time. It costs some microseconds a
-        message, in slices between which others have the queue; where `stop()` says so, it ends after one of them. Waits
-        for commits now and then, so that a store has time for others.
+        Messages that arrive meanwhile stay, and so do those that a consumer had in that time. It costs some
+        microseconds a message, in slices between which others have the queue; where `stop()` says so, it ends after one
+        of them. Waits for commits now and then, so that a store has time for others.
         """
         return self._administration.purge(stop)
 
@@ -585,7 +585,7 @@ class BrokerQueue:
     def delete(self, *, if_unused: bool = False, if_empty: bool = False, dead_letter: bool = False) -> int:
         """Delete the queue; returns how many ready messages were on it.
 
-        Consumers are removed and told. What they have they may still settle; what they release is gone. With
+        Consumers are removed and told. They may still settle their messages; released ones are gone. With
         `dead_letter` the messages go to the dead-letter callback. Deleting twice is harmless.
 
         Raises:
@@ -602,7 +602,7 @@ class BrokerQueue:
             return sent_on + self._delete_locked(after, dead_letter=dead_letter)
 
     def close(self) -> None:
-        """End the queue without deleting what a store has of it: the virtual host is closed. Consumers are told."""
+        """End the queue without deleting what a store has of it: the virtual host is closed. Consumers learn it."""
         with self.callbacks.deciding() as after:
             if not self.life.deleted:
                 self.life.delete(None, after)
@@ -660,8 +660,7 @@ class BrokerQueue:
     def govern(self, settings: QueueSettings, governing: Governing) -> None:
         """Behave by these settings from now on, as policies say; only limits, times and dead letters may differ.
 
-        Messages that are on the queue keep their time; a ring that has become smaller lets go of what is too much, in
-        slices.
+        Messages that are on the queue keep their time; a ring that has become smaller drops the surplus, in slices.
         """
         self.governing = governing
         with self.callbacks.deciding() as after:
@@ -697,12 +696,12 @@ class BrokerQueue:
             )
 
     def reset_statistics(self) -> None:
-        """Start new high-water marks from what is now."""
+        """Start new high-water marks from the present figures."""
         with self._lock:
             self.life.figures.reset_high_water_marks()
 
     def head(self) -> Message | None:
-        """The message that a get would have next; None if there is none, a store alone has it, or groups decide.
+        """The message that a get would have next; None if the queue is empty, a store alone has it, or groups decide.
 
         It stays, and costs no walk over what consumers have.
         """
@@ -752,8 +751,8 @@ class BrokerQueue:
             self._pager.relieve()
 
     def keep_in_memory(self, departed: dict[int, None] | None = None) -> None:
-        """Keep everything in memory from now on; `departed` is told of stored messages that leave. Nothing is on the
-        queue, and the lock is held.
+        """Keep everything in memory from now on; `departed` is called with stored messages that leave. Nothing is on
+        the queue, and the lock is held.
         """
         entries = make_entry_list(self.settings, self.label)
         source: FairEntries | ResidentEntries

@@ -133,7 +133,7 @@ class Tenant:
         self.is_counted: bool = is_limited or self.outer is not None
 
     def chain(self) -> Iterator[Tenant]:
-        """It, and what it is nested in."""
+        """It, and the tenants that it is nested in."""
         each: Tenant | None = self
         while each is not None:
             yield each
@@ -171,7 +171,7 @@ class Tenant:
         return True
 
     def served_lately(self, half_minute: float) -> float:
-        """The cost of what it was served in this half minute and the one before."""
+        """The cost of its service in this half minute and the one before."""
         cost = self.served_cost - self.served_before
         if self.half_minute == half_minute:
             return cost + self.lately
@@ -312,7 +312,7 @@ class Lane(Turn):
         return self.begin
 
     def trim(self) -> None:
-        """Drop the slots that nobody needs, if they are more than the others."""
+        """Drop empty slots, if they are more than the others."""
         if 2 * self.begin > len(self.arrived):
             del self.arrived[: self.begin]
             self.begin = 0
@@ -667,7 +667,7 @@ class Tenants:
 
     @staticmethod
     def may_go(entry: Any) -> bool:
-        """False while an entry is passed over, whoever asks."""
+        """False while an entry is passed over for all readers."""
         return entry.lane.closed() is None
 
     def look_at(self, tenant: Tenant, now: float) -> None:
@@ -694,7 +694,7 @@ class Tenants:
         return min(self.wakes[0][0], self._next_look) if self.wakes else self._next_look
 
     def wake(self, now: float) -> int:
-        """Let those go on whose time has come; how many."""
+        """Let those go on whose pause is over; how many."""
         woken = 0
         while self.wakes and self.wakes[0][0] <= now:
             tenant = heappop(self.wakes)[2]

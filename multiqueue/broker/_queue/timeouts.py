@@ -15,7 +15,7 @@ from .entry import Entry
 
 
 class ConsumerTimeouts:
-    """`usual` seconds are the time of an owner that has none of its own; another time is for what is taken next."""
+    """`usual` seconds are the time of an owner without another; another time holds for later messages."""
 
     def __init__(self, usual: float) -> None:
         self.usual = usual

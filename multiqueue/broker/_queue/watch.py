@@ -30,7 +30,7 @@ _COLUMNS: Final[tuple[tuple[str, Callable[[Any], object]], ...]] = (
 
 
 class QueueWatch:
-    """Some queues, and what they were like at the last call. `before` is the watch that this one takes over from."""
+    """Some queues, and their figures at the last call. `before` is the watch that this one takes over from."""
 
     def __init__(self, queues: Sequence[BrokerQueue], before: QueueWatch | None = None) -> None:
         self._queues = queues

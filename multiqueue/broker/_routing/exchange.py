@@ -227,9 +227,9 @@ def _key_of(name: str, value: object) -> _Key:
 
 
 class HeadersIndex:
-    """Bindings by what they ask of headers. A look costs by the names that they ask for and the bindings it finds.
+    """Bindings by the headers they ask for. A look costs by the names that they ask for and the bindings it finds.
 
-    What it finds are candidates, and each one's condition decides: 1, 1.0 and True are one key here.
+    It finds candidates, and each one's condition decides: 1, 1.0 and True are one key here.
     """
 
     def __init__(self) -> None:
@@ -291,7 +291,7 @@ class HeadersIndex:
 
 
 class AtRandom(BindingSet):
-    """One of the bindings, another one for each message, whatever the routing key."""
+    """One of the bindings, another one for each message, with any routing key."""
 
     __slots__ = ()
 

@@ -123,7 +123,7 @@ class Topology:
         return True
 
     def bind(self, binding: Binding) -> Binding | None:
-        """The binding that is there from now on: the one given, or an equal one; None when one of its ends is gone."""
+        """The binding that holds from now on: the one given, or an equal one; None when one of its ends is gone."""
         with self._lock:
             if not all(map(self._is_registered_locked, (binding.source, binding.destination))):
                 return None

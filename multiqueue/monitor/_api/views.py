@@ -464,7 +464,7 @@ def message_stats(pair: Pair, now: Totals, before: Totals) -> View:
 
 
 def metadata_view(metadata: HostMetadata) -> View:
-    """A virtual host's description and tags."""
+    """A virtual host's metadata."""
     return {**asdict(metadata), "tags": list(metadata.tags)}
 
 

@@ -120,7 +120,7 @@ Delivering = QueueStatistics | ChannelFigures | Totals  # what counts deliveries
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The figures of a broker at one moment. Each queue, exchange and connection is of another moment.
+    """The figures of a broker at one moment. Each queue, exchange and connection is read at another moment.
 
     `changed` are the queues whose figures are others than in the sample before; `redelivering` those that deliver
     the same messages again and again. `unacked_since` and `held_since` say, for channels by connection and number, and
