@@ -1,6 +1,7 @@
-"""What AMQP 0-9-1 can carry: the limits that every way into the broker keeps to, so that what is kept can be sent.
+"""What AMQP 0-9-1 can carry: the limits that every way into the broker keeps to, so that every stored message can be
+sent.
 
-The wire's encoders are made of these functions, and its decoders bound what comes over AMQP. HTTP, definitions,
+The wire's encoders are made of these functions, and its decoders bound incoming values. HTTP, definitions,
 configuration and Python's API bring values of any kind: the broker checks them here before it keeps them.
 """
 

@@ -8,7 +8,7 @@ State       The file holds what its holder says of itself. It is locked too beca
 Membership  A forked child inherits the descriptors, and with them the lock would outlive its owner. So the owner
             unlocks before it closes: a child that was forked just now may have the descriptors still. And the child
             closes them without unlocking, which leaves the owner's lock as it is, and frees it if the owner is killed.
-Waiting     No thread waits: a second one is told at once.
+Waiting     No thread waits: a second one gets an error at once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Log records that are one line each, whatever text of a peer's stands in them, and say what they are about.
+"""Log records that are one line each, with any text of a peer in them, and that name their subject.
 
 Promise     Text that came from outside (a user name, a virtual host, a queue, an error of the other side) cannot end a
             line of the log, begin one, or steer a terminal: control characters are shown as escapes. A traceback keeps
-            its lines, each indented, so none of them can be taken for a record.
+            its lines, each indented, so no line looks like a record.
 Who runs    A filter on each room's logger, and on the handlers of `multiqueue broker` for the loggers of others: once
             per record that is logged, so nothing is spent on those that are not.
 """

@@ -1,4 +1,4 @@
-"""Configuration files: read, checked against a model, and what is wrong with them in sentences.
+"""Configuration files: read, checked against a model, and their errors in sentences.
 
 A sentence has the place, the line, the mistake, and the nearest name that exists.
 """

@@ -5,7 +5,7 @@
 
 Nothing of multiqueue is loaded before a test asks. The broker runs in the test's own process, listens on a free port of
 the loopback interface, and is gone with its messages after the test: no test sees another's queues. Each process of
-pytest-xdist has a broker of its own. In pytest's configuration
+pytest-xdist has a separate broker. In pytest's configuration
 
     multiqueue_broker = session         one broker for all tests of a process, emptied after each of them
     multiqueue_definitions = FILE.json  what each test finds there: a file that RabbitMQ or this broker has exported

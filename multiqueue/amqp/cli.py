@@ -1,7 +1,7 @@
 """`multiqueue broker`: a broker in a separate process, and a look at one that runs.
 
 Who runs    The main thread waits for a signal; the server's threads do the work. SIGINT and SIGTERM end it cleanly:
-            clients are told, what is durable is on disk. A second one ends it where it stands.
+            clients get a close, durable messages are on disk. A second one ends it where it stands.
 Waiting     On a socket that the interpreter writes to when a signal comes. Of a lock, the signal that comes just before
             the thread falls asleep would be seen when something else wakes it, that is, never.
 """

@@ -1,4 +1,4 @@
-"""Standard output, and how much of what was written to it its reader has taken.
+"""Standard output, and how many of the written bytes its reader has taken.
 
 Promise     `taken` counts bytes that may be forgotten here: those that went into a file or a terminal, and of a pipe
             those that its reader has read. The first thousand pieces are given to a waiting reader one at a time, so

@@ -1,4 +1,4 @@
-"""A lane: an executor whose jobs wait in a sub-queue of their own.
+"""A lane: an executor whose jobs wait in one sub-queue.
 
 Promise     Jobs of a lane start in the order they were submitted. A full lane holds its submitters up, or refuses
             them with `Full`; which lane a worker serves next is decided as in every multi-queue.

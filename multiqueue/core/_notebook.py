@@ -1,4 +1,4 @@
-"""An object as a notebook shows it: a small table, as HTML that needs no style of its own."""
+"""An object as a notebook shows it: a small table, as HTML that needs no style sheet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting and waking: each thread or coroutine that waits parks on a lock of its own, its waiter, in a `Line` of them.
+"""Waiting and waking: each thread or coroutine that waits parks on a separate lock, its waiter, in a `Line` of them.
 
 Promise     A thread that is woken knows it; if it does not use the wake-up, it passes it on.
 State       A line belongs to the lock that its owner names; it is read and changed under that lock only.

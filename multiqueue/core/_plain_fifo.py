@@ -1,7 +1,7 @@
-"""One tail of the engine in Python: its elements, counts and settings, and what is done to it under its head's lock.
+"""One tail of the engine in Python: its elements, counts and settings, and the operations on it under its head's lock.
 
 State       Guarded by the lock of the head: `items`; how many ever arrived, were taken and were finished; the settings.
-            What is in flight, unfinished or discarded is computed from these, so that no count can be left behind.
+            The numbers in flight, unfinished or discarded are computed from these, so that no count can be left behind.
             `limit` is what `len(items)` must be below for a put: the capacity, UNBOUNDED, or -1 once closed.
 Why apart   A `Queue` is subclassed by programs, with attributes and a `__setattr__` of their own. So nothing of this
             is in its namespace.

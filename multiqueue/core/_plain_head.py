@@ -2,8 +2,9 @@
 
 Promise     1. An element that was put is taken by exactly one taker, in put order within its tail.
             2. A take that raises has taken nothing; a put that raises Full, ShutDown or Detached has put nothing.
-            3. Nobody sleeps for what is there: an element, room, the end of a join, the end of the queue.
-            4. Groups are served by ascending priority, the tails of a group in turns; one that joins stands at the end
+            3. No thread sleeps for an element that is present: an element, room, the end of a join, the end of the
+            queue. 4. Groups are served by ascending priority, the tails of a group in turns; one that joins stands at
+            the end
                of the round, and one that leaves costs no other its turn. Nothing looks at tails that are not ready.
 State       `lock` guards every field here and of the tails of this head. A multi-queue has one head for all its
             sub-queues; a `Queue` has its own. Elements and counts are the truth. All else follows from them and is
@@ -12,7 +13,7 @@ State       `lock` guards every field here and of the tails of this head. A mult
             while it was alone there stays until another one joins, or `due_locked` meets it: so a producer and a
             consumer in step link nothing. `active` are the priorities of the groups that are listed, ascending. A
             group that has lost its last member stays listed until `due_locked` meets it.
-Waiting     A thread that waits stands in a line, with a lock of its own that another thread releases: `_parking`. It
+Waiting     A thread that waits stands in a line, with a separate lock that another thread releases: `_parking`. It
             looks and enters the line while it holds `lock`. Who changes something settles the tail, and that wakes:
             one taker of the tail and one of the multi-queue for an element, one putter for room, all joiners for the
             end of a join, all for the end of the queue. A woken thread settles in its turn, and so wakes the next.
@@ -22,8 +23,8 @@ Strikes     CPython delivers signals and asynchronous exceptions at the entry of
             names of the operation say was taken, settles, and lets go of the lock. That holds for one exception; a
             second one that strikes in `mend` may cost a wake-up or leave the lock held.
             A signal handler or `__del__` that puts or takes in the middle of an operation of its own thread finds
-            the lock its own, and elements and counts true. So what was looked at before a call is looked at again
-            behind it, and a wait in such a place is refused instead of hanging.
+            the lock its own, and elements and counts true. So a condition that was checked before a call is checked
+            again behind it, and a wait in such a place is refused instead of hanging.
 Fork        The child gets new locks, empty lines and new rings: `after_fork`.
 Source      Doug Lea, LinkedBlockingQueue (cascading wake-ups); M. Barrios, LinkedBlockingMultiQueue (priorities).
 """

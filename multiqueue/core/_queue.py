@@ -10,8 +10,8 @@ Promise     It is a `queue.Queue`, for `isinstance` and for type checkers. Nothi
             began.
 Attributes  `mutex`, `not_empty`, `not_full`, `all_tasks_done` and `queue` are made when a program first asks for one of
             them, and stand in its dict from then on. From then on the mutex is the *gate* of the engine: each
-            operation passes it, so that no other thread puts, takes or counts while a program holds it, and the
-            conditions are told what each operation has done. They are `threading`'s own.
+            operation passes it, so that no other thread puts, takes or counts while a program holds it, and each
+            operation notifies the conditions. They are `threading`'s own.
 State       The engine's. Of a `HookedQueue` that of `queue.Queue`, in the instance's dict.
 """
 

@@ -3,11 +3,11 @@
 Promise     That of `_ring.h`, which has the algorithm and its proof: each operation costs O(1), however many tails
             there are, and what two tails of a level are served, by cost / weight, differs by at most one message each
             of the greatest cost / weight.
-            No element and no lock: a tail is its owner's, who says when it can be served and what it was charged.
+            No element and no lock: a tail is its owner's, who says when it can be served and how much it is charged.
 State       `Level` has the fields of the `Level` in `_ring.h`, and `Turn` those of its `Place`. The lock of the owner
             guards a ring and the rings that it is nested in.
 Membership  A turn that joins twice, or leaves twice, is where it is. One that stands for a ring is in its level while
-            that ring has a turn in it and nobody has taken it out by `leave`.
+            that ring has a turn in it and no call of `leave` has taken it out.
 Source      Elastic round robin: see `_ring.h`.
 """
 

@@ -1,4 +1,5 @@
-"""`SubQueue`, what it has in common with `Queue`, and what all queues need of the engine; the same over both engines.
+"""`SubQueue`, the parts that it shares with `Queue`, and those of the engine that all queues need; the same over both
+engines.
 
 Doors       `due`, `get`, `poll`, `take`, `pair` and `many` of the engine are subscribed, `due[self]`, for after a
             subscription CPython delivers neither a signal nor an exception; and each method that takes returns

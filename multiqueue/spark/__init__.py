@@ -1,7 +1,7 @@
 """THE LOADING DOCK: feeds Spark from the driver.
 
 Promises: jobs start by lane, priority and fairness, at most `max_running` at a time; a cancelled or timed-out future
-cancels its Spark job; nothing one job sets is seen by the next; every outcome has a type of its own; `fan_in` reads
+cancels its Spark job; nothing one job sets is seen by the next; every outcome has a separate type; `fan_in` reads
 many DataFrames into one loop in bounded memory, `task_events` counts what tasks send once, a message of the source
 `multiqueue` has a number, in a spool or a lease, when it leaves its queue.
 Knows the core and the client. The only room that imports pyspark: `blocking-multiqueue[spark]`.

@@ -1,6 +1,6 @@
-"""The cellar: what must survive. Messages of many queues, in order, and the definitions of what they stand on.
+"""The cellar: what must survive. Messages of many queues, in order, and the definitions of these queues.
 
-Promises that what was committed is there after whatever the durability names, that a commit is whole, and that no
+Promises that all commits survive the failures that the durability names, that a commit is whole, and that no
 id is ever given twice. Knows `multiqueue.errors` alone, and how records are logged; the broker and the pipeline know
 this room.
 """

@@ -4,7 +4,7 @@ SQLite reads a write-ahead log up to the first frame whose check sum is wrong, a
 that is the commit which was being written. A byte that changes in the middle looks the same to it, and every later
 commit would be gone in silence.
 
-Promise     After each commit, before anybody is told of it, the mark says how many pages of which log are committed.
+Promise     After each commit, before it is reported, the mark says how many pages of which log are committed.
             A store whose log has fewer when it is opened is damaged, and the error says how many commits it lost. The
             mark accuses no sound log: it is written after the log's sync and cleared before the log is cut off, and a
             log that SQLite began anew has other salts. A log that is not there at all may have been copied into the

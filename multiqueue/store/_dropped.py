@@ -1,4 +1,4 @@
-"""The numbers of the queues that were dropped last, for what was on its way to them."""
+"""The numbers of the queues that were dropped last, for messages on their way to them."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Promise     Submissions are committed in the order in which they were made, each whole. While one batch is on its
             way to the disk the next one gathers. What lingers stays for company, `LINGER` seconds at most: it goes
-            with the next submission that does not, or as soon as somebody waits for it. What happens to a
-            submission is told once: its `committed` or `failed`, then `Commit.wait`, then its done callbacks.
+            with the next submission that does not, or as soon as somebody waits for it. The outcome of a submission is
+            reported once: its `committed` or `failed`, then `Commit.wait`, then its done callbacks.
 State       `_lock` guards every field of `GroupCommit` that changes, and every `Batch.submissions`, `Batch.is_done` and
             `Submission.callbacks`. A batch that the writer has taken is the writer's alone. Invariants: the pending
             counts are sums over `_batches` and the batch in the writer's hands; `_gathering` is the last of
@@ -15,7 +15,7 @@ Waiting     The writer waits in `work` for a batch, the close, or the time of th
             for its batch: the commit or the end opens its wake chain.
 Membership  After a fork the child has no writer and may not touch the files: it is refused everything.
             From the close on (`_closing`) only callbacks may submit, or threads that go on submitting would keep the
-            store from ever closing. At the end (`_end`) every pending submission is told the same error.
+            store from ever closing. At the end (`_end`) every pending submission gets the same error.
 """
 
 from __future__ import annotations

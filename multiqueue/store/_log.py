@@ -1,7 +1,7 @@
 """The write-ahead log at the edges of a store's life: made certain before it is trusted, left alone after a failure.
 
 Promise     What the next opening finds in the log is on the disk before anything is built on it.
-            After a sync that failed, Linux takes what was to be synced for clean: the page cache has it, the disk
+            After a sync that failed, Linux takes the unsynced pages for clean: the page cache has it, the disk
             may not, and no later sync tries again. The next opening then reads commits in the log that the
             disk does not have. To copy them into the file, and lose power in the middle, would leave half of a
             commit there and no log to undo it. So the log is written once more, where it stands, and synced.

@@ -5,11 +5,11 @@ Promise     Operations that are submitted together are committed together or not
             An id is given once, to one message on one queue, and never again, however empty the store becomes.
 Who runs    Any thread may call any method. `committed` callbacks run on the store's own thread, in the order of
             the submissions, and must not block: the next commit waits for them.
-Waiting     `submit` of a Put blocks while too many bytes wait for their commit; `Commit.wait` until the commit is
-            there. Both end with an error when the store fails or closes.
+Waiting     `submit` of a Put blocks while too many bytes wait for their commit; `Commit.wait` until the commit is made.
+            Both end with an error when the store fails or closes.
 Failure     A commit that finds no room (`StoreFull`) has changed nothing and the store goes on, so that what
-            frees room can still be done. Any other failure of the disk (`StoreFailed`) is the end: everybody who
-            waits is told, nothing more is accepted, and what was committed is there when it is opened again.
+            frees room can still be done. Any other failure of the disk (`StoreFailed`) is the end: every waiter gets
+            the error, nothing more is accepted, and all commits are there when it is opened again.
 """
 
 from __future__ import annotations

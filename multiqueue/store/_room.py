@@ -1,10 +1,10 @@
-"""The room that a store has: its log and its file, the quota, and what is held back for a full disk.
+"""The room that a store has: its log and its file, the quota, and the reserve for a full disk.
 
 Promise     On a full disk, or at the quota, messages can still be removed: the reserve is given up for that, the log is
             copied into the file and cut off, and free pages are given back until the reserve can be had again.
             Until then the store is tight, and takes nothing that makes it grow.
             Few commits write beyond the end of the log's file: zeros are there before they come.
-            What was committed is marked, so that a damaged log is noticed (`_confirmed.py`).
+            Commits are marked, so that a damaged log is noticed (`_confirmed.py`).
 State       The writer thread's own, but `syncs`, which others read. `is_tight`: the reserve was given up.
 """
 

@@ -1,7 +1,7 @@
 """Reads a store that may be damaged: what can be read comes, and each gap is named.
 
-Promise     Everything that SQLite can still find, and whose check sum is right, is read; nothing is written. What
-            is left out is told, with the file and the ids. One read transaction: beside a store that is open, the
+Promise     Everything that SQLite can still find, and whose check sum is right, is read; nothing is written. The report
+            names messages left out, with the file and the ids. One read transaction: beside a store that is open, the
             answer is of one moment, but without large messages that were removed since, and their file with them.
 Source      SQLite's `.recover` has the aim; the way is plainer: ask for the next row, and leap over where that fails.
 """

@@ -1,7 +1,7 @@
-"""The tables of a store, how a file of an earlier format becomes one of this format, and what SQLite is told.
+"""The tables of a store, how a file of an earlier format becomes one of this format, and SQLite's settings.
 
-Promise     A file that is no store, or of a later format, is refused and left as it was. An upgrade is one
-            transaction: after a crash in the middle of it the file is what it was.
+Promise     A file that is no store, or of a later format, is refused and left unchanged. An upgrade is one
+            transaction: after a crash in the middle of it the file is unchanged.
 State       The file. `application_id` says that it is a store, `user_version` in which format. `meta` has `next_id`
             (no id from there on was ever given), `clean` (1 while the store is closed, by a close) and
             `redeliver_floor`. A message is a row of `header` and one of `body`, in one transaction.

@@ -1,4 +1,4 @@
-"""A clock that the test moves, and locks whose timeouts are told by it.
+"""A clock that the test moves, and locks whose timeouts follow it.
 
 Promise     time passes in `advance` alone. A timed wait on a lock of this clock ends when the lock is free or
             when the clock has reached its deadline, never by real time.

@@ -1,8 +1,8 @@
 """One run of a scenario under one schedule: real threads, of which exactly one moves at a time.
 
-Promise     Between two steps (operations on locks; lines too, where asked) a thread is alone. What
-            comes next is the answer of the walk. A run always ends: all threads are through, or one failed,
-            or none can go on, or the walk cuts it; the threads that are left then unwind.
+Promise     Between two steps (operations on locks; lines too, where asked) a thread is alone. The walk answers which
+            step is next. A run always ends: all threads are through, or one failed, or none can go on, or the walk cuts
+            it; the threads that are left then unwind.
 State       `_threads`, `_now`, `log` and the locks' fields: only touched by the thread that moves: one of the run's, or
             the scenario's own while it prepares and checks. No lock is needed for that.
 Waiting     a thread waits on its baton until the walk chooses it. The thread that moves hands on exactly one baton,

@@ -1,7 +1,7 @@
 """Threads that a test cannot forget, and rounds of them that race as hard as they can.
 
-Promise     `Threads` joins every thread it started and raises what they raised; a thread that does not end is
-            reported with its stack and its name. `switch_interval` and `stress` put back what they changed.
+Promise     `Threads` joins every thread it started and raises their errors; a thread that does not end is
+            reported with its stack and its name. `switch_interval` and `stress` put back their changes.
 State       `_started`, touched only by the thread that uses the block; each handle's outcome is written by
             its thread and read after it was joined.
 Waiting     the gate of `start_together` opens when all threads are at it; the join has a deadline.

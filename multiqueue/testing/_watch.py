@@ -2,13 +2,13 @@
 
 Promise     inside `Watch.block(visit)`, `visit(frame, offset)` is called when a function starts that has points, also
             when a generator or coroutine goes on (offset None), and before each instruction that `points` names for
-            it, in the thread of the block alone. What it raises is raised there. From 3.12 on what strikes after a call
-            is raised in the call, as by CPython: it comes to a handler around the call, not to one around what follows.
-            On 3.11, once it has raised, it is called at the points that `sys.setprofile` knows (a function starts, one
-            in C has returned), with None: a function of `sys.settrace` is forgotten when it raises.
+            it, in the thread of the block alone. Its exceptions are raised there. From 3.12 on what strikes after a
+            call is raised in the call, as by CPython: it comes to a handler around the call, not to one around what
+            follows. On 3.11, once it has raised, it is called at the points that `sys.setprofile` knows (a function
+            starts, one in C has returned), with None: a function of `sys.settrace` is forgotten when it raises.
 State       `_visit`, `_thread`, `_returned` and `_last` belong to the block. From 3.12 on `_current` is the watch that
             the interpreter's events are set for; while `kept`, between its blocks too, for setting them has each
-            function's code written anew. An instruction that is no point is told off when the block first comes to
+            function's code written anew. An instruction that is no point is switched off when the block first comes to
             it, and costs nothing from then on.
 Waiting     nothing here waits.
 Assumes     no other code needs `sys.settrace` (3.11) or the tool number (3.12 and later) meanwhile.

@@ -1,4 +1,4 @@
-"""The contract of every queue, as test classes to derive from: for queues of one's own, and for ours.
+"""The contract of every queue, as test classes to derive from: for your queues, and for ours.
 
     class TestMyQueue(QueueContract):
         def make(self, maxsize=0):

@@ -1,11 +1,11 @@
 """Declares at another broker what a virtual host keeps, then hands its messages over, queue by queue.
 
-Promise     1. A message is acknowledged here after the other broker confirmed it: whatever ends a move, each message is
-               on one side at least, and the same move again goes on. Those in the window may then arrive twice.
-            2. Messages of a queue arrive in the order in which a consumer here would be given them.
-            3. A declaration or a message that the other side refuses ends the move with its name and the reason.
-            4. A message arrives in its queue alone: what `CC` sent to other queues moves with those.
-State       None of its own: what has moved is no longer here. A window of messages is between the two sides.
+Promise     1. A message is acknowledged here after the other broker confirmed it: however a move ends, each message is
+            on one side at least, and the same move again goes on. Those in the window may then arrive twice. 2.
+            Messages of a queue arrive in the order in which a consumer here would be given them. 3. A declaration or a
+            message that the other side refuses ends the move with its name and the reason. 4. A message arrives in its
+            queue alone: what `CC` sent to other queues moves with those.
+State       None of its own: moved messages are no longer here. A window of messages is between the two sides.
 Names       A queue whose name a broker gave must be there: brokers refuse it to clients. Ours takes it in definitions.
 Not moved   The exchange and the routing key that a message was published with, for it goes straight to its queue. The
             property `user_id`, for the other side would take it for a forgery. Queues that are not durable.

@@ -1,8 +1,9 @@
 """Accepting: a socket that listens becomes connections, each of which is a stranger until it has logged in.
 
-Promise     Whatever strangers do, one that comes is accepted: in place of another where there are too many, or where no
-            file is left. Files are shared out beforehand: HTTP has `http_connections_limit` of them, AMQP no more than
-            `amqp_connections_limit`, and the rest is for the store. A TLS handshake has a patience, and counts.
+Promise     A new connection is accepted, though strangers take all they can: in place of another where there are too
+            many, or where no file is left. Files are shared out beforehand: HTTP has `http_connections_limit` of them,
+            AMQP no more than `amqp_connections_limit`, and the rest is for the store. A TLS handshake has a patience,
+            and counts.
 Who runs    The event loop that accepts. Both servers do so, AMQP's and that of the windows.
 """
 

@@ -1,8 +1,8 @@
-"""Users that may come in, and what they may touch.
+"""Users that may come in, and their rights.
 
 Promise     A password is kept as a scrypt hash, and compared in constant time. A name that is not known goes the way of
-            a wrong password: it is hashed in its turn, and remembered. What is not permitted is refused with RabbitMQ's
-            words.
+            a wrong password: it is hashed in its turn, and remembered. A request without the right is refused with
+            RabbitMQ's words.
 Kept        Users that were made or changed while the server ran are in `users.json` in the data directory. A change
             that was answered is in the file, whole, after any crash. A file that cannot be read is an error.
 State       `_lock`, a leaf, guards the passwords that were found right and wrong: docs/decisions/0881. The users are

@@ -1,4 +1,4 @@
-"""The broker's configuration file: its sections as models, and what they come to.
+"""The broker's configuration file: its sections as models, and the settings made of them.
 
 Relative paths start at the directory of the file. Nothing unknown is accepted, and every complaint names the file,
 the key and what would be right; docs/reference/broker-toml.md lists the keys, and a test compares the two.

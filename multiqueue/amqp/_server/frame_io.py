@@ -1,7 +1,7 @@
 """Bytes into a connection and out of it: from bytes to frames to sessions, and from replies and deliveries to bytes.
 
-Promise     Bytes that cannot be frames end the connection once what came before them is done. The bytes that wait for a
-            slow reader are bounded: its consumers want nothing while it is behind, and when its replies are more than
+Promise     Bytes that cannot be frames end the connection once the frames before them are done. The bytes that wait for
+            a slow reader are bounded: its consumers want nothing while it is behind, and when its replies are more than
             four times the write buffer, nothing further is read from it. While a reason not to read stands, frames that
             came before it wait in order, and none is lost when it ends.
 Runs        Publishes that stand next to each other go to a store together. Any other frame, and the end of the

@@ -1,4 +1,4 @@
-"""Strangers, who are connected and have not logged in: what they may have of places, hashes and lines of the log.
+"""Strangers, who are connected and have not logged in: their share of places, hashes and lines of the log.
 
 Places      There are `most` of them at the most, and `most_of_one` from one address. A new one is let in; when there
             are too many, another is cut: one that was refused already, else the one that came first. So a peer that

@@ -1,7 +1,7 @@
 """Publisher confirms: which publishes of a channel are done, told in as few frames as they fit into.
 
-Every number from 1 on is told once: acked or nacked, alone or by a `multiple` of a higher one, for which nothing below
-it may be open. One thread uses a tracker; what a store's thread reports is posted to it first.
+Every number from 1 on is confirmed once: acked or nacked, alone or by a `multiple` of a higher one, for which nothing
+below it may be open. One thread uses a tracker; what a store's thread reports is posted to it first.
 """
 
 from __future__ import annotations

@@ -2,15 +2,15 @@
 turn it is.
 
 Promise     A consumer with work is served on its session's thread until it has none. While several of one queue have
-            work, each gets one message in turn; one that is alone at its queue, runs. A client gets what it consumes of
-            its own publishes before their confirms: these wait for the turn.
+            work, each gets one message in turn; one that is alone at its queue, runs. A client that consumes its own
+            publishes gets them before their confirms: these wait for the turn.
 State       `on_work` and `on_cancelled` are called by the queue, on any thread; all else of a consumer runs on its
             session's. A publisher's thread that looks at `is_open` of a window meanwhile may see the value of before;
             the session then tells the queue, which looks again under its own lock. `Turns._lock` guards the set of
             ready consumers and `_scheduled`. It is a leaf: nothing is called under it. `awaits_turn` of a sender is set
             before its consumer becomes ready, and cleared by a turn that had one of its consumers.
 Waiting     The notification that finds no turn scheduled schedules one. A turn takes the whole set out, and clears the
-            flag with it, before it pulls: what is notified meanwhile schedules the next.
+            flag with it, before it pulls: a consumer notified meanwhile schedules the next.
 Source      "Consumer-Queue Interactions": the publisher's thread notifies, the consumer's thread pulls.
 """
 

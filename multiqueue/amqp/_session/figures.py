@@ -1,7 +1,7 @@
 """A server's connections, channels and consumers in figures, for monitoring.
 
-Any thread may read while the I/O thread goes on: each figure is of a moment of its own, and a connection that ends in
-between is left out or shown as it was.
+Any thread may read while the I/O thread goes on: each figure is of another moment, and a connection that ends in
+between is left out or shown with its last figures.
 """
 
 from __future__ import annotations

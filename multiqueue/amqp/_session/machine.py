@@ -1,7 +1,7 @@
 """A channel's protocol as a table: which frame may come when. No I/O, no threads, no broker.
 
-Promise     A frame that the table does not allow raises, in RabbitMQ's words, and changes nothing. What comes
-            on a channel that the server is closing is dropped until the close is answered.
+Promise     A frame that the table does not allow raises, in RabbitMQ's words, and changes nothing. Frames on a channel
+            that the server is closing are dropped until the close is answered.
 State       `state`, and the content that is being put together: never larger than its header said, and the header never
             more than `max_message_bytes`. A publish is method, header, and body frames; an empty body has none.
 Source      AMQP 0-9-1, sections 2.2 and 4.2; h11 for the shape.

@@ -1,4 +1,4 @@
-"""Publishing: from a whole content to the broker, and what the publisher is told.
+"""Publishing: from a whole content to the broker, and the answers to the publisher.
 
 Promise     A publish is confirmed after the broker has answered for it, and never before its `basic.return`. One that
             needs no second look (no transaction, user-id, reply-to, CC or BCC) is neither decoded nor routed twice.

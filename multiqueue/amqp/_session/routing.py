@@ -1,6 +1,6 @@
 """Where a message goes that asks for more than its routing key: CC, BCC, direct reply-to.
 
-CC, BCC     A queue gets one copy, however many keys lead to it. BCC is taken out of what is delivered, CC stays.
+CC, BCC     A queue gets one copy, however many keys lead to it. BCC is taken out of deliveries, CC stays.
 Reply-to    The address of a reply consumer takes the place of the name that asked for it. It is known to those who got
             one of its requests, and leads to the consumer from every connection to the same virtual host, over a wire
             or in the process, through no queue that others see. When it ends, answers are unroutable.

@@ -1,7 +1,7 @@
 """Errors on a wire, each with the reply code and text an AMQP 0-9-1 peer knows.
 
 The type says how far the damage reaches: a `ChannelFault` ends its channel, a `ConnectionFault` the connection. Names
-and texts are RabbitMQ's, so that a client written against it reads what it expects.
+and texts are RabbitMQ's, so that a client written against it reads the texts it expects.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Field values: the tables, lists and scalars inside methods and properties.
 
 Promise     Bytes decode to values or raise `MalformedFrame`; nothing is read past its end, and nesting is bounded
-            before it is followed. What is encoded decodes to an equal value, integers and doubles in full.
+            before it is followed. An encoded value decodes to an equal one, integers and doubles in full.
 Types       Those of RabbitMQ's errata. `S` that is no UTF-8 and `x` are bytes; `L` is signed, as every client writes
             it; a time that no `datetime` holds is the integer. Integers are written as `I` or `l`, floats as `d`,
-            where the wire did not bring them otherwise: `encode_table` takes what is unchanged as it came.
+            where the wire did not bring them otherwise: `encode_table` takes over unchanged bytes.
 """
 
 from __future__ import annotations

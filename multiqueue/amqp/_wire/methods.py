@@ -1,7 +1,7 @@
 """The fifty methods that are not hot: described by pamqp, encoded and decoded by that description.
 
 pamqp (`pamqp.commands`) knows every method's fields and types. The bytes are our own affair (`fields`): strict about
-what is cut off, bounded in depth, in full width for numbers, and without a ban on names that RabbitMQ takes.
+values that are cut off, bounded in depth, in full width for numbers, and without a ban on names that RabbitMQ takes.
 """
 
 from __future__ import annotations

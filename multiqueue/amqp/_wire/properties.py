@@ -1,6 +1,6 @@
 """The properties of a content header: flags, then the values whose flag is set, in one order.
 
-A block of properties stays bytes until somebody must look inside. `decode_properties` gives what is there as a
+A block of properties stays bytes until somebody must look inside. `decode_properties` gives the present properties as a
 dictionary; `encode_properties` makes a block. The words are the specification's, with underscores.
 """
 

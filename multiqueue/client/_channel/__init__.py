@@ -1,1 +1,1 @@
-"""A channel: its calls, what it publishes and what is confirmed, its consumers and what they settle."""
+"""A channel: its calls, publishes and confirms, its consumers and their settlements."""

@@ -1,6 +1,6 @@
 """A channel: AMQP's vocabulary, for any thread.
 
-Everything that the server answers blocks until the answer is there, one call at a time per channel, and can be called
+Every call that the server answers blocks until the answer has come, one call at a time per channel, and can be called
 from a callback. Publishing, acknowledging and rejecting wait for no answer, and not for another thread's call.
 
 Parts       docs/design/client.md. Here stand the verbs, the table of the server's methods, and the end of all parts.

@@ -1,4 +1,4 @@
-"""Publishing on a channel, and the server's answers for what was published.
+"""Publishing on a channel, and the server's confirms.
 
 State       The channel's lock guards all fields, those of `Unconfirmed` too. It is held while a message gets its number
             and joins the link, so that the order of the unconfirmed is the order of the wire.

@@ -1,7 +1,7 @@
 """The declarations of an application over a connection, to be declared again after a recovery.
 
-`replay` gives what was declared and not deleted, in an order that works: exchanges, queues, bindings. A queue that the
-server named, and that went with the connection, gets a new name, which takes the old one's place. `_lock`, a leaf,
+`replay` gives the declarations that were not deleted, in an order that works: exchanges, queues, bindings. A queue that
+the server named, and that went with the connection, gets a new name, which takes the old one's place. `_lock`, a leaf,
 guards it all.
 """
 

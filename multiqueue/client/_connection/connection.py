@@ -4,11 +4,11 @@ State       `_lock` guards all fields that change. States are those of `lifecycl
 Lock order  `_lock` -> the lock of the pool's multi-queue, when a channel is made. Otherwise not
             held while a channel, the link or the pool is called.
 Waiting     `_ended` is set when the last link is gone for good; `_changed` is notified at every change of state.
-Who runs    `arrived` and `lost` on the reader thread; `_recover`, `_restore` and what they call on the thread of
+Who runs    `arrived` and `lost` on the reader thread; `_recover`, `_restore` and their callees on the thread of
             recovery; everything else on any.
 Membership  A channel leaves `_channels` when it has finished. Its number is used again, the lowest first.
-Recovery    The order, and what is published again, is promise 9 of docs/design/client.md. What cannot be restored is
-            logged and costs nothing else. A link that is lost meanwhile begins it anew.
+Recovery    Promise 9 of docs/design/client.md has the order, and which messages are published again. What cannot be
+            restored is logged and costs nothing else. A link that is lost meanwhile begins it anew.
 At exit     A connection that is still open when the program ends is closed then, within its
             `close_timeout`: an empty outbox says that the socket has the bytes, not that the server has read them.
             `close_all` runs where `atexit` does: on the main thread, after threads that are no daemons have ended, and

@@ -1,4 +1,4 @@
-"""The bytes that wait in the client: deliveries for their callbacks, and what was written for the socket.
+"""The bytes that wait in the client: deliveries for their callbacks, and frames for the socket.
 
 Deliveries  At `limit` bytes the reader stops before it reads further; it goes on when half is left, and at once while a
             thread waits for an answer, which stands behind the deliveries. It waits on `may_read`: `release` notifies

@@ -13,7 +13,7 @@ Waiting     On an executor of ours a run waits `linger` seconds for the next job
             announcement; the end of a run is one, and so is a job that an idle run takes. An announcement leaves the
             job to an idle run, which looks again before it ends; or to a thread that looks for ready lanes, which then
             looks once more; or to the end of a run, where there are `parallel`; or it looks itself. That one thread
-            alone looks keeps an executor that runs what it is given at once from nesting. Once the executor has
+            alone looks keeps an executor that runs its jobs at once from nesting. Once the executor has
             refused, runs go on until nothing is ready; then `run_what_is_left` does.
 Connection  `Callbacks` has the pool of one connection. Its own lane is the first to come, and leaves when `end` has put
             its last job; `_lanes_left` is set by the last lane that leaves. `leave` waits for it, `close_timeout`

@@ -5,7 +5,7 @@ Promise     An item's thread has the submitter's local properties and session ta
             thread, local properties, session tags and the active session, is replaced as a whole, not key by key.
 State       None but the idle JVM threads, see `_jvm_threads`.
 Assumes     `getLocalProperties` and `setLocalProperties` of the JVM's SparkContext, which PySpark's own
-            `inheritable_thread_target` uses and which are not public; tests hold what they do here.
+            `inheritable_thread_target` uses and which are not public; tests hold their behaviour.
 """
 
 from __future__ import annotations

@@ -4,15 +4,14 @@ Py4J has a connection for each Python thread, and the JVM a thread for each conn
 all that is asked of Spark for an item; so an item's connection, and with it the JVM's thread, goes to a later item.
 
 Promise     A connection is in the hands of one Python thread at a time. It is kept only after a call that returned: one
-            that was left by an exception may be in the middle of an answer. What Spark keeps per JVM thread is there
-            as it was left: who borrows a thread replaces it.
+            that was left by an exception may be in the middle of an answer. A JVM thread still has all that Spark keeps
+            for it: who borrows a thread replaces it.
 State       `_idle`, a deque: connections that no thread has, each with what it was given back with: the JVM's thread.
-            `_own.connection` keeps a borrowed one alive, because
-            py4j refers to it only from a list of its own, from which the thread that had it before may yet remove it:
-            1. a thread gives its connection back; 2. another borrows and uses it; 3. the first ends, and py4j strikes
-            its connection off the list.
-Membership  A connection leaves its thread before it is idle: callbacks that call Spark afterwards get one of their own.
-            What is idle is closed by being forgotten, at the latest with the dispatcher.
+            `_own.connection` keeps a borrowed one alive, because py4j refers to it only from a list, from which the
+            thread that had it before may yet remove it: 1. a thread gives its connection back; 2. another borrows and
+            uses it; 3. the first ends, and py4j strikes its connection off the list.
+Membership  A connection leaves its thread before it is idle: callbacks that call Spark afterwards get a new one.
+            Idle connections are closed by being forgotten, at the latest with the dispatcher.
 Assumes     `get_thread_connection`, `set_thread_connection` and `thread_connection` of py4j's client. Where they are
             missing nothing is kept.
 """

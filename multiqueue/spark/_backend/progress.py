@@ -1,4 +1,4 @@
-"""How far a job has come in Spark."""
+"""How far a job is in Spark."""
 
 from __future__ import annotations
 

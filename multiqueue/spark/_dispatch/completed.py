@@ -1,8 +1,8 @@
 """Calls over many inputs with bounded look-ahead, in the order in which they end.
 
 Promise     Each call's future is handed out once, when it has ended. At most `look_ahead` calls are under way whose
-            future has not been handed out, and the inputs are read no further than that. Whatever ends the
-            iteration early cancels the calls under way.
+            future has not been handed out, and the inputs are read no further than that. An early end of the iteration
+            cancels the calls under way.
 State       The generator owns `under_way`. The futures' callbacks put into `ended`, which has its own locks.
 Waiting     The reader waits for the first future to end, and inside `submit` when the lane is full; both end at the
             deadline.

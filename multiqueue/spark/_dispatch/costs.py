@@ -5,11 +5,11 @@ Promise     1. A job costs the seconds that executors ran its tasks, and those o
             2. Of two lanes of one priority, while both have jobs that could start: what those that have ended cost, by
                cost / weight, differs by at most 3 * n * C / weight of each. C is the greatest cost of a job, and n the
                most jobs of that lane that run at once.
-            3. A lane that has no job to start, is paused, or has `max_in_flight` running saves nothing up; what it was
-               served in advance stays charged.
+            3. A lane that has no job to start, is paused, or has `max_in_flight` running saves nothing up; service in
+            advance stays charged.
 State       `_lock`, a leaf, guards each `Account`, `_lines`, `_last` and `_round`. Keys of lanes are the user's
             objects: `_accounts` is asked without it.
-Bound       `served` counts what has ended, and an estimate for each job that runs: what the lane's last one cost.
+Bound       `served` counts ended jobs, and an estimate for each job that runs: what the lane's last one cost.
             1. A job of i starts: i's `served` is not above j's. What runs then ends by n * C of i beyond it, and j's
                estimates stand for n * C that did not end: together n * C of each.
             2. When both could start jobs first, i was below the line by n * C of estimates that were too high and n * C

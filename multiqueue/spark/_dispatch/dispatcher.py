@@ -1,11 +1,11 @@
-"""The executor with Spark behind it: each running item in a fresh thread of its own.
+"""The executor with Spark behind it: each running item in a fresh thread.
 
 Promise     At most `max_running` items run; which starts next is decided by lane, priority and weight, in turns or by
-            what they cost (`costs`). An item's tags,
-            group, description, pool and local properties are its own: its thread is new and ends with it.
-State       None of its own: `DispatcherContext` has the parts that its items share, each with a lock of its own. All
+            their cost (`costs`). An item's tags, group, description, pool and local properties are its own: its thread
+            is new and ends with it.
+State       None of its own: `DispatcherContext` has the parts that its items share, each with a separate lock. All
             else is the executor's.
-Waiting     As the executor. Leaving `with` by an exception waits until Spark has let go of what it was told to cancel.
+Waiting     As the executor. Leaving `with` by an exception waits until Spark has let go of the cancelled jobs.
 Membership  `Running` in `_running.py` and `SparkJob` in `_job.py` say how an item comes and goes.
 """
 

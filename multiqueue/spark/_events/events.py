@@ -3,8 +3,8 @@
 Promise     docs/design/task-events.md, which also says how much is held where, and who waits for what.
 State       `_Run._starting` guards `_is_started` and `_ends`. The ledger and the progress are the iterating thread's.
             `_Run` does not refer to its `TaskEvents`, so that one which is dropped is gone at once.
-Membership  The queue is exclusive to the driver's connection and goes with it: tasks of a driver that is gone are told
-            by the broker that there is no queue of this name.
+Membership  The queue is exclusive to the driver's connection and goes with it: tasks of a driver that is gone learn
+            from the broker that the queue is gone.
 """
 
 from __future__ import annotations

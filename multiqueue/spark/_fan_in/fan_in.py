@@ -10,10 +10,10 @@ State       `_starting` guards `_futures` and `_close` until they are set; `_Sou
             the `FanIn`, so that one which is dropped is gone at once.
 Lock order  Each alone.
 Waiting     Readers wait for room in their sub-queue: a take makes it, and the multi-queue's shutdown ends the wait.
-            The consumer waits for an element; the end of the last source shuts the multi-queue down, and what is in
-            it is drained before the end is seen.
+            The consumer waits for an element; the end of the last source shuts the multi-queue down, and it is drained
+            before the consumer sees the end.
 Membership  A source counts until its future has ended and its failure, if any, is in its sub-queue.
-            At interpreter exit what is open is closed, before the executor waits for readers that have no taker.
+            At interpreter exit open fan-ins are closed, before the executor waits for readers that have no taker.
 """
 
 from __future__ import annotations

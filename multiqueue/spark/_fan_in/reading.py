@@ -3,10 +3,10 @@
 Promise     The elements are those of `collect()` or `toArrow()`, partition after partition. In a classic session a
             Spark job computes one or two partitions, when the budget of the fan-in has room for them, and the next
             one begins when those are read. Two by one job, because a job costs as much as some ten thousand rows; the
-            first job of a source has one, for nobody knows yet how large they are.
+            first job of a source has one, for their size is unknown until then.
             What a job has computed is fetched at once: the JVM's heap has a bound that jobs fail at, and other
             sources want it. Closing the iterator stops the rest.
-            On Spark Connect the server computes everything and keeps what has not been fetched.
+            On Spark Connect the server computes everything and keeps unfetched rows.
 Layout      Each batch is decoded by a schema that its writer gave: the JVM's, the server's or the Python worker's. Only
             then is it cast to the schema of `toArrow`. The two differ: Python keeps variants and geometries small where
             the session's setting makes the JVM write them with offsets of 64 bits.

@@ -1,8 +1,8 @@
 """Messages as columns: what chunks hold, and what a reader's schema makes of it.
 
 A chunk is an Arrow stream with all the columns of `RAW`; a leased one also has the properties in full, so that it
-can give the messages back. A reader's schema takes some of them, or has JSON bodies
-parsed into columns of its own; there, a column of `RAW` goes by its name with an underscore before it.
+can give the messages back. A reader's schema takes some of them, or has JSON bodies parsed into other columns; there, a
+column of `RAW` goes by its name with an underscore before it.
 """
 
 from __future__ import annotations

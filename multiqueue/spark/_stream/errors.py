@@ -1,7 +1,7 @@
 """Errors that the streaming source and sink raise in their own name.
 
-They arise in Spark's Python processes, not in the user's: there Spark shows their type and message in an error of its
-own, a `StreamingQueryException` or `PySparkException`.
+They arise in Spark's Python processes, not in the user's: there Spark shows their type and message in a
+`StreamingQueryException` or `PySparkException`.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """A lease: a durable queue at a broker of ours that holds a source's messages, numbered, until Spark is done with them.
 
 Promise     1. A move is one transaction of the broker: messages leave their queues and are in the lease, under
-               consecutive numbers that never change and are never used again, or nothing has happened. Whatever stops
-               broker or reader, a message is on one of the two afterwards.
+               consecutive numbers that never change and are never used again, or nothing has happened. However broker
+               or reader ends, a message is on one of the two afterwards.
             2. One `Lease` of a name at a time, in all processes. It ends with its connection, and its last transaction
                ends before that: the next one sees it done or undone, and nothing of it comes later.
             3. Reading takes nothing: tasks browse the queue.
 State       The queue `lease.NAME`: a message is a chunk (`_source_chunks.py`), sealed; its headers say which. The
             oldest is removed by `trim`, the last one never: it says which number is next and whose numbers these are.
             A new lease begins with a chunk of no messages. `chunks` is what the queue holds; `move` compares how many.
-Lock        The queue `lease-reader.NAME`, exclusive to the connection. The server deletes it after whatever still ran
-            for the connection. It holds no messages.
+Lock        The queue `lease-reader.NAME`, exclusive to the connection. The server deletes it after all else that still
+            ran for the connection. It holds no messages.
 Waiting     For the reader before us to be gone, `patience` seconds at most; for chunks that the broker says it has.
 Who runs    The source's one thread.
 """

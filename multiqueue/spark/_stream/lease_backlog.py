@@ -1,7 +1,7 @@
 """The backlog in a lease: messages are moved to a queue of the source's own, and read from there.
 
 Promise     As `_lease.py` says. A message has one number, after any crash: nothing is in the stream twice.
-State       `_lease` is the last one that was opened, and goes on telling what is held while the broker is away.
+State       `_lease` is the last one that was opened, and still knows the held messages while the broker is away.
 Waiting     As `Supply`. What the connection's loss leaves undecided is decided by opening the lease again, which waits
             for the server to be done with the old connection.
 """

@@ -1,7 +1,7 @@
 """Reading leased chunks in an executor: straight from the broker, as often as it is asked for, without taking any.
 
 Promise     The chunks that were asked for, in order, each once, as they were moved; or an error.
-Waiting     For a chunk, `SLOW` seconds at most: the driver has seen that it is there. A lost connection is made anew
+Waiting     For a chunk, `SLOW` seconds at most: the driver has seen it. A lost connection is made anew
             for `reconnectSeconds`, and goes on with the chunk that did not come.
 Who runs    One thread per task. The broker sends as fast as the task reads; `SHARE_BYTES` wait here.
 """

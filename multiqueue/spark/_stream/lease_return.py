@@ -1,6 +1,6 @@
 """Giving back: the end of a lease, for the people who run the broker.
 
-Promise     Each message is on the lease or on its queue again, whatever stops this: a chunk is one transaction. Calling
+Promise     Each message is on the lease or on its queue again, wherever this stops: a chunk is one transaction. Calling
             it again goes on. It does not run beside the lease's reader.
 Lost        The place in the queue, `redelivered`, the exchange and the routing key: it is published to the queue by
             name. Of its properties `user_id`, which only that user may set, and the headers CC and BCC, for it is to

@@ -1,7 +1,7 @@
 """A queue reader: a connection that holds messages of several broker queues until they are taken and settled.
 
 Promise     1. Messages are taken by the priority of their queue, equal ones in turns; each queue's in its order.
-            2. Nothing is acknowledged but by `ack`. What was not goes back to its queue with the connection.
+            2. Nothing is acknowledged but by `ack`. The others go back to their queues with the connection.
             3. After a loss of the connection nothing is handed out that the broker has taken back.
 State       `_error` is why it ended, set before the multi-queue is shut down. The messages wait in the multi-queue, at
             most `prefetch` of each queue.

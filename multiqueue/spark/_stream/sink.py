@@ -5,10 +5,10 @@ Promise     1. A task that Spark counts as done has had every row confirmed by t
             2. Nothing is published before all rows of the task are there: a task that fails in computing them publishes
                nothing.
             3. Row R of partition P in batch B of a query has the message id `ID-B-P-R`, where ID is `sinkId` or the
-               query's own id, which its checkpoint keeps. What is published twice, by a retry, a speculative task or a
-               batch that a restart runs again, has the same id twice, if the query computes the same rows in the same
-               order. A `message_id` column takes its place row by row.
-            A batch write's ids are `ID-P-R` with `sinkId`, else with a token of its own, the same for its retries.
+               query's own id, which its checkpoint keeps. A row that is published twice, by a retry, a speculative task
+               or a batch that a restart runs again, has the same id twice, if the query computes the same rows in the
+               same order. A `message_id` column takes its place row by row.
+            A batch write's ids are `ID-P-R` with `sinkId`, else with a new token, the same for its retries.
 State       None between tasks. Rows are staged in a temporary file, in memory up to `STAGE_BYTES`.
 Who runs    `write` in executors, one thread each; `commit` and `abort` have nothing left to do.
 Waiting     For confirms, `publishSeconds` at most; a lost connection is made anew within that time, and all rows of the

@@ -1,9 +1,9 @@
 """The streaming source: offsets over numbered messages, which a backlog fetches from broker queues.
 
-Promise     1. A message is off its queue when it has a number of its own, in the spool, synced, or in the lease. An
+Promise     1. A message is off its queue when it has a number, in the spool, synced, or in the lease. An
                offset is such a number. So every batch reads the same however often, and a crash loses nothing.
             2. A batch has at most `maxMessagesPerBatch` messages, and one message more than `maxBytesPerBatch`.
-               What is off its queue is at most one batch ahead of what Spark has asked for.
+               Messages off their queues are at most one batch ahead of Spark's requests.
             3. What Spark has committed is removed when the next batch begins.
 State       Offsets are `{"spool": ID, "sequence": N}`, or "lease": all numbers below N. Spark compares them as text, so
             they are made in one place. `_opened` is None in the copies that Spark sends to executors.

@@ -1,11 +1,11 @@
-"""The spool: messages on disk, numbered, so that a batch can be read again as it was.
+"""The spool: messages on disk, numbered, so that the same batch can be read again.
 
 Promise     1. What `append` was given is on the disk when it returns, under consecutive numbers that never change and
                are never used again. If it raises, or the machine stops, all of it is there or nothing.
             2. Every range of numbers from `first` to `end` reads the same each time, here and in any process that sees
                the directory.
-            3. A damaged or missing part is an error of its own and never shorter data.
-            4. After a failed write nothing further is accepted: what is on the disk is not known. Open it again.
+            3. A damaged or missing part is an error and never shorter data.
+            4. After a failed write nothing further is accepted: the contents of the disk are unknown. Open it again.
 State       A directory: `spool.json` names the spool; `FIRST-COUNT-BYTES.chunk` holds COUNT messages from number FIRST
             on, BYTES of bodies; `*.tmp` is what a stopped append left, ignored. A chunk is written, synced and renamed,
             then its directory is synced: a chunk that has its name is whole. A name that a killed process could not

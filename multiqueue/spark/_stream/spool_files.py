@@ -1,4 +1,4 @@
-"""The file system as the spool uses it. Tests put another one in, which fails, or forgets what was not synced."""
+"""The file system as the spool uses it. Tests put another one in, which fails, or forgets unsynced bytes."""
 
 from __future__ import annotations
 
