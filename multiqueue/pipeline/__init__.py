@@ -1,6 +1,6 @@
 """THE MAIN JOB: files and messages in lanes, through Spark, into an output in which each item appears whole and once.
 
-Promises: what is done survives Ctrl-C and kill -9, and the same command finishes the rest; a failing item is set
+Promises: finished items survive Ctrl-C and kill -9, and the same command finishes the rest; a failing item is set
 aside and the run goes on; memory does not grow with the number of files.
 Knows the core and the rooms spark and client. docs/design/pipeline.md has the promises and the states.
 """

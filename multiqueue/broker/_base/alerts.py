@@ -1,6 +1,6 @@
 """Alerts: telling a queue's owner that a threshold was passed, and not again at once.
 
-Promise     A threshold that is reached is told once, and no sooner than `repeat_gap` seconds later again; of two
+Promise     A threshold that is reached is reported once, and again after `repeat_gap` seconds at the earliest; of two
             threads that see it one tells.
 State       `_lock`, a leaf, guards `_last`, the times of the last alerts; `next_look` reads it without. The owner's
             callback runs under no lock.

@@ -1,6 +1,6 @@
 """Credit: how many messages and bytes more a consumer target may receive.
 
-Promise     What was taken and not settled never exceeds the limit, with one exception: a message larger than
+Promise     Unsettled messages never exceed the limit, with one exception: a message larger than
             the whole byte window passes when nothing is outstanding, or it could never be delivered.
 State       One small lock guards every field. It is a leaf, taken under a queue's.
 Waiting     A caller that makes credit larger learns from the return value that a consumer may have been refused for

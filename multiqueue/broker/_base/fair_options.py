@@ -1,7 +1,7 @@
 """The options of a fair queue: how messages name their tenants, and what each tenant may have. Checked once.
 
 A nested tenant is named by its keys, joined by `/`; a `/` in a key is written `~1` and a `~` is `~0`, as in a JSON
-Pointer. What is said of `acme` then counts for all of `acme/web`, `acme/app` together.
+Pointer. The options of `acme` then count for all of `acme/web`, `acme/app` together.
 """
 
 from __future__ import annotations

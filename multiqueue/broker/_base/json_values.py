@@ -1,7 +1,7 @@
 """Values of headers and arguments as JSON, without loss.
 
 JSON knows no bytes, decimals or times, and its readers disagree on large numbers. Each of those is written as an
-object with one key that begins with `~`; a table that has such a key of its own is written as a list of pairs. A tuple
+object with one key that begins with `~`; a table that itself has that key is written as a list of pairs. A tuple
 comes back as a list, a subclass as its base, a time zone as its offset. Pure functions, asked under no lock: what they
 read are the user's objects.
 """

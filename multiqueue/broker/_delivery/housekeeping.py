@@ -1,18 +1,18 @@
 """Housekeeping: one thread that lets queues do what time asks for, when it asks.
 
-Promise     What was added is visited at the time that its last visit, or a call of `ask`, named: a millisecond later at
-            most, if the thread gets the interpreter. What named no time (AT_ONCE: something new, or something that is
-            looked at again and again) is visited an interval later at most, all of that in one round; this puts off no
-            time which is named beside it. What asks for nothing costs nothing, however many there are,
-            and so does a time until it has come. `run_once` makes all visits that are due on the caller's thread, for
-            tests with a clock of their own.
+Promise     A queue that was added is visited at the time that its last visit, or a call of `ask`, named: a millisecond
+            later at most, if the thread gets the interpreter. What named no time (AT_ONCE: something new, or something
+            that is looked at again and again) is visited an interval later at most, all of that in one round; this puts
+            off no time which is named beside it. Queues that ask for nothing cost nothing, however many exist, and so
+            does a time until it comes. `run_once` makes all visits that are due on the caller's thread, for tests with
+            another clock.
 State       One lock, a leaf, guards all fields that change. Queues are called without it. `ask` may be called under the
             lock of the queue that asks. A time in `_due` has a number, and `_by_number` the queue. Numbers that it does
             not have were planned anew or forgotten, and are passed over: they keep no queue alive, for the end of a
-            queue, and of what is on it, must not come under a lock.
+            queue, and of its messages, must not come under a lock.
 Waiting     The thread waits on `_is_sooner` for the first time that is planned; `ask` notifies when it plans an earlier
             one, and `close`, which joins the thread. No visit is lost: one is taken out of the plan before it is made,
-            so what is asked for in the middle of it is planned by itself.
+            so a time that is asked for in the middle of it is planned by itself.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 State       `Holder._lock` guards its messages. It is a leaf: queues are called without it.
 Membership  `Holder.close` takes all of them at once and gives them back to the queues; a caller that settles one of
-            them at the same moment either was first or is told that it is not unsettled any more.
+            them at the same moment either was first or gets an error that it is settled.
 """
 
 from __future__ import annotations

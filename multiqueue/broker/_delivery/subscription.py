@@ -11,9 +11,9 @@ State       A multi-queue knows which subscriptions have work: a sub-queue for e
             callback runs.
 Waiting     Threads block on the multi-queue. A token leaves its sub-queue before the subscription runs, so a
             notification that comes meanwhile puts another one there, which waits until the running turn is over.
-            `close` first suspends, so that nothing further is delivered, then waits for the callback that runs: it
-            can settle what it has. A delivery that is on its way meets `_closing` and goes back instead. A callback
-            waits for no callback: two that close each other's subscriptions would wait for ever.
+            `close` first suspends, so that nothing further is delivered, then waits for the callback that runs: it can
+            settle its messages. A delivery that is on its way meets `_closing` and goes back instead. A callback waits
+            for no callback: two that close each other's subscriptions would wait for ever.
 Source      "Consumer-Queue Interactions"; NetworkConnectionScheduler of Broker-J.
 """
 

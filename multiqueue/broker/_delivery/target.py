@@ -2,7 +2,7 @@
 
 Promise     `get` returns the next delivery of any of its consumers, round robin over those that have one. A consumer
             that is notified has a turn after that, which is one pull; its turns never overlap. Only a thread that waits
-            is woken, never one that runs turns. What a `Holder` promises of what is not settled.
+            is woken, never one that runs turns. What a `Holder` promises of unsettled messages.
 State       `ReadyConsumers._lock`, a leaf, guards which consumers there are, and everything about their turns. A
             consumer is in `_turns` from `add` to `remove`:
 
@@ -16,8 +16,9 @@ Waiting     A queue's notification makes a consumer READY, and so does a pull th
             only when a pull has found nothing. A thread finds no READY consumer and parks in one hold of the lock;
             READY and the choice of a parked thread are one hold too. A thread that is woken looks again: another one
             may have come first. One that gives up although it was chosen, by time or an exception, has another woken.
-Membership  `close` ends all turns and tells blocked `get`s, removes the consumers, then gives back what is unsettled,
-            so that nothing returns to a closing target; a pull that is under way meanwhile gives back what it got.
+Membership  `close` ends all turns and tells blocked `get`s, removes the consumers, then gives back the unsettled
+            messages, so that none returns to a closing target; a pull that is under way meanwhile gives its messages
+            back.
 Source      "Consumer-Queue Interactions".
 """
 

@@ -1,1 +1,1 @@
-"""A virtual host's side of its store: what is handed in, and what comes back when it is opened."""
+"""A virtual host's side of its store: handing in, and recovery when it is opened."""

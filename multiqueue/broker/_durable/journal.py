@@ -1,15 +1,15 @@
-"""A virtual host's side of its store: handing in, being told, waiting, and what is left of a failure.
+"""A virtual host's side of its store: handing in, reports, waiting, and the remains of a failure.
 
-Promise     What follows a commit runs on the store's thread, in the order in which things were handed in. Nothing of
-            it that fails stops what comes next.
+Promise     What follows a commit runs on the store's thread, in the order in which things were handed in. A step of it
+            that fails does not stop the next.
 Memory      What waits for its commit is charged to the budget; a thread that hands in more than has room waits, unless
             it is one that must not take long. Paging learns which messages the store no longer shows.
-State       `_lock`, a leaf, guards what a full store still owes, and that a failure is told once. `_last_look` is when
-            expired messages were looked for: two threads that look at once find the same, and the one that claims a
-            message first drops it.
-Time        What a queue that pages has in the store alone expires by the store's index of times. Housekeeping comes
-            when the next of these has come; it is asked for earlier ones when they are committed, and when a queue
-            begins to page.
+State       `_lock`, a leaf, guards the submissions that a full store still owes, and that a failure is reported once.
+            `_last_look` is when expired messages were looked for: two threads that look at once find the same, and the
+            one that claims a message first drops it.
+Time        What a queue that pages has in the store alone expires by the store's index of times. Housekeeping comes at
+            the next of these times; it is asked for earlier ones when they are committed, and when a queue begins to
+            page.
 Failure     Promises 10 and 11 of docs/design/broker-durability.md: `owe` and `housekeeping`, `note` and `check`.
 """
 

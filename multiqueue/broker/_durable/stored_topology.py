@@ -1,7 +1,8 @@
 """A topology whose durable part a store keeps.
 
-Promise     What `add_queue`, `add_exchange` and `bind` returned is there when the store is opened again, and what was
-            taken out before `wait_for_commits` returned is not. A change that the store refuses is undone, and raises.
+Promise     A queue, exchange or binding exists after the next opening once its `add_queue`, `add_exchange` or `bind`
+            has returned, and none that was taken out before `wait_for_commits` returned. A change that the store
+            refuses is undone, and raises.
 State       `_order` is held while a change is made and handed to the store, so that definitions are committed in the
             order in which they came about. `_latest`, guarded by it, is the commit of the latest change.
 Lock order  `_order` -> the topology's; `_order` -> the store's. Definitions bring no message, so handing them in waits

@@ -1,10 +1,11 @@
-"""A submission: what is handed to the store together, in parts that are stored whole or not at all; and what follows.
+"""A submission: messages and changes handed to the store together, in parts that are stored whole or not at all; and
+what follows.
 
 Promise     The messages of a part reach their queues after its commit and never before, each queue in the order in
             which they were put; when it is refused, the room that was kept for them is given back and nothing of it was
-            ever seen. Most have one part; a publisher that does not wait puts each message into a part of its own.
+            ever seen. Most have one part; a publisher that does not wait puts each message into a separate part.
 State       Nothing is shared until it is handed in, and nothing is changed after that. No lock.
-Memory      One object per message waits for the commit besides what is stored: a garbage collector looks at all of
+Memory      One object per message waits for the commit beside its row: a garbage collector looks at all of
             them, and there may be thousands.
 """
 

@@ -7,7 +7,7 @@ State       `_hosts_lock` guards the virtual hosts, the names that are being ope
             later is closed by the thread that adds it.
 Waiting     A thread that adds a virtual host which another thread opens waits for that on its event, which is set
             however the opening ends. Opening and deleting run the user's code (kinds' factories, callbacks that run,
-            waiters for room), so no lock is held over them, and nobody waits for a deletion but its caller.
+            waiters for room), so no lock is held over them, and only its caller waits for a deletion.
 Membership  Closing goes from the outside in: first servers, then each host accepts nothing, ends its subscriptions and
             its queues, then the threads. A callback may close the broker: it waits for no callback and joins no
             thread of the scheduler's.

@@ -1,9 +1,9 @@
 """Where a virtual host's dead letters go, with which record of how they got there.
 
 Record      RabbitMQ's `x-death` header: one table per queue and reason, the latest first, with `count`, `reason`,
-            `queue`, `exchange`, `routing-keys`, `time`, and `original-expiration` when the message had a time to live
-            of its own; it loses that, or it would die again where it goes. `x-first-death-*` and `x-last-death-*` name
-            the ends of the story. "Dead letters" in docs/design/broker-front.md has the keys that it goes to.
+            `queue`, `exchange`, `routing-keys`, `time`, and `original-expiration` when the message had an expiration;
+            it loses that, or it would die again where it goes. `x-first-death-*` and `x-last-death-*` name the ends of
+            the story. "Dead letters" in docs/design/broker-front.md has the keys that it goes to.
 Promise     A dead letter goes on until it is lost or would go round for ever; what became of each is counted. Of a
             durable queue it goes on in the commit that deletes it there.
 Who runs    The thread that caused it, under no lock.

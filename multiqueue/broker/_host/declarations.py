@@ -1,7 +1,7 @@
 """Declarations in a virtual host, and their rules: RabbitMQ's, for names, equivalence and refusals.
 
-Promise     A call that raises has changed nothing. Declaring what is there as it is, binding twice, deleting or
-            unbinding what is not there: all of that is no error.
+Promise     A call that raises has changed nothing. Declaring an existing thing the same way, binding twice, deleting or
+            unbinding a missing thing: all of that is no error.
 Membership  A queue may delete itself (auto-delete, expiry) at any moment: see "Declaring, and the moment of dying" in
             docs/design/broker-front.md.
 """

@@ -1,4 +1,4 @@
-"""What is said of a virtual host itself, by RabbitMQ's names: `description`, `tags`, `default_queue_type`; and of all
+"""The metadata of a virtual host itself, by RabbitMQ's names: `description`, `tags`, `default_queue_type`; and of all
 of them together: global parameters, which the store of the virtual host `/` keeps.
 """
 

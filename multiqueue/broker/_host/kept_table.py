@@ -1,4 +1,4 @@
-"""What is said of a virtual host by name and is no declaration: policies, limits. Kept in its store, if it has one.
+"""Settings of a virtual host by name that are no declaration: policies, limits. Kept in its store, if it has one.
 
 Promise     A change is kept when it returns, or it raises and is undone. Who reads sees the table before it or after.
 State       `order` guards `values`, a dictionary that is replaced and never changed; under it changes are handed in, so

@@ -3,7 +3,7 @@
 Promise     At most one policy and one operator policy apply to a thing: of those whose pattern is found in its name
             that of the highest priority, of equal ones the first by name. One with a key that the queue's type lacks is
             passed over, the next one applies (`compat`). A change is kept, or raises and is undone;
-            then it applies to all that is there, one thing after the other, so that nobody waits for all of them.
+            then it applies to all existing things, one after the other, so that no call waits for all of them.
 Rules       RabbitMQ's. Of numbers the least counts: the policy's, the operator's, the argument's; of two delays before
             a retry the operator's and the policy's greater one. Of the rest the operator's counts before the policy's,
             and the argument before both; of a quorum queue the overflow and the type of retries do not.

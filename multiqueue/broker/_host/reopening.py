@@ -4,8 +4,8 @@
     reopen    The virtual host is closed, and opened again from the disk as soon as that works.
     stop      The broker is closed, as its owner would do.
 
-Promise     The other virtual hosts go on. Nothing that was committed is lost: what is opened again is what a restart
-            would open. A virtual host that is deleted, or whose broker is closed meanwhile, is not opened again.
+Promise     The other virtual hosts go on. Nothing that was committed is lost: it opens the same as a restart would. A
+            virtual host that is deleted, or whose broker is closed meanwhile, is not opened again.
 Threads     One, started with the first failure: who notices a failure may be the store's own thread, and holds locks.
 Waiting     The thread waits for a failure, or for the next try: 0.1 s, then twice as long each time, 30 s at most.
             `close` ends both.

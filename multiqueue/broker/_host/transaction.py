@@ -2,11 +2,11 @@
 
 Promise     Before `commit` nothing of it is visible; "Transactions" in docs/design/broker-front.md has its steps.
 Stored      What durable queues have to do with it is one commit of the store, all or nothing, and is made before
-            anything else is done. When the store refuses it, the transaction is as it was.
+            anything else is done. When the store refuses it, the transaction is unchanged.
 Limits      Routing is done when a message is published, with the bindings of that moment. A queue at its limit
-            does not undo a commit; what was refused is told afterwards. Queues change one after the other.
-State       One thread at a time uses a transaction; it has no lock. To settle otherwise what is settled in it, while
-            `commit` runs, is a mistake that may be found when half is done.
+            does not undo a commit; refusals are reported afterwards. Queues change one after the other.
+State       One thread at a time uses a transaction; it has no lock. To settle the same messages elsewhere while
+            `commit` runs is a mistake that may be found when half is done.
 Source      AMQP 0-9-1, class tx.
 """
 

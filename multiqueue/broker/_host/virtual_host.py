@@ -1,7 +1,7 @@
 """A virtual host: one name space of queues, exchanges and bindings, with its store and its memory; its life.
 
-It makes its parts and gives each what it needs. Their locks are leaves: no queue is called with one of them held.
-"Closing" in docs/design/broker-durability.md has the order in which they end.
+It makes its parts and gives each the others that it needs. Their locks are leaves: no queue is called with one of them
+held. "Closing" in docs/design/broker-durability.md has the order in which they end.
 
 State       `_scratch_lock` guards `_scratch` and `_next_try`, and is held while that store is made, so that there is
             one. It is taken under no other lock.

@@ -1,1 +1,1 @@
-"""Bounded memory: which messages are in memory, and what is read and written when. Knows `_queue/queue`."""
+"""Bounded memory: which messages are in memory, and when others are read and written. Knows `_queue/queue`."""

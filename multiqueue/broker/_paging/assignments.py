@@ -1,9 +1,9 @@
 """Which target list each reader of one paged queue is assigned to: consumers, and gets without a consumer.
 
 Promise     Consumers that want the same things share a list, so that a message costs the same however many compete
-            for it. A consumer that meets an entry that only it may not have (it has refused it, or published it) gets
-            a list of its own. A browser has one of its own; gets without a consumer have one as long as they go on.
-            A list goes with the last of its readers.
+            for it. A consumer that meets an entry that only it may not have (it has refused it, or published it) gets a
+            separate list. A browser has a separate one; gets without a consumer have one as long as they go on. A list
+            goes with the last of its readers.
 State       Guarded by the queue's lock, as are a list's `key` and `willing`; the memory manager's guards its rest.
 """
 

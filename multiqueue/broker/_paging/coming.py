@@ -1,8 +1,8 @@
 """Messages that a queue which has begun to page still keeps in memory, until it adopts them piece by piece.
 
-Promise     All of it stands behind what was adopted, so readers are given first what is first. No reader is given any
-            of this; consumers settle what they had before, and expiry and management take from it as from any list.
-State       Guarded by the queue's lock. What is here is charged to W.
+Promise     All of it stands behind the adopted entries, so readers get the first entries first. No reader is given any
+            of this; consumers settle their earlier messages, and expiry and management take from it as from any list.
+State       Guarded by the queue's lock. Its entries are charged to W.
 """
 
 from __future__ import annotations

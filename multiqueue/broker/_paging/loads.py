@@ -1,9 +1,9 @@
-"""The loader's side of paging: which load comes next, and what to do with what it brought.
+"""The loader's side of paging: which load comes next, and what follows from its rows.
 
-Promise     A load never makes anything wrong: its bytes are reserved before it begins, and everything it brings is
-            checked again when it is there. Each brings a list further, so loads end where nothing more is wanted.
+Promise     A load never makes anything wrong: its bytes are reserved before it begins, and all its rows are checked
+            again on arrival. Each brings a list further, so loads end where nothing more is wanted.
 State       Guarded by the memory manager's lock, which is not held while a load runs. No I/O in here: a `Load` says
-            what to read, and `loaded` takes what was read. See "Loads" in docs/design/bounded-memory.md.
+            what to read, and `loaded` takes the rows. See "Loads" in docs/design/bounded-memory.md.
 Source      "Durable Queue Memory Management" (Apache ActiveMQ), the eager loader. Reserving, checking again, and
             the scan are ours.
 """

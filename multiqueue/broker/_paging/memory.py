@@ -1,13 +1,13 @@
 """The memory of a virtual host: who may use how much of it, the threads that load, and the figures.
 
 Promise     What paged queues keep in memory stays within one budget; a list that lacks something, and for which there
-            is room, has a load under way soon. What a queue that does not page reserves covers what is on it, but for a
-            message that joins just now: it is reserved in steps, so that most puts do not ask. When no more is to be
-            had, the largest queues that can page are made to, until there is room again.
+            is room, has a load under way soon. What a queue that does not page reserves covers its messages, but for
+            one that joins just now: it is reserved in steps, so that most puts do not ask. When no more is to be had,
+            the largest queues that can page are made to, until there is room again.
 State       `_lock` guards the paging state machine, of all queues, and everything below. It is a leaf under the
             queues' locks, which decide the order of events: see docs/decisions/0501-one-lock-per-broker-queue.md. A
-            queue reads its own `reserved` under its own lock alone: what is taken back meanwhile is asked for again by
-            the next message.
+            queue reads its own `reserved` under its own lock alone: the next message asks again for bytes that were
+            taken back meanwhile.
 Who runs    Two loaders, so that a slow read does not hold up the others. They hold no lock while they read or ask
             selectors, and take a queue's lock, without this one, to notify consumers. Between two loads each does a
             piece of what others must not do (`do_later`). `reserve` runs under a queue's lock, so it pages no queue;

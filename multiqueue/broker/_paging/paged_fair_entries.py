@@ -1,7 +1,7 @@
 """The entries of a fair queue that pages: in the store by tenant, and in memory some of the first of each.
 
 Promise     As `PagedEntries`, and turns are those of `FairEntries`: a tenant of which nothing is in memory keeps its
-            turn, and a pull that meets it waits for its load. `Tenants` counts what is not in memory too.
+            turn, and a pull that meets it waits for its load. `Tenants` counts messages in the store too.
 Limits      A ring drops the head of its longest lane, and a tenant that drops heads its own, wherever they are.
 State       As in `PagedEntries`. A tenant's messages of one priority are one level of the area, `place_of` both. An
             entry has a lane from when it is known here; one that was just read has none yet.

@@ -1,7 +1,7 @@
 """Reading a paged queue: what loads, gets, management and time ask for, from the store and from memory.
 
-Promise     What is read is what stands on the queue: a message that the store does not have yet is merged in at its
-            place. What is read is claimed under the queue's lock before anything is done to it, so what has gone
+Promise     The rows that are read are those on the queue: a message that the store does not have yet is merged in at
+            its place. A row is claimed under the queue's lock before anything is done to it, so one that has gone
             meanwhile is left alone.
 Who runs    Nothing in here is called with a lock held; the memory manager's is taken for moments, and the queue's to
             tell its consumers, to adopt, and to take messages out.

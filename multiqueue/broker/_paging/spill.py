@@ -3,12 +3,12 @@
 "From memory to the store, and back" in docs/design/bounded-memory.md has the steps.
 
 State       `_period` and the queue's `source` and `walk` change together, in one hold of the queue's lock. A pin of the
-            queue puts that off. Its `rows` stay when the queue is back in memory: what was settled before is
-            deleted there still.
-Waiting     No consumer is told that its queue begins to page. One that was NOTIFIED still pulls, and passes the baton
+            queue puts that off. Its `rows` stay when the queue is back in memory: rows settled before are still deleted
+            there.
+Waiting     No consumer learns that its queue begins to page. One that was NOTIFIED still pulls, and passes the baton
             if it finds nothing; each slice that is adopted passes the baton; a load tells of what a selector wants.
 Who runs    The publisher that wanted room, under no lock. On a thread that must not take long it does one piece, and a
-            loader the others; until they are done, or the store has come near, publishers are held back
+            loader the others; until they are done, or the store has nearly caught up, publishers are held back
             (`DepthLimit.is_behind`).
 """
 

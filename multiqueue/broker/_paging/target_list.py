@@ -1,4 +1,4 @@
-"""Target lists, and what they are lists of: the messages of an area that may be in memory.
+"""Target lists, and their areas: the messages of an area that may be in memory.
 
 An area is one broker queue as the store has it. A message that a list, a cache or a consumer holds has a slot; its
 payload is the message, or None when only the store has it; docs/design/bounded-memory.md has the words. Data without

@@ -1,4 +1,4 @@
-"""Calling what is not ours, under no lock: selectors and callbacks.
+"""Calling user code, under no lock: selectors and callbacks.
 
 Failures    An exception goes to `on_error` and stops no other callback; one that is no `Exception` goes through.
 """

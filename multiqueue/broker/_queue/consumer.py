@@ -9,11 +9,11 @@ Waiting     A consumer never waits. Its queue calls `notify_work` without any lo
             the consumer's target must then call `BrokerQueue.deliver_messages` until that returns
             nothing: being NOTIFIED is an obligation.
 Groups      Acceptance and acquisition are one hold of the lock, so two consumers never own one group at once. Consumers
-            pass over entries of groups that are not theirs. The call that frees such a group is told and lets every
-            reader start over, because what they passed over may be theirs now.
+            pass over entries of groups that are not theirs. The call that frees such a group lets every reader start
+            over, because entries that they passed over may be theirs now.
 Cost        A return costs one append, however many readers there are; each merges when it next reads.
             "Where a consumer stands" in docs/design/broker-queue.md says when the log is cut.
-Assumes     OrderedDict for its constant-time first element: a plain dict walks over what was removed before.
+Assumes     OrderedDict for its constant-time first element: a plain dict walks over removed slots.
 Source      Broker-J, QueueConsumerManagerImpl, whose marked-and-swept lists are not needed under a lock, and the
             lastSeen and released pointers of its QueueContext. Its message groups, standard (AssignedConsumer...) and
             shared (DefinedGroup...).

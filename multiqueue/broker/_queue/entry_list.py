@@ -2,7 +2,7 @@
 that programs register, whose tests derive from `multiqueue.testing.contracts.EntryListContract`.
 
 Promise     The numbers of a standard list, a log, rise strictly and are never reused. Its `append_all`, `discard_all`
-            and `get` cost the same for any length; `after` skips what was removed a chunk at a time.
+            and `get` cost the same for any length; `after` skips removed entries a chunk at a time.
 State       A list is guarded by the lock of its queue. `_lock`, a leaf, guards changes of the dictionary of kinds,
             which is read without it.
 Who runs    A factory runs on the thread that declares the queue or opens its broker, under no lock. The list's methods

@@ -2,7 +2,7 @@
 
 Promise     As `EntrySource`, but for one thing: an entry keeps its place among those of its tenant and level, and a
             reader is given the first one of the tenant whose turn it is. A reader that has a selector, or has refused
-            something, takes turns of its own, among what it has not refused.
+            something, takes separate turns, among the entries it has not refused.
             Browsers and administrators see everything in the order of arrival, the highest level first.
 State       As in `life`: guarded by the queue's lock, without user code and I/O. Its entries are `FairEntry`s: `Any`
             here, for the protocols do not know these. `log` has all entries, their times and the readers that browse;

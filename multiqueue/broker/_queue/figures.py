@@ -1,7 +1,7 @@
 """A broker queue in figures.
 
-State       Guarded by the queue's lock. The figures change in the hold that changes what they count, so
-            `available == 0` means that there is nothing to find.
+State       Guarded by the queue's lock. The figures change in the hold that changes the entries they count, so
+            `available == 0` means that a pull finds nothing.
 """
 
 from __future__ import annotations

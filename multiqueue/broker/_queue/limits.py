@@ -1,7 +1,7 @@
 """Whether more may come to a broker queue: its depth limits, the memory it may fill, and publishers that are held back.
 
-Promise     A publisher that is held back is told when there is room again: when what is ready falls to the ratio of
-            the limit that settings name, and when there is memory again, or the queue is empty.
+Promise     A publisher that is held back learns of room again: when the ready entries fall to the ratio of the limit
+            that settings name, and when memory is free again, or the queue is empty.
 State       Guarded by the queue's lock. `reserved` is written under the memory manager's lock.
 Lock order  queue lock -> the memory manager's.
 """

@@ -1,7 +1,7 @@
-"""The broker queue: messages in strict order, pulled by consumers that are told when there is something to pull.
+"""The broker queue: messages in strict order, pulled by consumers that the queue notifies of work.
 
-Promise     A message put is given to one acquiring consumer at a time, in order, until one settles it; what is
-            given back returns to its place. A call that refuses what it was asked has changed nothing.
+Promise     A message put is given to one acquiring consumer at a time, in order, until one settles it; a message that
+            is given back returns to its place. A call that raises has changed nothing.
 State       `_lock` guards `life` and everything in it. It is not reentrant, and nothing of the user's runs under it,
             so a selector or a callback may call the queue that calls it.
 Selectors   are asked between two holds of the lock: see `FilteredPull`.

@@ -2,13 +2,13 @@
 
 Promise     Each operation costs O(1), or O(log n) for an entry that comes back, however many tenants there are. A
             tenant at a limit, or paused, is out of the ring: nothing of it is looked at. Within a tenant and a level
-            the entry that arrived first is the first, whatever came back in between. An entry is charged at
+            the entry that arrived first is the first, though others came back in between. An entry is charged at
             every other delivery, from the first on.
 State       Guarded by the queue's lock. No I/O, no user code: the clock is asked under the lock.
 Membership  A tenant comes with its first message. Without one it stays for about half a minute, among `_MOST_IDLE` such
             at most, and then among `_IDLE`; or until its rate has forgotten it.
-Nesting     `acme/web` is a tenant within `acme`: a turn in the ring that the turn of `acme` stands for, with options of
-            its own at both.
+Nesting     `acme/web` is a tenant within `acme`: a turn in the ring that the turn of `acme` stands for, with options at
+            both.
 Source      The ring: `multiqueue.core.Ring`. The rate: the generic cell rate algorithm (ATM Forum, 1996).
 """
 

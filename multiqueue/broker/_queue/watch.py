@@ -1,7 +1,7 @@
 """Which broker queues have changed since somebody last asked: what a sampler need not read again.
 
-Promise     A queue whose `statistics` would be others than at the last call is told, but for high-water marks that
-            were reset. What happens to it during a call is told by that call or by the next.
+Promise     `changed` names each queue whose `statistics` differ from those at the last call, but for high-water marks
+            that were reset. A change during a call is in the answer of that call or of the next.
 State       One thread at a time may use a watch. It reads single numbers of the queues without their locks: a number
             that changes meanwhile is another one at the next call.
 Cost        0.3 us of a processor for each queue that rests, nearly all of it in C: a column of numbers is read and

@@ -1,8 +1,8 @@
 """Arguments as users of RabbitMQ and of Qpid write them, read as the settings of this broker.
 
 Qpid's names are there for what RabbitMQ lacks. Times in arguments are milliseconds, as both count. A name that is not
-known is kept with the queue and otherwise ignored. A further argument is one more row in `_ARGUMENTS`; what RabbitMQ
-says of its own arguments is in `compat`.
+known is kept with the queue and otherwise ignored. A further argument is one more row in `_ARGUMENTS`; `compat` has
+RabbitMQ's rules for its own arguments.
 """
 
 from __future__ import annotations

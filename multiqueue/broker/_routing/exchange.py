@@ -1,4 +1,4 @@
-"""Exchanges and bindings: what they were declared as, and how each type of exchange finds those for a routing key.
+"""Exchanges and bindings: their declarations, and how each type of exchange finds those for a routing key.
 
 An exchange only *finds* candidates, by routing key, under the topology's lock; what a binding asks of the
 message itself (`Binding.condition`) is asked afterwards and without a lock. A further type of exchange is one

@@ -1,1 +1,1 @@
-"""RabbitMQ's management API, and our own paths: requests, bodies, views, lists, what they read and change."""
+"""RabbitMQ's management API, and our own paths: requests, bodies, views, lists, and their effects on the broker."""

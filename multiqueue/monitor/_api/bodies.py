@@ -1,9 +1,9 @@
-"""What requests bring in their bodies: each field once, with what it may be, and the decoder of all of them.
+"""What requests bring in their bodies: each field once, with its allowed values, and the decoder of all of them.
 
 Promise     A value that AMQP could not carry, or that a setting does not take, is refused here with the path of its
-            field, before anything is changed. What is in a queue's arguments is the broker's to check.
+            field, before anything is changed. The broker checks the values of a queue's arguments.
 Null        A field that is null is a field that is not there.
-Others      Further fields are passed over: RabbitMQ's tools send back what they were shown.
+Others      Further fields are passed over: RabbitMQ's tools send back the objects that they read.
 """
 
 from __future__ import annotations

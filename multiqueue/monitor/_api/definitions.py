@@ -1,7 +1,7 @@
-"""Definitions: what is declared, as one JSON object that RabbitMQ reads and writes too.
+"""Definitions: all declarations, as one JSON object that RabbitMQ reads and writes too.
 
 Promise     The fields of an import, and the names in it, are checked as a whole before the first change. Then each
-            definition is taken for itself: one that the broker refuses (it is there and differs, an argument does not
+            definition is taken for itself: one that the broker refuses (it exists and differs, an argument does not
             fit) is named in the refusal, all others are loaded, and the import can be repeated. What this broker has
             not (streams, exchanges of plugins) is named in the answer, never taken for done.
 Left out    Of an export: exclusive queues, the predeclared exchanges and the bindings of the default exchange, as

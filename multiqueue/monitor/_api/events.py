@@ -1,14 +1,14 @@
 """Server-sent events: some looks, answered again whenever a sample brings something new.
 
 Promise     A stream sends what the same GET requests would answer to its user at that moment, and a look again only
-            when its answer has changed. A user that is removed, or whose password or tags change, is told no more.
-            Streams that look at the same thing as the same user share one answer for each sample.
+            when its answer has changed. A user that is removed, or whose password or tags change, gets no further
+            events. Streams that look at the same thing as the same user share one answer for each sample.
 State       The event loop alone touches `_streams`. `_cache` belongs to one sample; handlers fill it on the pool's
             threads, and `_lock`, a leaf, guards which sample it is.
-Waiting     A stream waits for the next sample, in turns of `_TURN`, and for its client to take what was sent: nothing
+Waiting     A stream waits for the next sample, in turns of `_TURN`, and for its client to take the sent bytes: nothing
             is kept for a client that reads slowly, it misses samples. `close` ends every stream within a turn.
 Bounds      `_STREAMS` streams at once, `_STREAMS_OF_ONE` of one user, `_LOOKS` looks in each, of
-            `_LARGEST_ANSWER` bytes each. A stream keeps the hashes of what it has told.
+            `_LARGEST_ANSWER` bytes each. A stream keeps the hashes of its last answers.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 and their `_incr`.
 
 Promise     A track has a row for each sample in which its figures changed, so one that rests costs nothing; its rows
-            are bounded, and all rows of a history together by `_CELLS`. Of a gap, in which nobody took samples, no
-            sample is told.
+            are bounded, and all rows of a history together by `_CELLS`. A gap, in which no samples were taken, has
+            none.
 State       A `History` belongs to one sampler, which takes its lock for samples around each call.
 """
 

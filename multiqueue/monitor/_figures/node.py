@@ -1,4 +1,6 @@
-"""The node, which is this process, in figures: what it has open and takes, and how much came and went."""
+"""The node, which is this process, in figures: its open files and memory, and how many connections and messages came
+and went.
+"""
 
 from __future__ import annotations
 

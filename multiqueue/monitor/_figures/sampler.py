@@ -1,8 +1,8 @@
 """The sampler: a sample each second, whether or not somebody looks, and what figures were in the samples before.
 
-Promise     Every answer reads the latest sample; nothing is computed per request over all queues. What was is told as
-            it was sampled; for a time in which no sample was taken (the process was stopped, the machine asleep)
-            nothing is told.
+Promise     Every answer reads the latest sample; nothing is computed per request over all queues. Earlier figures are
+            those of samples; for a time in which no sample was taken (the process was stopped, the machine asleep)
+            no figure is given.
 State       `_lock` guards the two latest samples. It is a leaf: a sample is taken without it, one at a time, under
             `_taking`, which guards the census and the histories too.
 Lock order  `_taking` -> locks of queues, exchanges and servers, each held for the moment it takes to read figures.

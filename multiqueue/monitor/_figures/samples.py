@@ -1,7 +1,7 @@
 """Samples: what a broker has at one moment, and the census that takes them.
 
 Promise     A census reads again only the queues that have changed since it was last taken, so a queue that rests costs
-            0.3 us. What it cannot read because it is going away is left out.
+            0.3 us. Objects that are being deleted are left out.
 State       A `Census` belongs to one thread at a time; a `Sample` never changes.
 Lock order  Locks of queues, exchanges and servers, each held for the moment it takes to read figures.
 """

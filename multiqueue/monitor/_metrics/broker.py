@@ -2,7 +2,7 @@
 
 `/metrics` sums over all objects, `/metrics/per-object` has a line for each queue, connection and channel, and
 `/metrics/detailed?family=...` has those of some families under `rabbitmq_detailed_...`. All of them read the latest
-sample. A program that has a registry of its own registers `BrokerCollector` there.
+sample. A program that has another registry registers `BrokerCollector` there.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The lists of the shell: their columns, and the table that `--watch` draws again each second until Ctrl-C.
 
-A watched table has rates, is sorted and filtered by the broker, and has what is wrong above and below it. It fits the
+A watched table has rates, is sorted and filtered by the broker, and has troubles above and below it. It fits the
 terminal: beside the name, texts are left out first, then numbers, the last of them first.
 """
 

@@ -1,4 +1,4 @@
-"""How large the items of `batch = "auto"` are: a job takes about `target_seconds`, by what was measured.
+"""How large the items of `batch = "auto"` are: a job takes about `target_seconds`, by its earlier jobs.
 
 Promise     A lane's next item has as many files and bytes as its jobs have shown to take `target_seconds`; before any
             has ended, as jobs of all lanes have shown; before those, as a small machine would need. It has one file at

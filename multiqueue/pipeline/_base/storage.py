@@ -1,16 +1,16 @@
 """Reading and writing what lies at a place: local files by the operating system, objects of stores by fsspec.
 
-Promise     The same questions for both: size and version, the first bytes, the lines, a listing in pages. Whatever a
-            store or its library says comes as an `OSError` whose `strerror` is one sentence without a secret; a missing
-            object is a `FileNotFoundError`, one that is not allowed a `PermissionError`.
-            Credentials come from `[storage.NAME]` or, where that says nothing, from the environment, as the store's own
-            library reads it. Nothing here prints them, and no error has them.
+Promise     The same questions for both: size and version, the first bytes, the lines, a listing in pages. Each error of
+            a store or its library comes as an `OSError` whose `strerror` is one sentence without a secret; a missing
+            object is a `FileNotFoundError`, one that is not allowed a `PermissionError`. Credentials come from
+            `[storage.NAME]` or, where that says nothing, from the environment, as the store's own library reads it.
+            Nothing here prints them, and no error has them.
 Version     `Status.mtime_ns`. Stores tell when an object was written in whole seconds: the nanoseconds below the second
             are a digest of its etag, so an object of equal size that was written within the same second is another.
 Threads     Any. One file system per section and scheme, made under a lock; fsspec's are safe to share, and keep no
             listing here. Many objects are asked for by threads that end with the call.
 Listing     By each store's own call for a page: fsspec has none, and its listings of gs and abfss tell nothing of keys
-            with `//`. `ahead` has a thread ask for the first page of what is listed next: of all listings together,
+            with `//`. `ahead` has a thread ask for the first page of the next listing: of all listings together,
             `_PAGES_AHEAD` pages are on their way or wait.
 """
 

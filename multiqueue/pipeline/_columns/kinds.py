@@ -1,6 +1,6 @@
-"""The columns of a table, and what is to be done so that an item's rows fit into them.
+"""The columns of a table, and the changes that make an item's rows fit into them.
 
-A column's type is told as Spark's JSON tells it: `"long"`, or a dict for a struct, an array or a map. Names are
+A column's type is in the words of Spark's JSON: `"long"`, or a dict for a struct, an array or a map. Names are
 compared without case, as Spark does; whether a value may be NULL does not count. The rules are those of
 `on_other_columns`.
 """

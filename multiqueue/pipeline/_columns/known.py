@@ -3,7 +3,7 @@
 Promise     K1  The columns are in the state before the first row with them is put out: a run after a crash goes on
                 with the same. A column stays, with its type.
             K2  Items that run at the same time learn one after another: each begins with what the last has learnt.
-State       `_columns`, what is known by lane; `_told`, what the runner was told and has not recorded; `_is_over`. All
+State       `_columns`, the known ones by lane; `_told`, what the runner was told and has not recorded; `_is_over`. All
             under `_lock`. `_learning` has a lock for each lane.
 Threads     Those of running items learn; the runner's records, and closes at the end.
 Lock order  the lane's lock of `learning` -> `_lock`.

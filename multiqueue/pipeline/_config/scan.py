@@ -3,9 +3,9 @@
 The same walk goes through local directories and through the keys of stores, where `/` ends what is a directory's name.
 
 Promise     Each file that matches one of the lane's globs is yielded exactly once per scan, however many globs
-            match it, and each file that is passed over is counted, with an example of each kind. What cannot be
-            read is told apart from what does not match: a directory or a file that refuses, a link to nothing, a name
-            that is no text; and where a glob starts is told when it does not exist.
+            match it, and each file that is passed over is counted, with an example of each kind. A directory that
+            cannot be read differs from one that does not match: a directory or a file that refuses, a link to nothing,
+            a name that is no text; and a glob's start that does not exist is reported.
 State       One open directory per level of the tree, and at most `_SLICE` names of each; of a store, a page, and the
             first pages of some directories that come next, which threads ask for (`Storage.ahead`).
 Order       Names are sorted in slices of `_SLICE`: directories with fewer entries come in order.

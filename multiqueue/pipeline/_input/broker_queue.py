@@ -3,7 +3,7 @@
 Taking      While following, a consumer's inbox is emptied without waiting. Otherwise messages are fetched one by one:
             only the answer to that says for certain that a queue has nothing more.
 Threads     The runner's.
-Membership  A connection that is lost comes back by itself. What was delivered on the old one is delivered again;
+Membership  A connection that is lost comes back by itself. Messages of the old one are delivered again;
             settling it on the old one is refused, which changes nothing.
 """
 

@@ -1,12 +1,11 @@
 """Lanes whose files are found by events: from what a store, or a directory, tells to the ledger.
 
-Promise     An event is a hint that a place deserves a look, and no more: the store is asked what is there now, and that
-            version is recorded as a listing would record it. So events may come twice, late, in any order, for objects
-            that were written anew or are gone, and for places that no lane reads. What no event told, the next listing
-            finds.
-            An event is settled once the version that it led to stands in the ledger, or there is nothing to record, or
-            a later one names its file: of a file's events one is kept, so a flood of them holds no others up. One that
-            is none is rejected, so that the broker can dead-letter it, and counted.
+Promise     An event is a hint that a place deserves a look, and no more: the store is asked for the current version,
+            and that one is recorded as a listing would record it. So events may come twice, late, in any order, for
+            objects that were written anew or are gone, and for places that no lane reads. What no event told, the next
+            listing finds. An event is settled once the version that it led to stands in the ledger, or there is nothing
+            to record, or a later one names its file: of a file's events one is kept, so a flood of them holds no others
+            up. One that is none is rejected, so that the broker can dead-letter it, and counted.
 State       `_hints`, by lane and path: events that are not settled, and `_held`, how many of each source. Bounded by
             the queues' `prefetch`. Where a source gives no more before some are settled, no batch is waited for.
 Order       Of a file whose item runs the ledger cannot tell which version that read: it is asked again later, until it

@@ -1,8 +1,8 @@
 """Files that come into local directories, as Linux tells it: `events = "inotify"`.
 
-Promise     A file that is written, linked or moved into a directory below the roots is told, also in directories that
-            come later, and where a root is removed, or another directory takes its place. When the system has dropped
-            events, or more came at once than is held, `has_lost` says so, and a listing finds them.
+Promise     A file that is written, linked or moved into a directory below the roots is reported, also in directories
+            that come later, and where a root is removed, or another directory takes its place. When the system has
+            dropped events, or more came at once than is held, `has_lost` says so, and a listing finds them.
 Why ours    Four calls of the C library and a struct; a package would bring threads of its own and hide the overflow.
 Threads     The runner's.
 """

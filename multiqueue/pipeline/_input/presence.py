@@ -1,11 +1,11 @@
 """Input that should be there: what a run must not pass over in silence.
 
 Promise     A lane is *lost* when something of its input cannot be read, when a place that its globs name does not
-            exist, or when it had files before and has none now. A lost lane is told and makes the run end with a status
-            of its own; the other lanes are done. `allow_empty` takes a place that does not exist and a lane without
-            files; what cannot be read is never taken for empty. While following, a lane without files waits for some,
-            so only what cannot be read is told.
-State       None: the ledger knows which lanes had files, the scan what it met.
+            exist, or when it had files before and has none now. A lost lane is reported and makes the run end with a
+            separate status; the other lanes are done. `allow_empty` takes a place that does not exist and a lane
+            without files; what cannot be read is never taken for empty. While following, a lane without files waits for
+            some, so only unreadable input is reported.
+State       None: the ledger knows which lanes had files, the scan its findings.
 """
 
 from __future__ import annotations

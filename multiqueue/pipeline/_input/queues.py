@@ -6,7 +6,7 @@ Promise     A message is acknowledged after the transaction that says its item i
 State       `_held`, the deliveries that are not settled yet, by the lane and the key of their message; and per lane
             those that do not fill a batch yet. Both are bounded by the lanes' `prefetch`.
 Threads     The runner's.
-Membership  What is delivered again on another connection is found in `_held`, or known to the ledger.
+Membership  A message that is delivered again on another connection is found in `_held`, or known to the ledger.
 Crash       recorded, not acknowledged: delivered again and known. Acknowledged: was recorded as done before.
             Set aside, not rejected: delivered again with the broker's flag, and rejected then.
 """

@@ -5,7 +5,7 @@ Promise     A message is deleted once it was taken in. One that is not comes aga
 How         botocore, which the extra `s3` brings. Threads ask and delete, ten messages a request, and wait a second for
             a message: a request takes ten milliseconds that the runner does not have.
 State       `_came`, `_done` and `_is_empty`, each a deque or a slot that one side fills and the other empties.
-Stopping    At the end of the stack the threads delete what was taken in, and end within a second.
+Stopping    At the end of the stack the threads delete the messages taken in, and end within a second.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Promise     A value is in the column that its own file's header gives it, beside files with other headers too. Files
             whose headers name the same columns in another order are read together; files whose columns differ, from
-            each other or from those in `schema`, are an error that names what is missing, expected and found.
+            each other or from those in `schema`, are an error that names the missing, expected and found columns.
 How         Spark takes the first file's header for all (SPARK-23786). So the first line of each file is looked at here,
             as bytes: equal lines are equal headers. What a header says only Spark decides: it is asked once for each
             new one, and the answer is kept. Groups of files with one header are then read with columns in its order.

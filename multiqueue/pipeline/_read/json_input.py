@@ -1,4 +1,4 @@
-"""JSON files, looked at before Spark reads them: what it would pass over in silence is an error of the file.
+"""JSON files, looked at before Spark reads them: a record that it would pass over in silence is an error of the file.
 
 Promise     A file of one document (`json`) is not empty and, as far as its first 64 KiB tell, has nothing after the
             document: Spark would not read that, and a file of JSON lines would be its first line. Nor has a line of

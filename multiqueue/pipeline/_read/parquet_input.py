@@ -1,7 +1,7 @@
 """Parquet files that are read together have the same columns.
 
-Spark takes the columns of one of the files: what others have besides is dropped, what they lack is NULL, in silence. So
-the footers are compared before, by name and type and in any order; `mergeSchema = true` among the lane's options is
+Spark takes the columns of one of the files: further columns of others are dropped, missing ones are NULL, in silence.
+So the footers are compared before, by name and type and in any order; `mergeSchema = true` among the lane's options is
 Spark's own way. pyarrow reads a footer in a millisecond; where it is not installed, or cannot read one, Spark is asked.
 """
 

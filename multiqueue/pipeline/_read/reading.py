@@ -1,4 +1,5 @@
-"""How Spark is asked for the rows of an item's files: the lane's format, options and schema, and what is corrupt.
+"""How Spark is asked for the rows of an item's files: the lane's format, options and schema, and its rule for corrupt
+records.
 
 Records that are not as configured end the reading (`corrupt = "error"`, Spark's FAILFAST), have a column of their own
 beside one with the path of their file (`set aside`), or are left to the lane's options (`allow`).

@@ -1,4 +1,4 @@
-"""Small CSV files as the driver reads them: Spark gets their lines as a table of its own, and no task opens a file.
+"""Small CSV files as the driver reads them: Spark gets their lines as a table, and no task opens a file.
 
 Promise     The rows are those of Spark's own reader with the same options and columns. Files that this way may read
             otherwise are left to Spark's reader: large ones, those in stores, bytes that are no UTF-8, and options

@@ -1,1 +1,1 @@
-"""The run: the runner, what it gives to threads, and what their ends mean."""
+"""The run: the runner, the work of its threads, and what their ends mean."""

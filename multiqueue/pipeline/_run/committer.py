@@ -1,13 +1,13 @@
-"""Commits to tables: what has ended within half a second goes into one commit.
+"""Commits to tables: items that end within half a second go into one commit.
 
-Promise     An item's end is told to the runner once its rows are committed, and not before. With an error, if they were
+Promise     The runner learns of an item's end once its rows are committed, and not before. With an error, if they were
             left out; with the same error for all of a commit that could not be made.
             The number of a commit is in the state before it is made: after a crash the table is asked for that one.
             The runner records the ends of a commit before the number of the next, so it is the last of ours there.
-            An end with nothing to commit is told at once.
-State       `_ended`, ends that wait for a commit; `_running`, items that run: what has ended waits for company only
-            while there may be some. Both under `_lock`.
-Threads     One of its own, between `open` and its end, makes the commits. `post` is called by the threads of items.
+            It learns of an end with nothing to commit at once.
+State       `_ended`, ends that wait for a commit; `_running`, items that run: an ended item waits for company only
+            while some may come. Both under `_lock`.
+Threads     A separate one, between `open` and its end, makes the commits. `post` is called by the threads of items.
             `_recording`, what the runner is asked to record.
 Waiting     The thread waits for an end, then until `_TOGETHER_S` are over, `_MOST` have ended, or none runs.
             `post` notifies, and so does the end.

@@ -1,6 +1,7 @@
-"""Where what was set aside can be read: a JSON document of one line per item, there until the item is done.
+"""Where people read about items that were set aside: a JSON document of one line per item, there until the item is
+done.
 
-Promise     `lane=LANE/item=ID.json` is there as a whole, and exactly for the items that are set aside or that wait to
+Promise     `lane=LANE/item=ID.json` exists as a whole, and exactly for the items that are set aside or that wait to
             be tried again after that: `spark.read.json` reads the directory.
 State       Files or objects only; the runner's thread writes them, by a rename or a request each. `multiqueue pipeline
             retry` removes those of items that it forgets, while no run is under way.

@@ -1,18 +1,18 @@
 """Files that are done, treated by a lane's `after`: moved or deleted, once their rows are there to stay.
 
 Promise     D1  A file is taken away only after its item was recorded as done, which is after the rename or the commit
-                of its rows, after `after_delay`, and after this machine's disks have what was written. Files of items
+                of its rows, after `after_delay`, and after this machine's disks have the rows. Files of items
                 that are set aside stay.
             D2  A file that is not the one that was read stays, and is input again. One that comes under the name of a
-                file that was taken away is a file of its own.
-            D3  After kill -9 at any moment the next run goes on: a file is moved once, and nothing that lies at its
+            file that was taken away is another file. D3  After kill -9 at any moment the next run goes on: a file is
+            moved once, and nothing that lies at its
                 place there is replaced.
 How         The ledger notes in `leaving` which files go, and forgets them as input; a thread takes them away; the
             ledger forgets them. A file that lies in the new place with the same bytes was moved before a crash; any
             other stays there, and the one that comes gets another name (`Storage.move`). A directory whose
-            files have all gone makes no lane in a store; what is noted of one is forgotten all the same.
-State       The runner's: `_is_busy`; `_nothing_until_s`, before which nothing is due; `_again_s`, when what is in
-            `leaving` is looked at once more; what was done, for the end. The thread has one batch.
+            files have all gone makes no lane in a store; the note of one is forgotten all the same.
+State       The runner's: `_is_busy`; `_nothing_until_s`, before which nothing is due; `_again_s`, when the files in
+            `leaving` are looked at once more; the work done, for the end. The thread has one batch.
 Threads     The runner's, and one of its own between `open` and its end.
 Waiting     The thread waits for a batch, or the end. A run does not end before the batch that is under way.
 """

@@ -1,7 +1,7 @@
 """Items on their way: from the ledger into the dispatcher's lanes, until their attempts have ended.
 
 Promise     An item is submitted at most once at a time, and a lane is never given more than it has room for, so
-            submitting never blocks. The room is counted from what was submitted and what has started; a start that is
+            submitting never blocks. The room is counted from submitted and started items; a start that is
             not yet heard of only makes the count higher.
 State       `_flights`, the items that are submitted and have not ended; `_feeds`, how many of them each lane holds.
 Threads     The runner's.

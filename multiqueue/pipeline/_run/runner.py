@@ -1,16 +1,16 @@
 """The run: files become items, items are fed to lanes, ends are recorded, until nothing is left.
 
 Promise     Every item that the scan finds ends done or failed, or still waits in the ledger when the run is
-            stopped. What is in memory is bounded by the lanes' capacities and `max_running`, for any number of items.
+            stopped. Its memory is bounded by the lanes' capacities and `max_running`, for any number of items.
 State       The tally, and how the run was asked to stop. Its parts have their own: `Intake`, `Feeding`, `Disposal`.
             The ledger is the only thing that lasts.
 Threads     One: the caller's. Job threads, the dispatcher and the signal handler speak to it through the mailbox
             alone, so there is no lock here and no transaction waits for a job.
 Waiting     For a message, at most `_TICK_S` or until the next retry or scan is due; not at all while files are read.
 Stopping    The first request clears the lanes, and what runs goes on to its end; the second cancels what runs, and
-            so does the end of the time that the first one leaves. What was cancelled is handed back. A lost Spark
+            so does the end of the time that the first one leaves. Cancelled items are handed back. A lost Spark
             session stops the run like a first request.
-Following   The run has no end of its own, and lanes may come. Otherwise it is the same.
+Following   The run does not end by itself, and lanes may come. Otherwise it is the same.
 """
 
 from __future__ import annotations

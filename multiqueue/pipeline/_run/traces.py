@@ -1,8 +1,8 @@
 """The traces of a first run that could not begin: taken away again, so that nothing looks begun.
 
-Promise     When a first run ends with `Unprepared` (no Java, no input, Spark does not start), what it has made
-            is gone: state, report, empty directories. Spark's log stays if it says something, for the error names it.
-            What was there before stays, and so does everything once a run has begun.
+Promise     When a first run ends with `Unprepared` (no Java, no input, Spark does not start), it leaves no files:
+            state, report, empty directories. Spark's log stays if it says something, for the error names it. Earlier
+            files stay, and so does everything once a run has begun.
 """
 
 from __future__ import annotations

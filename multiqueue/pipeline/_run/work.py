@@ -1,6 +1,6 @@
 """The work on one item on Spark: read, run the job, write what it returns.
 
-Called by many threads at once, each with an item of its own. The lanes may become more while others run: that is one
+Called by many threads at once, each with another item. The lanes may become more while others run: that is one
 assignment into a dict, and an item's lane is there before the item is.
 """
 

@@ -1,7 +1,7 @@
 """The files of done items that are to be moved or deleted, in the ledger.
 
 Promise     A file is input, or noted here, or neither: one transaction takes all files of a done item from the one to
-            the other, and a scan takes what is noted for known while it is the same.
+            the other, and a scan takes a noted file for known while it is the same.
 State       The table leaving, and `ended_at` of items: when one was done by the clock on the wall, NULL once its files
             leave or stay for good.
 Threads     The ledger's one.

@@ -1,4 +1,4 @@
-"""The messages of queue lanes in the ledger: what came, until what it asked for is done.
+"""The messages of queue lanes in the ledger: those that came, until their items are done.
 
 Promise     A message that was recorded can be worked on without the broker, also after a crash. Its key stays for
             ever, so a message that is delivered again is known; its body goes with the transaction that says done.

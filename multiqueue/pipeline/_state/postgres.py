@@ -1,4 +1,4 @@
-"""A state in PostgreSQL: the ledger's tables in a schema, for drivers that have no disk of their own.
+"""A state in PostgreSQL: the ledger's tables in a schema, for drivers without a lasting disk.
 
 Promise     While `exclusive` is held no other process runs this pipeline: an advisory lock of a separate session,
             which the server releases when that session ends, however it ends. A run that has lost the lock without
@@ -7,7 +7,7 @@ Promise     While `exclusive` is held no other process runs this pipeline: an ad
             No message has the password.
 State       The schema's tables (`tables`). A connection for the lock and one for the ledger.
 Lost        A connection that ends, or a server that is started again, ends the run with status 3; the same command
-            goes on: what was not committed was not recorded, as after a crash.
+            goes on: uncommitted changes were not recorded, as after a crash.
 Threads     The ledger's one. The statements are written for SQLite, with `?` for values.
 """
 

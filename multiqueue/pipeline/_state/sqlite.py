@@ -4,10 +4,9 @@ Promise     While `exclusive` is held no other process runs this pipeline. It ke
             in `STATE.lock`, a database beside the state: the operating system releases its lock when the process
             dies, however it dies, so there is no stale lock to remove. Should somebody remove that file under a run, a
             second one can begin: from then on the first is refused, for each transaction looks who has taken over last.
-            Whatever SQLite says of the state leaves `in_sentences` as an error of ours: damage is told, never met as
-            a traceback.
+            Each error of SQLite leaves `in_sentences` as an error of ours: damage is a sentence, never a traceback.
 State       The two files and SQLite's own `-wal` and `-shm`. Delete them only together with the output.
-Waiting     None: a second process is told at once.
+Waiting     None: a second process gets an error at once.
 """
 
 from __future__ import annotations

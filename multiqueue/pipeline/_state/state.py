@@ -1,6 +1,6 @@
 """A state, whichever kind it is: what the ledger asks of SQLite and of PostgreSQL, and the questions of both.
 
-The configuration makes one (`PipelineConfig.state`); nobody else asks which kind it is.
+The configuration makes one (`PipelineConfig.state`); no other code asks which kind it is.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A run's numbers in a file, for scrapers and people: Prometheus's text, or JSON.
 
-Promise     The file is there as a whole, at most ten seconds old while the run goes on, and once more at its end.
+Promise     The file exists as a whole, at most ten seconds old while the run goes on, and once more at its end.
 State       The file and the counters of this run; the runner's thread alone calls.
 """
 

@@ -6,7 +6,7 @@ Bounds      The copy has the items, and the files that are asked for. Input is l
             least `_LOOK_FILES` files of it; the lanes that were not listed to their end are named. So a plan of
             a million files takes no longer than a few seconds, unless all of them are asked for.
 State       A directory of the system's for temporary files.
-Beside      A run that is under way does not notice; what it has submitted is told as waiting.
+Beside      A run that is under way does not notice; its submitted items are shown as waiting.
 """
 
 from __future__ import annotations

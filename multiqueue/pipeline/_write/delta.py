@@ -9,7 +9,7 @@ Bounded     A commit costs the library time for each entry of the log, for it li
             as long as that says.
 Rewritten   A file that was joined has rows of several items. Where one of them is replaced, the rows of the others are
             written anew in the same commit.
-State       The table as it was last looked at. `Table` has the lock.
+State       The table as last read. `Table` has the lock.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Writing Arrow batches as Parquet files of a table, by the executors' Python: where Spark does not reach the store.
 
-This module is sent to executors by value, so it imports nothing of ours, and what it needs of others where it runs.
+This module is sent to executors by value, so it imports nothing of ours, and other packages where it runs.
 
 Promise     Each task writes files of names that no other attempt of it has, and tells of them when it has written all:
-            files of an attempt that died are told by none, and no commit names them. With `partition_by` a file has
+            no end names the files of an attempt that died, and no commit does. With `partition_by` a file has
             rows of one value of each of these columns, which are in the names of its directories.
 Memory      A batch, and what Parquet holds of a row group for each of at most `_MOST_OPEN` files.
 """

@@ -6,7 +6,7 @@ Promise     A commit is one change of the catalog's pointer: a snapshot that dro
             The library does not make a commit again by itself, for it would not ask for attempts that came between.
             The embedded catalog, a file of SQLite, is made with the first table.
 Rewritten   Where a file has rows of several items, the library writes those anew that stay.
-State       The table as it was last looked at, and the numbers of our commits. `Table` has the lock.
+State       The table as last read, and the numbers of our commits. `Table` has the lock.
 Bounded     A table has the last `_KEPT` to `_KEPT + _MORE` versions. What only older ones have of the table's own files
             is removed while commits are made; manifests are merged. So a commit costs the same after ten thousand.
             A manifest that a commit has made and merged at once, which the library leaves, is found by `vacuum`.

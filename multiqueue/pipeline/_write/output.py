@@ -1,6 +1,6 @@
 """The output of a run, whichever kind it is: directories of files (`publish`), or tables (`table_output`).
 
-The configuration makes one (`tables.output_of`); nobody else asks which kind it is.
+The configuration makes one (`tables.output_of`); no other code asks which kind it is.
 """
 
 from __future__ import annotations

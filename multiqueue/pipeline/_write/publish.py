@@ -1,4 +1,4 @@
-"""From a staging directory to the final place by one rename: an item's output is there as a whole or not at all.
+"""From a staging directory to the final place by one rename: an item's output exists as a whole or not at all.
 
 Promise     P1  `data/lane=LANE/item=ID`, for a step's item a directory below `steps`, exists only with everything
                 its attempt wrote.
@@ -12,10 +12,10 @@ State       Files only. `attempt` directories belong to the thread that runs the
             no thread, they change by rename alone.
 Crash       before the rename: staging is rubbish, removed at the next start. After it and before the ledger's
             record: P3 makes it done. A replacement is one exchange of two directories, after which the old version is
-            rubbish in staging; where the file system has no such call it is two renames, and between them neither
-            version is there: the ledger still says submitted, so the item runs again.
+            rubbish in staging; where the file system lacks that call it is two renames, and between them neither
+            version exists: the ledger still says submitted, so the item runs again.
 Assumes     os.rename of a directory is atomic within one file system (POSIX); staging is in the output for that.
-            Spark does not fsync what it writes, so nothing is promised for a power loss.
+            Spark does not fsync its files, so nothing is promised for a power loss.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Promise     T1  An item's rows are in the table as a whole or not at all, and on
                 before it is made again.
             T4  A table belongs to one state, whose number it carries; another one is refused. If another process
                 commits beside this one (it has lost its lock and does not know), a commit first asks what there is:
-                an item that is there with the same attempt or a later one ends the run.
+                an item that it has with the same attempt or a later one ends the run.
             T5  An item whose rows do not fit the table's columns fails alone; the others of the commit are made.
 State       What the table was when last looked at (`TableFormat`), and whether others commit: under `_lock`.
 Threads     The committer's, the runner's when it takes an item's output away, those of running items that ask for the

@@ -1,6 +1,6 @@
 """An output whose rows are in tables: one for all lanes, `data`, and one for each step, below `steps`.
 
-Promise     An attempt writes its files into a directory of its own below its table, `ID-ATTEMPT-RUN`, and nothing else
+Promise     An attempt writes its files into a separate directory below its table, `ID-ATTEMPT-RUN`, and nothing else
             there. They belong to the table once a commit names them (`_table`); before that readers do not see them,
             and `vacuum` finds what a dead run has left.
             Each row has its lane and its item as columns, the first two.
