@@ -127,10 +127,10 @@ class Run(Submission):
         told(refused)
 
 
-def size_of(operations: Sequence[Operation], *, shares_bodies: bool) -> tuple[int, bool]:
+def size_of(operations: Sequence[Operation]) -> tuple[int, bool]:
     """The bytes that operations take until their commit, roughly; and whether a Put is among them.
 
-    `shares_bodies`: a body that the one before has too counts once.
+    A body that the one before has too counts once.
     """
     size = _OVERHEAD_BYTES * len(operations)
     grows = False
@@ -141,7 +141,7 @@ def size_of(operations: Sequence[Operation], *, shares_bodies: bool) -> tuple[in
             size += len(operation.properties)
             if operation.body is not previous:
                 size += len(operation.body)
-                previous = operation.body if shares_bodies else None
+                previous = operation.body
         elif type(operation) is Delete:
             size += 8 * len(operation.ids)
     return size, grows

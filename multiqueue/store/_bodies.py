@@ -2,14 +2,16 @@
 
 SQLite writes a body twice, into its log and then into its file, and copies it some four times on the way. A commit
 that brings many bytes in large bodies appends these to a file of bodies instead, and their rows have the places in that
-file. That costs the commit a second sync, so a commit of fewer bytes leaves them to SQLite
-(docs/decisions/0709-large-bodies-in-files.md).
+file. That costs the commit a second sync, at the same time as the first, so a commit of fewer bytes leaves them to
+SQLite (docs/decisions/0709-large-bodies-in-files.md).
 
-Promise     A body is on the disk before the row that names its place is committed. A file is removed when the commit
-            that deleted its last row is on the disk, so no row names a file that a crash has taken away. Both hold for
-            what must last: after a power loss the row of a transient message, which no one asks for then, may name
-            bytes that are not there. A transaction
-            that is undone leaves bytes that no row names: they are cut off, or the next one writes over them.
+Promise     A body is on the disk before anybody is told of the commit that names its place, and before a checkpoint.
+            Only the newest file may lack bytes after a power loss; `_recovery.py` then undoes the commits that name
+            them. A file is removed when the commit that deleted its last row is on the disk, so no row names a file
+            that a crash has taken away. All this holds for what must last: after a power loss the row of a transient
+            message, which no one asks for then, may name bytes that are not there. A transaction that is undone leaves
+            bytes that no row names: they are cut off, or the next one writes over them.
+Relaxed     No commit syncs. A file is synced when it is ended and before a checkpoint; the log, before a file goes.
 Spares      A long file that is emptied gets the name `spare-N`, and its next turn as a file of bodies: to write over
             bytes that are there costs a quarter of what new ones cost, for file system and page cache have them. Two
             are kept, none where there is a quota, and none at a full disk. Closing and opening remove them.
@@ -18,14 +20,13 @@ Sharing     Messages that were put one behind the other with the same object for
             plus 1 (`owner_of`); that of a row alone is 0.
 State       Files `bodies-N`, N rising; each is written by one opening only. A record is the message's id, the length
             and the check sum of its body, and the body. A place is N in the upper bits, the offset in the lower 40.
-            `Bodies` belongs to the writer thread, but for `disk_bytes` and `dead_bytes`, which others read. `_live` has
-            the bytes of each file that committed rows name. `_new_end`, `_changes` and `_is_dirty` belong to the
-            transaction in progress. The file that is written has no descriptor any more once it is long enough.
+            `Bodies` belongs to the writer thread, but for `disk_bytes` and `dead_bytes`, which others read; the thread
+            of `_beside` has the descriptor from `begin_sync` to `end_sync`. `_live` has the bytes of each file that
+            committed rows name. `_new_end` and `_changes` belong to the transaction in progress. The file that is
+            written has no descriptor any more once it is long enough.
 Reading     Any thread opens the file that it reads (`read_bodies`). A file that is gone, perhaps since it was opened,
             was emptied after the row was read: the reader asks for the row again, and only a row that still names the
             file is damage.
-Assumes     At `relaxed` nothing writes a body before its row, so bodies stay in SQLite there, none is moved, and the
-            next opening removes the files that were emptied.
 """
 
 from __future__ import annotations
@@ -33,14 +34,19 @@ from __future__ import annotations
 import errno
 import os
 import struct
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from zlib import crc32
 
+from ._protocol import Durability
+from ._schema import FILE_NAME
+from ._sync_beside import SyncBeside, sync_data
+
 TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE)  # files; no fault of the disk, and over when others close theirs
-LARGE_COMMIT_BYTES = 256 << 10  # of large bodies in a commit: from here on to write them once is worth a second sync
+LARGE_COMMIT_BYTES = (
+    256 << 10
+)  # of large bodies in a commit: from here on to write them once is worth a second sync beside the first
 _LARGE_BYTES = 2 << 10  # a body that is smaller is no dearer as a row
 _SHARED_BYTES = 256  # and one that several messages have, together so large; smaller ones are not worth a place
 _OFFSET_BITS = 40
@@ -72,18 +78,15 @@ class BodyDamaged(Exception):
 class Bodies:
     """The files of bodies of one opened store, for the one thread that writes it."""
 
-    def __init__(self, directory: Path, *, file_bytes: int, syncs: bool, large_commit_bytes: int | None) -> None:
-        """`large_commit_bytes`: commits that bring so many bytes in large bodies write them here, none if it is None.
+    def __init__(self, directory: Path, *, file_bytes: int, durability: Durability, large_commit_bytes: int) -> None:
+        """`large_commit_bytes`: commits that bring so many bytes in large bodies write them here.
         A file that is longer than `file_bytes` is followed by the next one."""
         self._directory = directory
         self._file_bytes = file_bytes
-        self._syncs_commits = syncs
+        self._durability = durability
         self._least_bytes = large_commit_bytes
-        self.large_bytes = min(_LARGE_BYTES, large_commit_bytes or _LARGE_BYTES)
-        self.shared_bytes = min(_SHARED_BYTES, large_commit_bytes or _SHARED_BYTES)
-        self.shares = self._removes = (
-            large_commit_bytes is not None
-        )  # else a file that is emptied waits for the next opening
+        self.large_bytes = min(_LARGE_BYTES, large_commit_bytes)
+        self.shared_bytes = min(_SHARED_BYTES, large_commit_bytes)
         self._sizes = dict(body_files(directory))
         self._live: dict[int, int] = {}
         self._number = 0  # the highest that was given; the file that is written, once there is a descriptor
@@ -92,6 +95,7 @@ class Bodies:
         self._new_end = 0  # and with the transaction in progress
         self._changes: list[tuple[int, int]] = []  # its pending (number, bytes): more live bytes, or fewer
         self._is_dirty = False
+        self._beside = SyncBeside()
         self._spares: dict[int, int] = {}  # the sizes of files that are written anew when the next one begins
         self.most_bytes = _NO_QUOTA  # of all files, where there is a quota
         self.lacks_room = False  # quota or disk had none for what was to be written last
@@ -138,7 +142,7 @@ class Bodies:
 
         Where the quota has no room for that, SQLite may still have free pages for them.
         """
-        if self._least_bytes is None or in_rows < self._least_bytes:
+        if in_rows < self._least_bytes:
             return False
         self.lacks_room = self.disk_bytes + size > self.most_bytes
         return not self.lacks_room and self._has_file()
@@ -169,12 +173,22 @@ class Bodies:
         """The last rows with these places, and sizes, are deleted by the transaction in progress."""
         self._changes += [(place >> _OFFSET_BITS, -_RECORD.size - size) for place, size in gone]
 
-    def sync(self) -> None:
-        """Sync the appended bytes, before the commit of rows that must last."""
-        if self._is_dirty and self._syncs_commits:
+    def begin_sync(self) -> None:
+        """Begin to sync the appended bytes, before the commit of rows that must last."""
+        if self._is_dirty and self._durability is Durability.SYNC:
             assert self._descriptor is not None
-            self._sync()
+            self._beside.begin(self._descriptor)
+            self.syncs += 1
         self._is_dirty = False
+
+    def end_sync(self) -> None:
+        """Wait until it is there, before anyone is told of the commit.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        if self._beside.is_running:
+            self._beside.end()
 
     def committed(self) -> None:
         """The transaction is on the disk: remove the files that it emptied."""
@@ -183,16 +197,35 @@ class Bodies:
         for number, size in changes:
             self._add(number, size)
         if self._end >= self._file_bytes:
-            self._end_file(spares=self._removes)
-        if self._removes:
-            for number in {number for number, size in changes if size < 0}:
-                if not self._is_written(number) and number not in self._live:
-                    self._keep_or_remove(number)
+            self._end_file(spares=True)
+        emptied = {number for number, size in changes if size < 0 and number not in self._live}
+        for number in emptied:
+            if not self._is_written(number) and number in self._sizes:
+                self._settle_log()
+                self._keep_or_remove(number)
 
     def undone(self) -> None:
         self._new_end = self._end
         self._changes = []
-        self._is_dirty = False
+
+    def settle(self) -> None:
+        """At `relaxed`, have on the disk what was appended, before a checkpoint makes the rows last that name it."""
+        if self._is_dirty and self._durability is Durability.RELAXED:
+            assert self._descriptor is not None
+            sync_data(self._descriptor)
+            self.syncs += 1
+            self._is_dirty = False
+
+    def _settle_log(self) -> None:
+        """At `relaxed`, have the log on the disk, and what it names, before a file goes that earlier rows name."""
+        if self._durability is Durability.RELAXED:
+            self.settle()
+            descriptor = os.open(self._directory / f"{FILE_NAME}-wal", os.O_RDWR | os.O_CLOEXEC)
+            try:
+                sync_data(descriptor)
+            finally:
+                os.close(descriptor)
+            self.syncs += 1
 
     def cut_off(self) -> None:
         """Give back the bytes of undone transactions, where it is certain that the log has none of them."""
@@ -208,8 +241,6 @@ class Bodies:
 
         Where room is short, the file that is being written is ended if it is one of these.
         """
-        if not self._removes:
-            return None
         most = 2 if is_hurried else 4
         if is_hurried and self._descriptor is not None and self._live.get(self._number, 0) * most < self._end:
             self.cut_off()
@@ -227,9 +258,8 @@ class Bodies:
             self._postponed.add(number)
 
     def close(self, *, was_clean: bool) -> None:
-        """After a failure it is unknown which rows the log has: the next opening removes the bytes that no row
-        names.
-        """
+        """After a failure it is unknown which rows the log has: the next opening removes bytes that no row names."""
+        self._beside.close()
         self.drop_spares()
         if was_clean:
             self.cut_off()
@@ -263,7 +293,7 @@ class Bodies:
         try:
             if spare is not None:
                 os.rename(self._spare_file(spare), path)
-            if self._syncs_commits:
+            if self._durability is not Durability.MEMORY:
                 _sync_directory(self._directory)  # before a byte is written over: until now the old name may come back
         except BaseException:
             os.close(descriptor)
@@ -278,22 +308,14 @@ class Bodies:
     def _end_file(self, *, spares: bool = False) -> None:
         """Write no more to the file that is written, outside of a transaction; if it is empty, it goes."""
         if self._descriptor is not None:
+            self.settle()
             os.close(self._descriptor)
             self._descriptor = None
             self._end = self._new_end = 0
             self._is_dirty = False  # what was not synced until now need not last
             if self._number not in self._live:
+                self._settle_log()
                 (self._keep_or_remove if spares else self._remove)(self._number)
-
-    def _sync(self) -> None:
-        assert self._descriptor is not None
-        if sys.platform == "darwin":
-            import fcntl  # here, for where there is none this module is imported too, and never opens a store
-
-            fcntl.fcntl(self._descriptor, fcntl.F_FULLFSYNC)
-        else:
-            os.fdatasync(self._descriptor)
-        self.syncs += 1
 
     def _write(self, parts: list[bytes], offset: int) -> None:
         assert self._descriptor is not None
@@ -367,6 +389,11 @@ def body_file(directory: Path, number: int) -> Path:
 def body_files(directory: Path) -> Iterator[tuple[int, int]]:
     """The number and the size of each file of bodies."""
     return _numbered(directory, _PREFIX)
+
+
+def newest_file(directory: Path) -> int | None:
+    """The number of the file of bodies that was begun last; None where there is none."""
+    return max((number for number, _ in body_files(directory)), default=None)
 
 
 def _numbered(directory: Path, prefix: str) -> Iterator[tuple[int, int]]:

@@ -38,7 +38,7 @@ _SUM: Final = struct.Struct("=I")
 _EVER: Final = bytes(8)
 _INDEX_BYTES: Final = 136
 _LOG_HEADER: Final = struct.Struct(">I12x8s2I")  # the magic number, salts, check sums
-_FRAME_HEADER: Final = struct.Struct(">4xI8s8x")  # of the last frame of a commit: pages of the file; salts
+FRAME_HEADER: Final = struct.Struct(">4xI16x")  # of the last frame of a commit: pages of the file
 _LITTLE_ENDIAN_SUMS: Final = 0x377F0682
 _REMEDY: Final = f"; to use what is left as it is, remove the file {MARK_NAME!r} beside it"
 
@@ -70,8 +70,8 @@ class LogIndex:
 class Mark:
     """The mark of the store in a directory, for the one thread that commits."""
 
-    def __init__(self, directory: Path, *, syncs: bool) -> None:
-        """`syncs`: whether a commit is on the disk when it is noted."""
+    def __init__(self, directory: Path, log: LogIndex, *, syncs: bool) -> None:
+        """`syncs`: whether a commit is on the disk when it is noted, as all that the log has now is."""
         self._file = directory / MARK_NAME
         self._since = _EVER if syncs else _start_of_machine()
         size = _RECORD.size + _SUM.size
@@ -83,18 +83,23 @@ class Mark:
             self._memory = mmap.mmap(descriptor, size)
         finally:
             os.close(descriptor)
+        self.note(log)
+        self._memory.flush()  # once, so that `was_synced` is right after a power loss
 
     def note(self, log: LogIndex) -> None:
         """All that the log has is committed."""
-        record = _RECORD.pack(log.pages()[0], log.salts(), self._since)
-        self._memory[:] = record + _SUM.pack(zlib.crc32(record))
+        self._write(log.pages()[0], log.salts())
 
     def clear(self) -> None:
         """Claim nothing: the log is about to be cut off."""
-        self._memory[:] = bytes(len(self._memory))
+        self._write(0, bytes(8))
 
     def close(self) -> None:
         self._memory.close()
+
+    def _write(self, pages: int, salts: bytes) -> None:
+        record = _RECORD.pack(pages, salts, self._since)
+        self._memory[:] = record + _SUM.pack(zlib.crc32(record))
 
 
 def checked_log(connection: sqlite3.Connection, file: Path) -> LogIndex | None:
@@ -149,26 +154,47 @@ def damage_of_log(file: Path, log: LogIndex | None) -> str:
             return ""
         commits = 0
         for frame in range(found, pages):
-            opened.seek(_LOG_HEADER.size + frame * (_FRAME_HEADER.size + PAGE_BYTES))
-            head = opened.read(_FRAME_HEADER.size)
-            commits += len(head) == _FRAME_HEADER.size and _FRAME_HEADER.unpack(head)[0] > 0
+            opened.seek(frame_offset(frame))
+            head = opened.read(FRAME_HEADER.size)
+            commits += len(head) == FRAME_HEADER.size and FRAME_HEADER.unpack(head)[0] > 0
     return (
         f"the log {str(wal)!r} is damaged behind page {found} of {pages}, and about {max(1, commits)} commits that"
         f" were confirmed are lost with what follows{_REMEDY}"
     )
 
 
+def confirmed_pages(file: Path, log: LogIndex) -> int:
+    """How many pages of this log were committed, as far as is known."""
+    pages, salts = _claim(file.parent)
+    return pages if salts == log.salts() else 0
+
+
+def was_synced(directory: Path) -> bool:
+    """Whether commits were synced by the last one who had the store open."""
+    return _record(directory)[2] == _EVER
+
+
+def frame_offset(number: int) -> int:
+    """Where the header of a log's frame is, the first one being 0."""
+    return _LOG_HEADER.size + number * (FRAME_HEADER.size + PAGE_BYTES)
+
+
 def _claim(directory: Path) -> tuple[int, bytes]:
     """How many pages of which log were committed; 0 where there is no claim."""
+    pages, salts, since = _record(directory)
+    return (pages, salts) if since in (_EVER, _start_of_machine()) else (0, b"")
+
+
+def _record(directory: Path) -> tuple[int, bytes, bytes]:
     try:
         content = (directory / MARK_NAME).read_bytes()
     except FileNotFoundError:
-        return 0, b""
+        content = b""
     record, sum_ = content[: _RECORD.size], content[_RECORD.size :]
     if len(record) < _RECORD.size or sum_ != _SUM.pack(zlib.crc32(record)):
-        return 0, b""
+        return 0, b"", _EVER
     pages, salts, since = _RECORD.unpack(record)
-    return (pages, salts) if since in (_EVER, _start_of_machine()) else (0, b"")
+    return pages, salts, since
 
 
 def _is_sound(header: bytes) -> bool:

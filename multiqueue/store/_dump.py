@@ -18,11 +18,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ._confirmed import MARK_NAME, checked_log
-from ._errors import NoStore, StoreDamaged, StoreError, StoreFailed, StoreFull
+from ._confirmed import MARK_NAME
+from ._errors import NoStore, StoreError, StoreFailed, StoreFull
 from ._lock_file import DirectoryLock
-from ._log import close_leaving_log, renew_log
 from ._protocol import Commit, Define, Operation, Put
+from ._recovery import open_whole
 from ._salvage import Message, Salvage, store_file
 from ._schema import FILE_NAME, check_format, connect
 from ._sqlite import SqliteStore
@@ -118,13 +118,7 @@ def compact(path: Path) -> tuple[int, int]:
         raise NoStore(f"cannot write into {str(path)!r}: {error.strerror}") from error
     log = None
     try:
-        renew_log(file)
-        connection = connect(file, cache_bytes=_CACHE_BYTES)
-        try:
-            log = checked_log(connection, file)
-        except StoreDamaged:
-            close_leaving_log(connection, file)
-            raise
+        connection, log = open_whole(file, cache_bytes=_CACHE_BYTES, statements=128)
         with contextlib.closing(connection):
             if check_format(connection, file) == 0:
                 raise NoStore(f"there is no store in {str(path)!r}: {FILE_NAME} has no tables yet")

@@ -60,16 +60,12 @@ class Backend(Protocol):
 class GroupCommit:
     """Gathers submissions into batches and has a thread commit them to a backend."""
 
-    def __init__(
-        self, backend: Backend, *, name: str, next_id: int, max_pending_bytes: int, shares_bodies: bool = True
-    ) -> None:
-        """`shares_bodies`: the backend writes the body of a fanout's messages once."""
+    def __init__(self, backend: Backend, *, name: str, next_id: int, max_pending_bytes: int) -> None:
         if max_pending_bytes < 1:
             raise ValueError(f"max_pending_bytes must be at least 1, not {max_pending_bytes}")
         self._backend = backend
         self._name = name
         self._max_pending_bytes = max_pending_bytes
-        self._shares_bodies = shares_bodies
         self._pid = getpid()
         self._lock = Lock()
         self.work = Condition(self._lock)  # a batch, the close, a release; notified by those who bring it
@@ -175,7 +171,7 @@ class GroupCommit:
     # The submitters' side
 
     def _hand_in(self, submission: Submission, *, lingers: bool = False, waits: bool) -> Submission:
-        size, grows = size_of(submission.operations, shares_bodies=self._shares_bodies)
+        size, grows = size_of(submission.operations)
         grows = grows and waits
         if self._end is not None or getpid() != self._pid:
             self.check_open()

@@ -5,7 +5,7 @@ Promise     What the next opening finds in the log is on the disk before anythin
             may not, and no later sync tries again. The next opening then reads commits in the log that the
             disk does not have. To copy them into the file, and lose power in the middle, would leave half of a
             commit there and no log to undo it. So the log is written once more, where it stands, and synced.
-State       The file `-wal`. Both functions are called while no other process has the store.
+State       The file `-wal`, or another. The functions are called while no other process has the store.
 """
 
 from __future__ import annotations
@@ -22,15 +22,23 @@ _BLOCK = 1 << 20
 def renew_log(file: Path) -> None:
     """Write the log of an SQLite file over itself and sync it, if there is one.
 
+    Raises:
+        OSError: the disk failed.
+    """
+    log = file.with_name(file.name + "-wal")
+    if log.exists():
+        renew(log)
+
+
+def renew(file: Path) -> None:
+    """Write a file over itself and sync it.
+
     A crash in between is harmless: each byte stays the same, on the disk or in the page cache.
 
     Raises:
         OSError: the disk failed.
     """
-    log = file.with_name(file.name + "-wal")
-    if not log.exists():
-        return
-    descriptor = os.open(log, os.O_RDWR | os.O_CLOEXEC)
+    descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
     try:
         place = 0
         while True:

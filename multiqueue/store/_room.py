@@ -91,8 +91,7 @@ class Room:
         """Whether it is the quota that is too small for these, and not the disk."""
         if self._quota_bytes is None:
             return False
-        shares_bodies = self._bodies.shares
-        wanted = sum([size_of(submission.operations, shares_bodies=shares_bodies)[0] for submission in submissions])
+        wanted = sum([size_of(submission.operations)[0] for submission in submissions])
         free = self._most_pages - self._used_pages()
         return free * PAGE_BYTES < 2 * wanted + 64 * PAGE_BYTES
 
@@ -214,6 +213,7 @@ class Room:
 
     def checkpoint(self, mode: str) -> None:
         """Copy the log into the file. Where the disk has no room for that, give up the reserve and try once more."""
+        self._bodies.settle()
         if mode != "PASSIVE":
             self._mark.clear()
         for _ in range(2):

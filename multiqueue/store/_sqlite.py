@@ -23,16 +23,17 @@ from pathlib import Path
 from typing import Self
 
 from ._bodies import BODIES_IN_FILES, LARGE_COMMIT_BYTES, Bodies, BodyDamaged
-from ._confirmed import MARK_NAME, LogIndex, Mark, checked_log
+from ._confirmed import MARK_NAME, LogIndex, Mark
 from ._errors import NoStore, StoreDamaged, StoreFailed, StoreLocked
 from ._front import StoreFront
 from ._group_commit import GroupCommit
 from ._lock_file import DirectoryLock
-from ._log import close_leaving_log, renew_log
+from ._log import close_leaving_log
 from ._plan import MOST_STATEMENTS
 from ._protocol import Durability, Level, StoreStatistics
+from ._recovery import open_whole
 from ._room import Room
-from ._schema import FILE_NAME, META, PAGE_BYTES, are_numbers, connect, prepare
+from ._schema import FILE_NAME, META, PAGE_BYTES, are_numbers, prepare
 from ._space_reserve import SpaceReserve
 from ._sqlite_reader import SqliteReader, unreadable
 from ._sqlite_writer import IDS_RESERVED, SqliteWriter
@@ -53,7 +54,7 @@ class SqliteStore(StoreFront):
     takes up to about `log_bytes` more, for a moment also the bytes of a batch: 8 MiB unless told, or a 32nd part
     of a disk below 256 MiB. `reserve_bytes` of disk (three times `log_bytes` unless told) are held back so that
     messages can still be removed when the disk is full.
-    At "sync" a commit that brings `large_commit_bytes` or more in bodies of 2 KiB or more writes these into a file
+    A commit that brings `large_commit_bytes` or more in bodies of 2 KiB or more writes these into a file
     beside the messages' file; such files count in the quota.
     `max_pending_bytes` is how much may wait for its commit before `submit` blocks.
 
@@ -148,17 +149,16 @@ class SqliteStore(StoreFront):
                     log_bytes = min(LOG_BYTES, disk_bytes // _SMALL_DISK_PARTS or LOG_BYTES)
                 reserve = SpaceReserve(path, 3 * log_bytes if reserve_bytes is None else reserve_bytes)
                 opening.callback(reserve.drop)
-                renew_log(self._file)
-                connection = connect(self._file, cache_bytes=CACHE_BYTES, statements=MOST_STATEMENTS)
+                # Before anything is written: it would hide what is lost.
+                connection, log = open_whole(self._file, cache_bytes=CACHE_BYTES, statements=MOST_STATEMENTS)
                 opening.callback(close_leaving_log, connection, self._file)
-                log = checked_log(connection, self._file)  # before anything is written: it would hide what is lost
                 if log is not None:
                     opening.callback(log.close)
                 prepare(connection, self._file, _SYNCHRONOUS[self._durability])
                 if log is None:
                     log = LogIndex(self._file)
                     opening.callback(log.close)
-                mark = Mark(path, syncs=durability is Durability.SYNC)
+                mark = Mark(path, log, syncs=durability is Durability.SYNC)
                 opening.callback(mark.close)
                 first_id, self._floor = self._begin(connection)
                 self._reader = SqliteReader(self._file, first_id)
@@ -167,8 +167,8 @@ class SqliteStore(StoreFront):
                 self._bodies = Bodies(
                     path,
                     file_bytes=_LOGS_OF_BODIES * log_bytes,
-                    syncs=durability is Durability.SYNC,
-                    large_commit_bytes=None if durability is Durability.RELAXED else large_commit_bytes,
+                    durability=durability,
+                    large_commit_bytes=large_commit_bytes,
                 )
                 self._bodies.begin(connection.execute(BODIES_IN_FILES).fetchall())
                 room = Room(
@@ -206,7 +206,6 @@ class SqliteStore(StoreFront):
                 name=f"the store {str(path)!r}",
                 next_id=first_id,
                 max_pending_bytes=max_pending_bytes,
-                shares_bodies=self._bodies.shares,
             )
             opening.pop_all()
         atexit.register(self.close)

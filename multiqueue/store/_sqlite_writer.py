@@ -247,10 +247,13 @@ class SqliteWriter:
         self._connection.execute("BEGIN IMMEDIATE")
 
     def _end_transaction(self) -> None:
-        """Commit: the bodies that are in files, then the rows that name them."""
+        """Commit: the bodies that are in files, and at the same time the rows that name them."""
         if self._is_syncing:
-            self._bodies.sync()
-        self._connection.execute("COMMIT")
+            self._bodies.begin_sync()
+        try:
+            self._connection.execute("COMMIT")
+        finally:
+            self._bodies.end_sync()
         self._commit_syncs += self._is_syncing
         if self._is_syncing or not self._syncs_commits:
             self._room.confirm()

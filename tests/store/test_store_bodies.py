@@ -137,16 +137,15 @@ def test_a_body_that_is_shared_is_moved_for_all(store: SqliteStore, tmp_path: Pa
 
 
 def test_what_is_shared_fills_a_batch_once(tmp_path: Path) -> None:
-    """A fanout of a large body is as much to wait for as the body; at relaxed, where each row has it, as all."""
+    """A fanout of a large body is as much to wait for as the body."""
     body = bytes(1 << 20)
-    for durability, expected in (("sync", 1), ("relaxed", 20)):
-        with SqliteStore(tmp_path / durability, durability=durability, reserve_bytes=0) as store:
-            store._commits.hold()
-            store.submit([put(queue, body) for queue in range(20)], waits=False)
-            assert store.statistics().pending_bytes // (1 << 20) == expected
-            store._commits.release()
-            store.submit([]).wait()
-            assert store.read([header.id for header in store.page(7, 0, 1)]).popitem()[1] == body
+    with SqliteStore(tmp_path, reserve_bytes=0) as store:
+        store._commits.hold()
+        store.submit([put(queue, body) for queue in range(20)], waits=False)
+        assert store.statistics().pending_bytes // (1 << 20) == 1
+        store._commits.release()
+        store.submit([]).wait()
+        assert store.read([header.id for header in store.page(7, 0, 1)]).popitem()[1] == body
 
 
 def test_a_file_goes_with_its_last_body(store: SqliteStore, tmp_path: Path) -> None:
@@ -271,31 +270,24 @@ def test_files_that_go_beside_a_dump(store: SqliteStore, tmp_path: Path, monkeyp
     assert all(base64.b64decode(one["body"]) == large(given.index(one["id"])) for one in messages)
 
 
-def test_relaxed_keeps_bodies_with_their_rows(tmp_path: Path) -> None:
-    """At relaxed no file is made; those of an earlier opening are read, and go with the opening after the last body."""
-    with open_in_files(tmp_path) as store:
-        given = stored(store, *(put(1, large(number)) for number in range(3)))
-    with open_in_files(tmp_path, durability="relaxed") as store:
-        more = stored(store, put(1, large(3)))
-        assert store.read([*given, *more]) == {one: large(number) for number, one in enumerate([*given, *more])}
-        store.submit([Delete(given)]).wait()
-        assert files(tmp_path) == ["bodies-1"]
-    with open_in_files(tmp_path, durability="relaxed") as store:
-        assert files(tmp_path) == []
-        assert store.read(more) == {more[0]: large(3)}
+def test_relaxed_settles_what_a_file_goes_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At relaxed no commit syncs a body. Before a file goes, the log is synced, and before it the moved bodies."""
+    synced: list[str] = []
 
+    def note(descriptor: int) -> None:
+        names = {file.stat().st_ino: file.name for file in tmp_path.iterdir()}
+        synced.append(names[os.fstat(descriptor).st_ino])
 
-def test_relaxed_moves_nothing(store: SqliteStore, tmp_path: Path) -> None:
-    """At relaxed no body is moved: its row could be on the disk before it is, and then the store would not open."""
-    given = stored(store, *(put(1, large(number)) for number in range(60)))
-    store.close()
-    with open_in_files(tmp_path, durability="relaxed") as again:
-        again.submit([Delete(given[1:])]).wait()
-        rested(again)
+    with open_in_files(tmp_path, durability="relaxed", log_bytes=1 << 14) as store:
+        monkeypatch.setattr(_bodies, "sync_data", note)
+        given = stored(store, *(put(1, large(number)) for number in range(60)))
         assert files(tmp_path) == ["bodies-1"]
-    with open_in_files(tmp_path) as again:
-        settled(again, lambda: files(tmp_path) == ["bodies-2"])
-        assert again.read(given) == {given[0]: large(0)}
+        assert set(synced) == {"bodies-1"}  # when it was long enough
+        del synced[:]
+        store.submit([Delete(given[1:])]).wait()
+        settled(store, lambda: files(tmp_path) == ["bodies-2"])
+        assert store.read(given) == {given[0]: large(0)}
+        assert synced == ["bodies-2", "messages.sqlite-wal"]
 
 
 def test_an_undone_transaction_leaves_nothing(store: SqliteStore, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from store_parts_support import _plan
 from store_support import put
 
-from multiqueue.store import Header, Put, SqliteStore
+from multiqueue.store import Durability, Header, Put, SqliteStore
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_a_batch_is_few_statements(count: int, rows: list[int]) -> None:
 def test_plain_messages_are_bound_in_kinds_that_sqlite3_binds_as_they_are(tmp_path: Path) -> None:
     """A batch of plain messages for several queues is six values a header, and no adapter is looked for."""
     connection = Connection()
-    bodies = _plan.Bodies(tmp_path, file_bytes=1, syncs=False, large_commit_bytes=None)
+    bodies = _plan.Bodies(tmp_path, file_bytes=1, durability=Durability.MEMORY, large_commit_bytes=1 << 20)
     _plan.Plan(_plan.Dropped(), bodies).run(connection, [put(queue, id=queue) for queue in range(1, 5)])  # type: ignore[arg-type]
     headers, rows = connection.values
     assert (len(headers), len(rows)) == (4 * 6, 4 * 5)

@@ -377,7 +377,7 @@ def test_old_transient_messages_are_removed_in_steps(tmp_path: Path) -> None:
 def test_free_space_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When most of a large file is free, idle time gives it back to the disk; a small rest is kept for reuse."""
     monkeypatch.setattr("multiqueue.store._room._VACUUM_BYTES", 1 << 20)
-    with SqliteStore(tmp_path, durability="relaxed", reserve_bytes=0) as store:
+    with SqliteStore(tmp_path, durability="relaxed", reserve_bytes=0, large_commit_bytes=1 << 30) as store:
         given = stored(store, *(put(1, b"x" * 10_000) for _ in range(1000)))
         wait_until_blocked(lambda: (tmp_path / "messages.sqlite").stat().st_size > 8 << 20)
         store.submit([Delete(given)]).wait()

@@ -1,0 +1,70 @@
+"""A thread that syncs one file while its owner has SQLite sync another: the disk flushes once for both.
+
+Promise     `end` returns when what was written to the file before `begin` is on the disk, or raises why it is not.
+Waiting     The thread waits for `begin`, or `close`, which ends it; `end` waits for the thread's one sync.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import threading
+from queue import SimpleQueue
+
+
+class SyncBeside:
+    """For one owner's thread; the other one begins with the first sync."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._wanted: SimpleQueue[int | None] = SimpleQueue()
+        self._done: SimpleQueue[OSError | None] = SimpleQueue()
+        self.is_running = False  # between `begin` and `end`
+
+    def begin(self, descriptor: int) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="multiqueue-store-sync", daemon=True)
+            self._thread.start()
+        self.is_running = True
+        self._wanted.put(descriptor)
+
+    def end(self) -> None:
+        """Wait for the sync.
+
+        Raises:
+            OSError: the disk failed, whatever it said: SQLite may have committed, so nothing can be undone.
+        """
+        error = self._done.get()
+        self.is_running = False
+        if error is not None:
+            raise OSError(errno.EIO, f"the bodies could not be synced: {error}") from error
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._wanted.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        while (descriptor := self._wanted.get()) is not None:
+            try:
+                sync_data(descriptor)
+            except OSError as error:
+                self._done.put(error)
+            else:
+                self._done.put(None)
+
+
+def sync_data(descriptor: int) -> None:
+    """Have a file's content on the disk.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    if sys.platform == "darwin":
+        import fcntl  # here, for where there is none this module is imported too, and never opens a store
+
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+    else:
+        os.fdatasync(descriptor)

@@ -1,0 +1,77 @@
+"""What an opening makes of a log and bodies that a power loss left: whole commits, and none too few."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+from store_support import put
+
+from multiqueue.store import Durability, SqliteStore, StoreDamaged
+from multiqueue.store.cli import store as store_command
+
+SIZE = 10_000
+
+
+def bodies_after(directory: Path) -> list[str]:
+    """The first bytes of each body that an opened store has; a `?` where it is damaged."""
+    found = []
+    with SqliteStore(directory, reserve_bytes=0) as store:
+        for header in store.page(1, 0, 100):
+            try:
+                found.append(store.read([header.id])[header.id][:1].decode())
+            except StoreDamaged:
+                found.append("?")
+    return found
+
+
+def lost(top: Path, bodies: str, gone: str, *, durability: Durability, confirmed: bool) -> Path:
+    """A store into which these bodies were put, a commit each, then lost power: some bodies, and perhaps the mark."""
+    with SqliteStore(top / "lives", durability=durability, reserve_bytes=0, large_commit_bytes=SIZE) as store:
+        for body in bodies:
+            store.submit([put(1, body.encode() * SIZE), put(1, body.encode())]).wait()
+        shutil.copytree(top / "lives", top / "left", ignore=shutil.ignore_patterns("*-shm"))
+    file = top / "left" / "bodies-1"
+    content = file.read_bytes()
+    for body in gone:
+        content = content.replace(body.encode() * SIZE, bytes(SIZE))
+    file.write_bytes(content)
+    if not confirmed:
+        older = SqliteStore(top / "older", durability=durability, reserve_bytes=0)
+        shutil.copy(top / "older" / "confirmed", top / "left" / "confirmed")
+        older.close()
+    return top / "left"
+
+
+def test_a_last_commit_without_its_bodies_is_undone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Rows that reached the disk before their body go with all of their commit; the opening says so."""
+    left = lost(tmp_path, "abc", "c", durability=Durability.SYNC, confirmed=False)
+    with caplog.at_level(logging.WARNING):
+        assert bodies_after(left) == list("aabb")
+    assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [
+        "a power loss took the bodies of the latest commits, and 1 commits are undone"
+    ]
+    assert bodies_after(left) == list("aabb")
+
+
+@pytest.mark.parametrize(("gone", "confirmed", "expected"), [("c", True, "aabb?c"), ("b", False, "aa?bcc")])
+def test_what_was_confirmed_is_not_undone(tmp_path: Path, gone: str, confirmed: bool, expected: str) -> None:
+    """A body that is missing from a commit which was told, as the mark or a later commit shows, is damage."""
+    left = lost(tmp_path, "abc", gone, durability=Durability.SYNC, confirmed=confirmed)
+    assert bodies_after(left) == list(expected)
+
+
+def test_at_relaxed_the_latest_commits_are_undone_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At relaxed each commit from the first on that lacks a body is undone, whatever came after it."""
+    left = lost(tmp_path, "abcd", "b", durability=Durability.RELAXED, confirmed=True)
+    monkeypatch.setattr("multiqueue.store._confirmed._start_of_machine", lambda: b"tomorrow")
+    assert bodies_after(left) == list("aa")
+
+
+def test_compacting_undoes_it_too(tmp_path: Path) -> None:
+    """`store compact` writes a store that it finds after a power loss, and builds on whole commits."""
+    left = lost(tmp_path, "ab", "b", durability=Durability.SYNC, confirmed=False)
+    store_command(["compact", str(left)], standalone_mode=False)
+    assert bodies_after(left) == list("aa")
