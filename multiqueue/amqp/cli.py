@@ -27,6 +27,7 @@ from .._logs import OneLine, printable
 from .._words import counted, duration
 from ..broker import VERSIONS, Broker
 from ..errors import MultiQueueError
+from ..store import Durability
 from ._server.access import hash_password
 from ._server.config import BrokerConfig, HttpSection, load_config
 from ._server.server import Server, serve
@@ -47,6 +48,12 @@ _PATIENCE: Final = 10.0  # seconds, with a broker that is asked for its status
     "--tls-port", type=click.IntRange(0, 65535), help="A second port, for TLS as [tls] says; 0 is a free one."
 )
 @click.option("--data", type=click.Path(path_type=Path), help="A directory for durable queues and persistent messages.")
+@click.option(
+    "--durability",
+    type=click.Choice([each.value for each in Durability]),
+    help="What a confirm survives: a power loss (sync), a crash of the broker, as at RabbitMQ (relaxed), or nothing"
+    " (memory).  [default: sync]",
+)
 @click.option("--http", type=click.IntRange(0, 65535), help="A port for HTTP: RabbitMQ's management API, metrics.")
 @click.option("--compat", type=click.Choice(VERSIONS), help="Which RabbitMQ's rules hold.  [default: 4.3]")
 @click.option("--config", type=click.Path(path_type=Path), help="A TOML file; options here win over it.")
@@ -58,6 +65,7 @@ def broker(
     port: int | None,
     tls_port: int | None,
     data: Path | None,
+    durability: str | None,
     http: int | None,
     compat: str | None,
     config: Path | None,
@@ -73,7 +81,7 @@ def broker(
         directory = data or found.data
         if tls_port is not None and section is None:
             raise ServerError("--tls-port needs a configuration with a section [tls], which names the certificate")
-        with _signal_socket() as signals, _open(found, directory, compat) as started:
+        with _signal_socket() as signals, _open(found, directory, compat, durability) as started:
             for name in found.file.virtual_hosts:
                 _add_virtual_host(started, name)
             for name, each in found.file.policies.items():
@@ -223,7 +231,7 @@ class _Bell:
         pass
 
 
-def _open(config: BrokerConfig, directory: Path | None, compat: str | None) -> Broker:
+def _open(config: BrokerConfig, directory: Path | None, compat: str | None, durability: str | None) -> Broker:
     section = config.file.data
     permitted = config.file.deprecated_features.permit
     options: dict[str, Any] = {"compat": compat or config.file.compat, "deprecated_features": permitted}
@@ -242,7 +250,8 @@ def _open(config: BrokerConfig, directory: Path | None, compat: str | None) -> B
         raise ServerError(why) from error
     try:
         on_failure = section.on_store_failure
-        return Broker(data=directory, durability=section.durability, on_store_failure=on_failure, **options)
+        kept = durability or section.durability
+        return Broker(data=directory, durability=kept, on_store_failure=on_failure, **options)
     except MultiQueueError as error:  # another process has it, or it is damaged
         raise ServerError(str(error)) from error
 

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from ._model import BenchError
 
 OURS = "our server"
+RELAXED = "ours, relaxed"
 THEIRS = "RabbitMQ"
 
 # The command that users run; it is interrupted when its standard input ends, which it does when we do.
@@ -53,32 +54,42 @@ class Server:
 
 
 @contextmanager
-def servers(against: str | None) -> Iterator[list[Server]]:
+def servers(against: str | None, *, with_relaxed: bool = False) -> Iterator[list[Server]]:
     """Ours, with its durable queues in a temporary directory, and the one at `against`.
+
+    `with_relaxed`: ours a second time between them, with the durability that RabbitMQ has.
 
     Raises:
         BenchError: ours did not start.
     """
     with ExitStack() as stack:
-        data = stack.enter_context(tempfile.TemporaryDirectory(prefix="multiqueue-bench-"))
-        started = [stack.enter_context(_our_server(data))]
+        started = [stack.enter_context(_our_server(OURS, "sync"))]
+        if with_relaxed:
+            started.append(stack.enter_context(_our_server(RELAXED, "relaxed")))
         if against is not None:
             started.append(Server(THEIRS, against, _pid_listening_on(urlsplit(against).port or 5672)))
         yield started
 
 
 @contextmanager
-def _our_server(data: str) -> Iterator[Server]:
+def _our_server(name: str, durability: str) -> Iterator[Server]:
     """`multiqueue broker` in a separate process."""
-    command = [sys.executable, "-u", "-c", _SERVE, "--data", data]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with (
+        tempfile.TemporaryDirectory(prefix="multiqueue-bench-") as data,
+        subprocess.Popen(
+            [sys.executable, "-u", "-c", _SERVE, "--data", data, "--durability", durability],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
         assert process.stdin is not None
         assert process.stdout is not None
         said = re.match(r"listening on ([^;]+);", process.stdout.readline())
         if said is None:
             raise BenchError("our server did not start; its complaint is above")
         try:
-            yield Server(OURS, f"amqp://guest:guest@{said[1]}/%2F", process.pid)
+            yield Server(name, f"amqp://guest:guest@{said[1]}/%2F", process.pid)
         finally:
             process.stdin.close()
             process.wait(30)
