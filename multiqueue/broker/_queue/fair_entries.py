@@ -23,7 +23,7 @@ from .._base.fair_options import FairOptions
 from .._base.ports import After
 from .consumer import ConsumerState, QueueConsumer, Reader
 from .entry import Entry, EntryState, Position
-from .entry_list import FairEntryList, levels_of
+from .entry_list import FairEntryList
 from .entry_source import ResidentEntries
 from .life import Life
 from .ports import Doubt, EntrySource
@@ -161,8 +161,8 @@ class FairEntries(EntrySource):
         self._discard: Callable[[Sequence[Entry]], None] = self.log.remove if log is None else log.discard_all
         self._views: dict[Reader, View] = {}
         if life.tenants is None:
-            options, levels = FairOptions.of(life.settings.kind_options), levels_of(life.settings)
-            life.tenants = Tenants(options, levels, life.clock, life.visit_by, life.changed_tenants)
+            options = FairOptions.of(life.settings.kind_options)
+            life.tenants = Tenants(options, life.clock, life.visit_by, life.changed_tenants)
             life.limit_tenants()
         self.tenants: Tenants = life.tenants
         self.tenants.only_counts = False
@@ -268,22 +268,22 @@ class FairEntries(EntrySource):
         return entry
 
     def take_turns(self, consumer: QueueConsumer, most: int, most_bytes: int, after: After) -> list[Entry]:
-        tenants, run = self.tenants, list[Entry]()
+        tenants = self.tenants
         if tenants.wakes:
             self._woken += tenants.wake(self._life.clock())
-        while len(run) < most and most_bytes > 0:
-            some: list[Entry] = []
+        run: list[Entry] = []
+        while True:
             if not (consumer.no_local or (self._views and consumer in self._views)):
-                some = tenants.take_turns(most - len(run), most_bytes)
-            if not some:  # there is nothing, or nothing that can be had without a look
-                entry = self.next_for(consumer, after)
-                if entry is None:
-                    break
-                some = [entry]
-                self.pass_over(consumer, entry)
-                self.take(some, consumer)
-            run += some
-            most_bytes -= sum([entry.size for entry in some])
+                most_bytes = tenants.take_turns(run, most, most_bytes)
+            if len(run) == most or most_bytes <= 0:
+                break
+            entry = self.next_for(consumer, after)  # nothing, or what can only be had with a look
+            if entry is None:
+                break
+            self.pass_over(consumer, entry)
+            self.take((entry,), consumer)
+            run.append(entry)
+            most_bytes -= entry.size
         return run
 
     def _choosy(self, reader: Reader) -> View:

@@ -146,8 +146,8 @@ class Life:
         self._timeouts = None if self._usual_timeout is None else ConsumerTimeouts(self._usual_timeout)
         self.is_fair: bool = self.settings.kind is QueueKind.FAIR
         self._make: type[Entry] = FairEntry if self.is_fair else Entry
-        # With an entry that is settled a group, or a tenant, may be free.
-        self.settling_frees: bool = self.is_fair or self.groups is not None
+        # With an entry that is settled a group, or a tenant at its `max_in_flight`, may be free.
+        self.settling_frees: bool = self.groups is not None
         self.changed_tenants: dict[str, dict[str, object]] = {}  # of a fair queue, since its declaration; kept with it
         self.tenants: Tenants | None = None  # of a fair queue; set with its first source
         self._look_at_settings()
@@ -837,6 +837,7 @@ class Life:
         if self.tenants is not None:
             self.tenants.know_ring(self.settings.overflow is Overflow.RING)
             self.limit.ask_tenants(refuse=self.tenants.may_refuse, overflow=self.tenants.may_overflow)
+            self.settling_frees = self.groups is not None or self.tenants.may_be_capped
 
     def change_tenant(self, name: str, changes: Mapping[str, object] | None, after: After) -> None:
         """Let a tenant have other options from now on; None: as declared. Raises ValueError."""

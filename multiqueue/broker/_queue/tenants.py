@@ -86,6 +86,7 @@ class Tenant:
 
     __slots__ = (
         "aside",
+        "busy",
         "busy_since",
         "children",
         "free_at",
@@ -95,7 +96,7 @@ class Tenant:
         "is_blocked",
         "is_counted",
         "is_idle",
-        "lanes",
+        "lane",
         "lately",
         "name",
         "options",
@@ -103,17 +104,20 @@ class Tenant:
         "served",
         "served_before",
         "served_cost",
+        "waiting_bytes",
     )
 
     def __init__(self, name: str, outer: Tenant | None, options: TenantOptions) -> None:
         self.name: str = name
         self.outer: Tenant | None = outer
-        self.lanes: list[Lane] = []  # one for each level that it has used
+        self.lane: Lane | None = None  # that of the level it used last first: the others follow by their `another`
+        self.busy: int = 0  # lanes with entries that are WAITING
+        self.waiting_bytes: int = 0  # of the bodies of these entries
         self.children: int = 0  # tenants that are nested in it
         self.in_flight: int = 0  # entries that consumers have, of those nested in it too
         self.aside: int = 0  # entries that are HELD or ASIDE
         self.is_idle: bool = False  # Invariant: it is in `Tenants._idle`
-        self.is_blocked: bool = False  # Invariant: its lanes are out of the ring
+        self.is_blocked: bool = options.paused  # Invariant: its lanes are out of the ring
         self.free_at: float = _LONG_AGO  # when its rate lets it be served,
         self.full_at: float = _LONG_AGO  # and has forgotten what it was served
         self.served: int = 0
@@ -131,6 +135,14 @@ class Tenant:
         # Its deliveries count against a limit of its own, or of what it is nested in.
         is_limited = options.max_in_flight is not None or options.rate is not None
         self.is_counted: bool = is_limited or self.outer is not None
+
+    @property
+    def lanes(self) -> Iterator[Lane]:
+        """One for each level that it has used."""
+        lane = self.lane
+        while lane is not None:
+            yield lane
+            lane = lane.another
 
     def chain(self) -> Iterator[Tenant]:
         """It, and the tenants that it is nested in."""
@@ -157,18 +169,9 @@ class Tenant:
         return sum([lane.live for lane in self.lanes])
 
     @property
-    def waiting_bytes(self) -> int:
-        return sum([lane.live_bytes for lane in self.lanes])
-
-    @property
     def is_empty(self) -> bool:
         """True when it has no entry."""
-        if self.in_flight or self.aside:
-            return False
-        for lane in self.lanes:
-            if lane.live:
-                return False
-        return True
+        return not (self.in_flight or self.aside or self.busy)
 
     def served_lately(self, half_minute: float) -> float:
         """The cost of its service in this half minute and the one before."""
@@ -195,12 +198,12 @@ class Lane(Turn):
 
     __slots__ = (
         "_dead",
+        "another",
         "arrived",
         "begin",
         "inner",
         "level",
         "live",
-        "live_bytes",
         "outer",
         "returned",
         "tenant",
@@ -218,7 +221,7 @@ class Lane(Turn):
         self.level: int = level
         self.inner: Ring | None = None
         self.live: int = 0  # Invariant: counts the entries that are WAITING
-        self.live_bytes: int = 0  # of their bodies
+        self.another, tenant.lane = tenant.lane, self
         # Entries in the order of their arrival, from `begin` on, and those that came back after their slot had gone.
         # What is not WAITING any more stays until it is met, or there is more of it than of others.
         self.arrived: list[FairEntry | None] = []
@@ -354,7 +357,6 @@ class Tenants:
     def __init__(
         self,
         options: FairOptions,
-        levels: int,
         clock: Callable[[], float],
         visit_by: Callable[[float], None],
         changed: dict[str, dict[str, object]],
@@ -370,7 +372,6 @@ class Tenants:
         # have some again.
         self._idle: deque[Tenant] = deque()
         self._next_look = math.inf  # when those of them go that are too many
-        self._lanes: list[dict[str, Lane]] = [{} for _ in range(levels)]
         self.wakes: list[tuple[float, int, Tenant]] = []  # a heap of the times at which a rate lets one go on
         self._numbers = count()
         self._changed = changed  # options of a tenant's own that were changed since the declaration
@@ -386,10 +387,13 @@ class Tenants:
 
     def arrive(self, entries: Sequence[Any]) -> None:
         """New entries, which have their positions."""
-        levels = self._lanes
+        by_name = self.by_name
         for entry in entries:
             name, level, cost, is_odd = entry.key
-            lane = entry.lane = levels[level].get(name) or self._new_lane(name, level)
+            tenant: Any = by_name.get(name)
+            if tenant is None or (lane := tenant.lane).level != level:
+                lane = self.lane_of(name, level)
+            entry.lane = lane
             lane.arrived.append(entry)
             if cost != 1 or is_odd:
                 entry.cost = cost
@@ -399,25 +403,27 @@ class Tenants:
                 lane.tenant.aside += 1
                 continue
             lane.live += 1
-            lane.live_bytes += entry.size
+            lane.tenant.waiting_bytes += entry.size
             if lane.live == 1:
-                self._has_some(lane, entry.arrived_at, is_new=True)
+                self._has_some(lane, entry.arrived_at, lane.join)
             if not self._is_plain:
                 self._look_at_length(lane)
 
     def lane_of(self, name: str, level: int) -> Lane:
-        return self._lanes[level].get(name) or self._new_lane(name, level)
+        tenant = self.by_name.get(name)
+        lanes = () if tenant is None else tenant.lanes
+        return next((lane for lane in lanes if lane.level == level), None) or self._new_lane(name, level)
 
     def count(self, lane: Lane, count: int, size: int) -> None:
         """So many messages more wait that are no objects here, or fewer, with bodies of `size` bytes together."""
         had_some = lane.live > 0
         lane.live += count
-        lane.live_bytes += size
+        lane.tenant.waiting_bytes += size
         if (lane.live > 0) != had_some:
             if had_some:
                 self._has_none(lane)
             else:
-                self._has_some(lane, self._clock(), is_new=True)
+                self._has_some(lane, self._clock(), lane.join)
         if count > 0 and not self._is_plain:
             self._look_at_length(lane)
 
@@ -430,27 +436,27 @@ class Tenants:
         """Tell others from now on: of a lane that is not passed over any more, of one that is gone, of options."""
         self._opened, self._forgotten, self._reweighed = opened, forgotten, reweighed
 
-    def _has_some(self, lane: Lane, now: float, *, is_new: bool) -> None:
-        """Something of a lane waits."""
+    def _has_some(self, lane: Lane, now: float, enter: Callable[[], object]) -> None:
+        """Something of a lane waits, which is to `enter` the ring."""
         tenant = lane.tenant
-        if len(tenant.lanes) == 1 or tenant.waiting == lane.live:
+        if not tenant.busy:
             tenant.busy_since = now
+        tenant.busy += 1
         if not tenant.is_blocked:
-            if is_new:
-                lane.join()
-            else:
-                lane.resume()
+            enter()
 
     def _has_none(self, lane: Lane) -> None:
         """Nothing of a lane waits any more."""
-        if not lane.tenant.is_blocked:
+        tenant = lane.tenant
+        tenant.busy -= 1
+        if not tenant.is_blocked:
             lane.leave()
-        if lane.tenant.is_empty:
-            self._rest(lane.tenant)
+        if tenant.is_empty:
+            self._rest(tenant)
 
     def _rest(self, tenant: Tenant) -> None:
         """It has no entries now."""
-        if tenant.lanes and not tenant.is_idle:  # one without lanes is a deleted queue's
+        if tenant.lane is not None and not tenant.is_idle:  # one without lanes is a deleted queue's
             tenant.is_idle = True
             self._idle.append(tenant)
             if len(self._idle) > _MOST_IDLE:
@@ -493,13 +499,12 @@ class Tenants:
                 self._measure()
             self._is_plain = not self._has_limits and not is_ring
 
-    def take_turns(self, most: int, most_bytes: int) -> list[Entry]:
-        """Take the first entries of those whose turn it is: up to `most`, the last the one with which their sizes reach
-        `most_bytes`. It ends before one that has a time, or was refused."""
-        run: list[Entry] = []
+    def take_turns(self, run: list[Entry], most: int, most_bytes: int) -> int:
+        """Take the first entries of those whose turn it is, until there are `most` in the run, or the sizes of the new
+        ones reach `most_bytes`; returns what is left of these. It ends before one that has a time, or was refused."""
         due, take = self.ring.due, self._take
         half_minute = self._clock() // HALF_MINUTE
-        while most > 0 and most_bytes > 0:
+        while len(run) < most and most_bytes > 0:
             lane: Any = due()
             if lane is None:
                 break
@@ -510,9 +515,8 @@ class Tenants:
                 break
             take(entry, half_minute)
             run.append(entry)
-            most -= 1
             most_bytes -= entry.size
-        return run
+        return most_bytes
 
     def take(self, entry: Any) -> None:
         """It is delivered: charge its turn, unless it was at the delivery before."""
@@ -531,7 +535,7 @@ class Tenants:
         else:
             lane.pop(entry)
         lane.live -= 1
-        lane.live_bytes -= entry.size
+        tenant.waiting_bytes -= entry.size
         tenant.in_flight += 1
         if cost > 0:
             lane.charge(cost)
@@ -541,8 +545,10 @@ class Tenants:
                 tenant.half_minute, tenant.served_before = half_minute, tenant.served_cost
             tenant.served += 1
             tenant.served_cost += cost
-        if not lane.live and not tenant.is_blocked:
-            lane.leave()
+        if not lane.live:
+            tenant.busy -= 1
+            if not tenant.is_blocked:
+                lane.leave()
         if tenant.is_counted:
             self._limit(tenant)
 
@@ -576,7 +582,7 @@ class Tenants:
         entry.where = where
         if before == WAITING:
             lane.live -= 1
-            lane.live_bytes -= entry.size
+            tenant.waiting_bytes -= entry.size
             lane.pop(entry)
         elif before == TAKEN:
             for each in tenant.chain() if tenant.is_counted else (tenant,):
@@ -591,9 +597,9 @@ class Tenants:
             if not self.only_counts:
                 lane.put_back(entry)
             lane.live += 1
-            lane.live_bytes += entry.size
+            tenant.waiting_bytes += entry.size
             if lane.live == 1:
-                self._has_some(lane, self._clock(), is_new=False)
+                self._has_some(lane, self._clock(), lane.resume)
             if not self._is_plain:
                 self._look_at_length(lane)
             return
@@ -610,6 +616,7 @@ class Tenants:
         """Look again whether any tenant has limits of its own."""
         tables: list[Mapping[str, object]] = [self._options.each.table(), *self._options.tenants.values()]
         tables += self._changed.values()
+        self.may_be_capped: bool = any("max_in_flight" in table for table in tables)
         self._has_limits = any(name in table for table in tables for name in ("max_length", "max_length_bytes"))
         is_rejecting = any(str(table.get("overflow")).startswith("reject") for table in tables)
         self._is_plain = not self._has_limits and self._longest is None
@@ -750,21 +757,16 @@ class Tenants:
         self.look_at(tenant, self._clock())
 
     def _new_lane(self, name: str, level: int) -> Lane:
-        outer: Lane | None = None
-        ring = self.ring
+        outer, ring = None, self.ring
         if self._is_nested and "/" in name:
-            outer_name = name.rpartition("/")[0]
-            outer = self._lanes[level].get(outer_name) or self._new_lane(outer_name, level)
+            outer = self.lane_of(name.rpartition("/")[0], level)
             ring = outer.inner = outer.inner or Ring(outer=outer)
         tenant = self.by_name.get(name)
         if tenant is None:
-            tenant = Tenant(name, None if outer is None else outer.tenant, self.options_of(name))
-            self.by_name[name] = tenant
-            tenant.is_blocked = tenant.options.paused
+            tenant = self.by_name[name] = Tenant(name, None if outer is None else outer.tenant, self.options_of(name))
             if tenant.outer is not None:
                 tenant.outer.children += 1
-        lane = self._lanes[level][name] = Lane(ring, tenant, outer, level)
-        tenant.lanes.append(lane)
+        lane = Lane(ring, tenant, outer, level)
         if tenant.is_blocked:
             lane.leave()
         return lane
@@ -778,9 +780,8 @@ class Tenants:
             return
         del self.by_name[tenant.name]
         for lane in tenant.lanes:
-            del self._lanes[lane.level][tenant.name]
             self._forgotten(lane)
-        tenant.lanes.clear()  # they refer to it: without this cycle both are freed at once
+        tenant.lane = None  # it refers to the tenant: without this cycle both are freed at once
         outer = tenant.outer
         if outer is not None:
             outer.children -= 1
@@ -790,18 +791,16 @@ class Tenants:
         """The queue is deleted: forget all tenants now, and not when the collector finds them in the queue's cycles."""
         for lane in list(self.lanes()):
             lane.leave()
-            lane.tenant.lanes.clear()
+            lane.tenant.lane = None
         self.by_name.clear()
         self._idle.clear()
         self.wakes.clear()
         self._over.clear()
         self._longest = None
-        for lanes in self._lanes:
-            lanes.clear()
 
     def lanes(self) -> Iterator[Lane]:
-        for lanes in self._lanes:
-            yield from lanes.values()
+        for tenant in self.by_name.values():
+            yield from tenant.lanes
 
     def figures(self, most: int | None = None) -> FairStatistics:
         """What each tenant has, the longest lines first."""
