@@ -211,8 +211,8 @@ class Lane(Turn):
 
     def __init__(self, ring: Ring, tenant: Tenant, outer: Lane | None, level: int) -> None:
         options = tenant.options
-        priority = _ring_priority(level, options.priority)
-        if priority or options.weight != 1:
+        if level or options.priority or options.weight != 1:
+            priority = _ring_priority(level, options.priority)
             Turn.__init__(self, ring, weight=options.weight, priority=priority)
         else:
             Turn.__init__(self, ring)  # as that would, for half
@@ -408,11 +408,6 @@ class Tenants:
                 self._has_some(lane, entry.arrived_at, lane.join)
             if not self._is_plain:
                 self._look_at_length(lane)
-
-    def lane_of(self, name: str, level: int) -> Lane:
-        tenant = self.by_name.get(name)
-        lanes = () if tenant is None else tenant.lanes
-        return next((lane for lane in lanes if lane.level == level), None) or self._new_lane(name, level)
 
     def count(self, lane: Lane, count: int, size: int) -> None:
         """So many messages more wait that are no objects here, or fewer, with bodies of `size` bytes together."""
@@ -756,12 +751,16 @@ class Tenants:
             self._over[tenant] = None
         self.look_at(tenant, self._clock())
 
-    def _new_lane(self, name: str, level: int) -> Lane:
+    def lane_of(self, name: str, level: int) -> Lane:
+        """A tenant's lane on one level, which may be new, as the tenant may."""
+        tenant = self.by_name.get(name)
+        for lane in () if tenant is None else tenant.lanes:
+            if lane.level == level:
+                return lane
         outer, ring = None, self.ring
         if self._is_nested and "/" in name:
             outer = self.lane_of(name.rpartition("/")[0], level)
             ring = outer.inner = outer.inner or Ring(outer=outer)
-        tenant = self.by_name.get(name)
         if tenant is None:
             tenant = self.by_name[name] = Tenant(name, None if outer is None else outer.tenant, self.options_of(name))
             if tenant.outer is not None:
