@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import CancelledError
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,14 +22,11 @@ from multiqueue.testing import PATIENCE, wait_until_blocked
 pytestmark = pytest.mark.spark
 
 
-def sleep_for_ever(row: Any) -> Any:
-    time.sleep(600)
-    return row
-
-
 def long_job(spark: SparkSession) -> Any:
     """A Spark job in Python workers that ends by being cancelled only."""
-    return spark.sparkContext.parallelize([1, 2], 2).map(sleep_for_ever).collect()
+    # A lambda goes to the workers as it is. A function of this module would go by its name, and they cannot import it:
+    # the job would fail as soon as it gets a core.
+    return spark.sparkContext.parallelize([1, 2], 2).map(lambda row: time.sleep(600)).collect()
 
 
 def active_jobs(spark: SparkSession) -> list[int]:
@@ -82,17 +80,25 @@ def test_cancelling_a_running_item_cancels_its_spark_job(spark: SparkSession, jo
         wait_for_active_jobs(spark, 0)
 
 
-def test_cancelling_one_item_leaves_the_others(spark: SparkSession) -> None:
-    """Of two running items the cancelled one ends, the other one goes on."""
+def test_cancelling_one_item_leaves_the_others(spark: SparkSession, tmp_path: Path) -> None:
+    """Of two running items the cancelled one ends, the other one goes on, and returns what its job does."""
+    go = tmp_path / "go"
+
+    def wait_to_go(row: int) -> int:
+        while not go.exists():
+            time.sleep(0.01)
+        return row
+
     with dispatcher(spark, 2) as dock:
-        first, second = dock.submit(long_job), dock.submit(long_job)
+        first = dock.submit(long_job)
+        second = dock.submit(lambda session: session.sparkContext.parallelize([1, 2], 2).map(wait_to_go).collect())
         wait_for_active_jobs(spark, 2)
         first.cancel()
         with pytest.raises(CancelledError):
             first.result(PATIENCE)
         assert second.running()
-        assert len(active_jobs(spark)) == 1
-        second.cancel()
+        go.touch()
+        assert second.result(PATIENCE) == [1, 2]
 
 
 def test_cancelling_ends_a_loop_of_jobs(spark: SparkSession) -> None:
