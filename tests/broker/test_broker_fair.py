@@ -182,6 +182,22 @@ def test_a_tenants_limit_refuses() -> None:
     assert bench.queue.put(Message("x", headers={"tenant": "x"})).accepted
 
 
+@pytest.mark.parametrize("limit", ["max_length", "max_length_bytes"])
+def test_a_tenants_limit_counts_what_is_on_its_way_to_a_store(limit: str) -> None:
+    """Each message that was admitted and has not joined counts once, and no longer when it was withdrawn."""
+    life = fair(tenants={"a": {limit: 3, "overflow": "reject-publish"}}).queue.life
+
+    def admit(tenant: str) -> Any:
+        return life.admit(Message(b"1", headers={"tenant": tenant}))[1]
+
+    entries = [admit("a") for _ in range(4)]
+    assert [entry is not None for entry in entries] == [True, True, True, False]
+    assert admit("b") is not None
+    life.withdraw(entries[0])
+    life.join([entries[1]])
+    assert [admit("a") is not None for _ in range(2)] == [True, False]
+
+
 def test_a_selector_has_turns_among_what_it_wants() -> None:
     """A consumer with a selector is served in turns too, and sees what comes back."""
     bench = fair()
@@ -333,6 +349,34 @@ def test_options_of_a_tenant_change_while_it_runs() -> None:
     bench.queue.check_invariants()
     with pytest.raises(PreconditionFailed, match="queue 'q' in vhost '/' is a standard queue; it has no tenants"):
         Bench().queue.change_tenant("a", {})
+
+
+def test_a_weight_that_changes_counts_for_a_consumer_with_a_selector_too() -> None:
+    """Its turns are as many as the new weight says, from the next on."""
+    bench = fair()
+    fill(bench, "ab" * 50)
+    consumer = bench.consumer(selector=lambda message: True)
+    assert bench.pull(consumer) is not None
+    bench.queue.change_tenant("a", {"weight": 3})
+    served = [bench.pull(consumer).message.body[0] for _ in range(40)]  # type: ignore[union-attr, index]
+    assert abs(served.count("a") - 30) <= 1
+
+
+def test_nobody_is_told_of_what_a_pause_keeps_back() -> None:
+    """A message of a tenant that is passed over notifies no consumer, be it new or returned; the pause's end does."""
+    bench = fair()
+    fill(bench, "a")
+    first, second = bench.consumer(), bench.consumer()
+    taken = bench.pull(first)
+    assert taken is not None
+    assert bench.pull(first) is bench.pull(second) is None
+    bench.queue.change_tenant("a", {"paused": True})
+    bench.taken_notices()
+    fill(bench, "a")
+    bench.queue.release([taken], first)
+    assert bench.taken_notices() == []
+    bench.queue.change_tenant("a", {"paused": False})
+    assert set(bench.taken_notices()) == {first, second}
 
 
 def test_figures_of_tenants() -> None:

@@ -268,6 +268,44 @@ def test_i14_two_consumers_never_have_one_group() -> None:
     assert bench.pull_bodies(two) == ["a2"]
 
 
+def test_a_standard_group_is_on_offer_when_its_consumer_has_left() -> None:
+    """It is its consumer's while that has nothing of it, and then that one's who gets its next message."""
+    bench = Bench(groups=MessageGroups.STANDARD, group_key="g")
+    one, two = bench.consumer(), bench.consumer()
+    bench.put("a1", "a2", headers={"g": "a"})
+    first = bench.pull(one)
+    assert first is not None
+    bench.queue.accept(first, one)
+    assert bench.pull(two) is None
+    bench.taken_notices()
+    bench.queue.remove_consumer(one)
+    assert bench.taken_notices() == [two]
+    assert bench.pull_bodies(two) == ["a2"]
+    bench.queue.check_invariants()
+
+
+def test_what_a_get_passes_over_for_its_group_another_get_is_given() -> None:
+    """Each owner's gets look from the first message on: none shares a place in the queue with another's."""
+    bench = Bench(groups=MessageGroups.SHARED, group_key="g")
+    for body in ("a1", "a2", "b1"):
+        bench.put(body, headers={"g": body[0]})
+    got = [bench.queue.get(owner) for owner in ("one", "two", "one", "two")]
+    assert [entry and entry.message.body for entry in got] == ["a1", "b1", "a2", None]
+    bench.queue.check_invariants()
+
+
+def test_a_queue_that_pages_refuses_what_no_store_can_keep_once_that_is_too_much() -> None:
+    """Without a limit of its own too, while it pages and no longer."""
+    bench, is_overfull = Bench(), False
+    limit = bench.queue.life.limit
+    limit.begin_paging(lambda: is_overfull)
+    bench.put("has room")
+    is_overfull = True
+    assert bench.queue.put(Message("has none")) is PutOutcome.REJECTED
+    limit.end_paging()
+    bench.put("is in memory again")
+
+
 def test_i15_a_browser_keeps_its_message_while_others_take_it() -> None:
     """I15: what a browser was given stays whole when the entry is consumed meanwhile."""
     bench = Bench()
