@@ -59,6 +59,7 @@ from multiqueue.amqp._wire.message import WireMessage as WireMessage
 from multiqueue.amqp._wire.message import body_of as body_of
 from multiqueue.amqp._wire.message import digest as digest
 from multiqueue.amqp._wire.message import names_of as names_of
+from multiqueue.amqp._wire.message import remembered as remembered
 from multiqueue.amqp._wire.message import without_header as without_header
 from multiqueue.amqp._wire.properties import rewritten as rewritten
 from multiqueue.amqp.cli import fetch_health as fetch_health

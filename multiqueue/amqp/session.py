@@ -21,4 +21,3 @@ from ._session.session import to_wait_for as to_wait_for
 from ._session.session import want as want
 from ._wire.errors import reason as reason
 from ._wire.frames import Content as Content
-from ._wire.message import Digests as Digests

@@ -6,13 +6,21 @@ import dataclasses
 from typing import Any
 
 import pytest
-from amqp_parts_support import WireMessage, body_of, digest, encode_short_string, names_of, rewritten
+from amqp_parts_support import (
+    WireMessage,
+    body_of,
+    digest,
+    encode_short_string,
+    names_of,
+    remembered,
+    rewritten,
+)
 from amqp_parts_support import message as _message
 from amqp_strategies_support import properties
 from hypothesis import given
 
 from multiqueue import amqp
-from multiqueue.amqp import Digests, properties_of, wire_message
+from multiqueue.amqp import digest_of, properties_of, wire_message
 from multiqueue.broker import Message
 
 NAMES = encode_short_string("e") + encode_short_string("k")
@@ -92,16 +100,15 @@ def test_what_needs_a_second_look() -> None:
 
 
 def test_digests_are_remembered_and_bounded() -> None:
-    """The same block is looked at once; a thousand different ones leave no more than the last few."""
-    digests = Digests()
+    """The same block is looked at once, on all connections; many different ones leave no more than the last few."""
     block = amqp.encode_properties({"content_type": "text/plain"})
-    assert digests.of(block) is digests.of(bytes(bytearray(block)))
-    for number in range(1000):
-        digests.of(amqp.encode_properties({"message_id": str(number)}))
-    assert digests._remembered.cache_info().currsize <= 64
+    assert digest_of(block) is digest_of(bytes(bytearray(block)))
+    for number in range(5000):
+        digest_of(amqp.encode_properties({"message_id": str(number)}))
+    assert remembered.cache_info().currsize == 4096
     large = amqp.encode_properties({"headers": {"a": "x" * 1000}})
-    assert digests.of(large)[:-1] == digests.of(large)[:-1]
-    assert digests.of(large) is not digests.of(large)
+    assert digest_of(large)[:-1] == digest_of(large)[:-1]
+    assert digest_of(large) is not digest_of(large)
 
 
 def test_changed_blocks() -> None:

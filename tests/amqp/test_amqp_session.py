@@ -11,7 +11,7 @@ from amqp_parts_support import deliveries
 from pamqp import commands
 
 from multiqueue import amqp
-from multiqueue.amqp.session import Client, Confirms, Digests, Session, Turns
+from multiqueue.amqp.session import Client, Confirms, Session, Turns
 from multiqueue.broker import Broker, Message
 
 LIMIT = 100
@@ -87,9 +87,7 @@ def session(broker: Broker, paper: Paper) -> Session:
     host: Any = broker.virtual_host()
     out: Any = paper
     publisher = host.publisher(lambda reports: None)
-    client = Client(
-        host, paper, "guest", lambda operation, kind, name: None, publisher, Digests(), LIMIT, hears_of_cancels=True
-    )
+    client = Client(host, paper, "guest", lambda operation, kind, name: None, publisher, LIMIT, hears_of_cancels=True)
     made = Session(7, client, out, out)
     call(made, commands.Channel.Open)
     assert paper.run() == [(7, "Channel.OpenOk", {})]

@@ -32,7 +32,7 @@ from client_parts_support import (
 )
 from pamqp import commands
 
-from multiqueue.amqp import NO_PROPERTIES, AmqpError, Digests, encode_method, encode_properties, wire_message
+from multiqueue.amqp import NO_PROPERTIES, AmqpError, digest_of, encode_method, encode_properties, wire_message
 from multiqueue.broker import Broker
 from multiqueue.client import BadAddress, Confirm, connect, parse_address
 from multiqueue.errors import Empty
@@ -361,7 +361,7 @@ def test_properties_cross_a_broker_in_the_bytes_they_came_in() -> None:
         channel.queue_declare("here", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "there"})
         channel.queue_declare("there")
         names = encode_short_string("") + encode_short_string("here")
-        broker.publish(wire_message(b"m", "", "here", names, block, Digests().of(block), None))
+        broker.publish(wire_message(b"m", "", "here", names, block, digest_of(block), None))
         came = channel.basic_get("here")
         assert came is not None
         assert came._block == block

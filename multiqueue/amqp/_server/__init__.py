@@ -10,7 +10,7 @@ from .._session.publishing import publish_alone as publish_alone
 from .._wire.errors import ConfigError as ConfigError
 from .._wire.errors import FixedUser as FixedUser
 from .._wire.errors import ServerError as ServerError
-from .._wire.message import Digests as Digests
+from .._wire.message import digest_of as digest_of
 from .._wire.message import properties_of as properties_of
 from .._wire.message import wire_message as wire_message
 from .accepting import accept as accept

@@ -30,7 +30,6 @@ from .._session.figures import ChannelFigures, ConnectionFigures
 from .._session.session import Session, to_wait_for, want
 from .._wire.errors import AmqpError, ConnectionFault, reason
 from .._wire.frames import HEARTBEAT, MIN_FRAME_MAX, PUBLISH, HeartbeatMonitor
-from .._wire.message import Digests
 from .._wire.methods import commands
 from .access import Access, Rights, User, is_loopback
 from .frame_io import FrameReader, FrameWriter, ReadGate
@@ -509,7 +508,6 @@ class ServerConnection(asyncio.BufferedProtocol):
             check=rights.check,
             check_topic=rights.check_topic if rights.has_topics else None,
             publisher=host.publisher(CommitReports(self.post, self.flush).report),
-            digests=Digests(),
             max_message_bytes=self.settings.max_message_bytes,
             hears_of_cancels=self._can("consumer_cancel_notify"),
         )

@@ -16,7 +16,6 @@ from ...broker import BrokerError, BrokerQueue, Publisher, PutOff, Submission, V
 from ...errors import MultiQueueError
 from .._wire.errors import AmqpError, ChannelFault
 from .._wire.frames import Content
-from .._wire.message import Digests
 from .confirms import Confirms
 from .consumer import Sender, SessionConsumer
 
@@ -105,7 +104,6 @@ class Client:
     user: str
     check: Check
     publisher: Publisher
-    digests: Digests
     max_message_bytes: int
     hears_of_cancels: bool  # it knows `basic.cancel` from the server
     # Of exchange and routing key, where the user has permissions for topics.

@@ -16,7 +16,7 @@ from ...broker import BrokerQueue, Message, MessageRefused, Published, Sent, Sub
 from .._wire.errors import AmqpError, ChannelFault, ConnectionFault
 from .._wire.fields import encode_short_string
 from .._wire.frames import Content, decode_hot
-from .._wire.message import Digests, WireMessage, content_of, wire_message
+from .._wire.message import WireMessage, content_of, digest_of, wire_message
 from .._wire.properties import encode_properties
 from .confirms import Confirms
 from .effects import Client, Effects, Output
@@ -37,20 +37,20 @@ def publish_alone(
         BrokerError: as `VirtualHost.publish`.
     """
     names = encode_short_string(exchange) + encode_short_string(routing_key)
-    block, digests = encode_properties(properties), Digests()
-    message = wire_message(body, exchange, routing_key, names, block, digests.of(block), None)
-    queues, message = _looked_at(host, user, message, None, digests)
+    block = encode_properties(properties)
+    message = wire_message(body, exchange, routing_key, names, block, digest_of(block), None)
+    queues, message = _looked_at(host, user, message, None)
     return host.put_on(queues, message)
 
 
 def _looked_at(
-    host: VirtualHost, user: str, message: WireMessage, reply_address: str | None, digests: Digests
+    host: VirtualHost, user: str, message: WireMessage, reply_address: str | None
 ) -> tuple[list[BrokerQueue], WireMessage]:
     """The queues that a message goes to, and the message as it goes there: with its reply-to, without BCC. Raises
     ChannelFault: it says that it is another user's, or `reply_address` is needed. As `routed`."""
     if message.user_id is not None and message.user_id != user:
         raise ChannelFault(406, f"user_id property set to '{message.user_id}' but authenticated user was '{user}'")
-    queues, message = routed(host, with_reply_address(message, reply_address, digests), digests)
+    queues, message = routed(host, with_reply_address(message, reply_address))
     return queues, cast(WireMessage, host.delayed(message))
 
 
@@ -77,7 +77,7 @@ class Publishing:
         method, properties, body = content
         exchange, routing_key, names, mandatory, is_reply = self._address_of(method)
         client = self._client
-        known = client.digests.of(properties)
+        known = digest_of(properties)
         message = wire_message(body, exchange, routing_key, names, properties, known, client.owner)
         if known.special or is_reply or transaction is not None:
             self._publish(message, mandatory, partial(self._put_specially, transaction))
@@ -104,12 +104,12 @@ class Publishing:
         run: list[WireMessage] = []
         first = contents[begin][0]
         exchange, routing_key, names, _, is_reply = self._address_of(first)
-        owner, known_of = self._client.owner, self._client.digests.of
+        owner = self._client.owner
         for method, properties, body in islice(contents, begin, None):
             if method != first or is_reply:
                 break
             try:
-                known = known_of(properties)
+                known = digest_of(properties)
             except AmqpError:
                 break  # raised again when it is published
             if known.special:
@@ -168,7 +168,7 @@ class Publishing:
     ) -> Sent:
         """Put a message in a transaction, to several keys, with a reply-to of ours, or as an answer to one."""
         client = self._client
-        queues, message = _looked_at(client.host, client.user, message, self.reply_address, client.digests)
+        queues, message = _looked_at(client.host, client.user, message, self.reply_address)
         if transaction is not None:
             transaction.publish(message, queues, mandatory=mandatory)
             return Sent()

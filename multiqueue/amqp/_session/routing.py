@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from ..._locks import Lock
 from ...broker import BrokerQueue, VirtualHost, WireForm, keys_in
 from .._wire.errors import ChannelFault
-from .._wire.message import Digests, WireMessage, wire_message, without_header
+from .._wire.message import WireMessage, digest_of, wire_message, without_header
 from .._wire.properties import rewritten
 
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
@@ -50,17 +50,17 @@ def close_reply_queue(host: VirtualHost, queue: BrokerQueue) -> None:
     queue.delete()
 
 
-def with_reply_address(message: WireMessage, address: str | None, digests: Digests) -> WireMessage:
+def with_reply_address(message: WireMessage, address: str | None) -> WireMessage:
     """The message with the address of its channel's reply consumer, where it asks for one. Raises ChannelFault: the
     channel has none."""
     if message.reply_to != REPLY_TO:
         return message
     if address is None:
         raise ChannelFault(406, "fast reply consumer does not exist")
-    return _with_properties(message, rewritten(message.properties, reply_to=address), digests)
+    return _with_properties(message, rewritten(message.properties, reply_to=address))
 
 
-def routed(host: VirtualHost, message: WireMessage, digests: Digests) -> tuple[list[BrokerQueue], WireMessage]:
+def routed(host: VirtualHost, message: WireMessage) -> tuple[list[BrokerQueue], WireMessage]:
     """All queues that routing key, CC and BCC lead to, each once; and the message without BCC. Raises ChannelFault: CC
     or BCC is no list. BrokerError: what the broker says of the exchange."""
     if not message.exchange and message.routing_key.startswith(REPLY_PREFIX):
@@ -69,12 +69,12 @@ def routed(host: VirtualHost, message: WireMessage, digests: Digests) -> tuple[l
     bcc = _keys(message, "BCC")
     queues = host.route(message, [*_keys(message, "CC"), *bcc])
     if "BCC" in message.headers:
-        message = _with_properties(message, without_header(message.properties, "BCC"), digests, tuple(bcc))
+        message = _with_properties(message, without_header(message.properties, "BCC"), tuple(bcc))
     return queues, message
 
 
-def _with_properties(message: WireMessage, block: bytes, digests: Digests, bcc: tuple[str, ...] = ()) -> WireMessage:
-    known = digests.of(block)
+def _with_properties(message: WireMessage, block: bytes, bcc: tuple[str, ...] = ()) -> WireMessage:
+    known = digest_of(block)
     if bcc:
         known = known._replace(wire=WireForm(block, bcc))
     body: Any = message.body  # of a wire message: bytes

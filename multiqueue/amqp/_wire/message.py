@@ -167,19 +167,13 @@ def _expiration(found: Properties) -> float | None:
     return int(text) / 1000
 
 
-class Digests:
-    """Digests of the blocks that were seen last: most publishers send the same one again and again."""
+_LARGEST: Final = 512  # bytes of a block that is worth remembering
+remembered = lru_cache(4096)(digest)  # of all connections: some 4 MB
 
-    _LARGEST = 512  # bytes of a block that is worth remembering
 
-    __slots__ = ("_remembered",)
-
-    def __init__(self) -> None:
-        self._remembered = lru_cache(64)(digest)
-
-    def of(self, properties: bytes) -> Digest:
-        """As `digest`."""
-        return self._remembered(properties) if len(properties) <= self._LARGEST else digest(properties)
+def digest_of(properties: bytes) -> Digest:
+    """As `digest`, which is remembered for the blocks that were seen last: publishers send them again and again."""
+    return remembered(properties) if len(properties) <= _LARGEST else digest(properties)
 
 
 def wire_message(

@@ -69,7 +69,6 @@ class DirectLink:
             user=_USER,
             check=lambda operation, kind, name: None,
             publisher=host.publisher(amqp.CommitReports(self.post, self.flush).report),
-            digests=amqp.Digests(),
             max_message_bytes=_MOST_BYTES,
             hears_of_cancels=True,
         )
