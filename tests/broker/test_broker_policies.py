@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from broker_durable_support import holding
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,7 +26,7 @@ from multiqueue.broker import (
     VirtualHost,
 )
 from multiqueue.store import MemoryStore, StoreFull
-from multiqueue.testing import FakeClock
+from multiqueue.testing import FakeClock, wait_until_blocked
 
 
 def a_policy(name: str = "p", pattern: str = "^a", priority: int = 0, **definition: Any) -> Policy:
@@ -347,6 +350,56 @@ def test_a_change_that_the_store_refuses_is_undone() -> None:
         assert [each.definition for each in host.policies.all()] == [{"max-length": 5}]
         assert queue.effective_settings.max_length == 5
         assert host.limits.all() == {}
+    host.close()
+
+
+def changed_at_once(store: MemoryStore, *changes: Callable[[], object]) -> list[type[BaseException] | None]:
+    """How changes ended of which each was begun before the commit of the one before: the first is refused, for want
+    of room."""
+    ended: list[type[BaseException] | None] = [None] * len(changes)
+
+    def run(index: int, change: Callable[[], object]) -> None:
+        try:
+            change()
+        except StoreFull as error:
+            ended[index] = type(error)
+
+    store.fail_at(1, StoreFull("no room"))
+    threads = [threading.Thread(target=run, args=each) for each in enumerate(changes)]
+    with holding(store):
+        for thread in threads:
+            thread.start()
+            wait_until_blocked(thread)
+    for thread in threads:
+        thread.join()
+    return ended
+
+
+def test_a_change_that_is_refused_beside_another_leaves_what_is_kept() -> None:
+    """Two threads set the same limit to the same number: one is refused, and the other one's is there and kept."""
+    store = MemoryStore()
+    host = VirtualHost(store=store)
+    set_limit = partial(host.limits.set, "max-queues", 5)
+    assert changed_at_once(store, set_limit, set_limit) == [StoreFull, None]
+    assert host.limits.all() == {"max-queues": 5}
+    assert [each.document for each in store.definitions()] == ["5"]
+    host.close()
+
+
+def test_changes_that_are_refused_together_leave_nothing() -> None:
+    """The second of two finds the first one's value, and must not bring it back."""
+
+    class Full(MemoryStore):
+        def submit(self, operations: Any, *rest: Any, **options: Any) -> Any:
+            if operations:
+                self.fail_at(1, StoreFull("no room"))
+            return super().submit(operations, *rest, **options)
+
+    store = Full()
+    host = VirtualHost(store=store)
+    changes = [partial(host.limits.set, "max-queues", most) for most in (5, 6)]
+    assert changed_at_once(store, *changes) == [StoreFull, StoreFull]
+    assert host.limits.all() == {}
     host.close()
 
 

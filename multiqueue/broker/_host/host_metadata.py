@@ -71,7 +71,7 @@ class KeptMetadata:
 
     def set(self, metadata: HostMetadata) -> None:
         """Later declarations follow it. Raises StoreFull: it cannot be kept; nothing was changed."""
-        if metadata != self.get():
+        if metadata != self._usual or METADATA in self._kept.values:
             self._kept.set(METADATA, metadata, json.dumps(asdict(metadata)))
 
 

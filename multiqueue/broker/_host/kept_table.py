@@ -1,8 +1,10 @@
 """Settings of a virtual host by name that are no declaration: policies, limits. Kept in its store, if it has one.
 
 Promise     A change is kept when it returns, or it raises and is undone. Who reads sees the table before it or after.
-State       `order` guards `values`, a dictionary that is replaced and never changed; under it changes are handed in, so
-            that they are committed in their order. Commits are waited for without it.
+State       `order` guards `values`, a dictionary that is replaced and never changed.
+Waiting     Changes take turns, their commits included, under `_turn`: one that is undone leaves what is kept, and one
+            that finds its value there is kept. The store's thread, which they wait for, changes nothing.
+Lock order  `_turn` -> `order`, the store's.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ class KeptTable(Generic[V]):
 
     def __init__(self, journal: Journal | None) -> None:
         self._journal = journal
+        self._turn = Lock()
         self.order = Lock()
         self.values: Mapping[Key, V] = {}
 
@@ -44,34 +47,29 @@ class KeptTable(Generic[V]):
 
     def clear(self, key: Key) -> V | None:
         """Have no value; returns the one that was there. Raises as `set`."""
-        return self._change(key, None, Undefine(*key)) if key in self.values else None
+        return self._change(key, None, Undefine(*key))
 
     def _change(self, key: Key, value: V | None, operation: Define | Undefine) -> V | None:
         if self._journal is not None and not self._journal.may_wait:
             raise RuntimeError(
                 "what a virtual host keeps cannot be changed by a callback of a commit: it would wait for itself"
             )
-        with self.order:
-            before = self._put_locked(key, value)
+        with self._turn:
+            before = self.values.get(key)
+            if before == value:
+                return before
+            self._put(key, value)
             try:
-                commit = None if self._journal is None else self._journal.submit([operation])
-            except BaseException:
-                self._put_locked(key, before)
-                raise
-        if commit is not None:
-            try:
-                commit.wait()
+                if self._journal is not None:
+                    self._journal.submit([operation]).wait()
             except Exception:
-                with self.order:
-                    if self.values.get(key) is value:
-                        self._put_locked(key, before)
+                self._put(key, before)
                 raise
         return before
 
-    def _put_locked(self, key: Key, value: V | None) -> V | None:
-        values = dict(self.values)
-        before = values.pop(key, None)
-        if value is not None:
-            values[key] = value
-        self.values = values
-        return before
+    def _put(self, key: Key, value: V | None) -> None:
+        with self.order:
+            values = {each: kept for each, kept in self.values.items() if each != key}
+            if value is not None:
+                values[key] = value
+            self.values = values

@@ -9,7 +9,7 @@ Rules       RabbitMQ's. Of numbers the least counts: the policy's, the operator'
             and the argument before both; of a quorum queue the overflow and the type of retries do not.
 State       The table's order is held while one thing is given what applies to it, so that a thing declared meanwhile,
             and a later change, come out right whichever is first.
-Lock order  the table's order -> a queue's lock, the store's.
+Lock order  the table's order -> a queue's lock.
 Source      RabbitMQ 4.3.6 and 3.10.8, asked; tests/broker/test_broker_policies.py.
 """
 
