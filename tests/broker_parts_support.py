@@ -13,6 +13,7 @@ from multiqueue.broker._base.ports import AT_ONCE as AT_ONCE
 from multiqueue.broker._base.ports import Kept as Kept
 from multiqueue.broker._base.positions import END as END
 from multiqueue.broker._base.positions import Positions as Positions
+from multiqueue.broker._base.waits import InPieces as InPieces
 from multiqueue.broker._base.waits import here as here
 from multiqueue.broker._base.waits import polled as polled
 from multiqueue.broker._delivery import housekeeping as housekeeping

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from broker_durable_support import Forgetful, InMemory, OnDisk, holding, keepers
+from broker_parts_support import InPieces, here, reader
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 from test_broker_durable_machine import QUEUES, Copy, DurableMachine, Lists, names, run
@@ -385,6 +386,57 @@ def test_a_priority_queue_serves_the_highest_level_first_from_the_store() -> Non
             received.accept()
     assert bodies == sorted(range(600), key=lambda number: (-(number % 3), number))
     host.close()
+
+
+def test_a_ring_of_priorities_evicts_the_lowest_that_came_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a message of a low priority comes while the ring looks behind it for what goes first, it is what goes."""
+    keeper = InMemory()
+    arguments = {"x-max-priority": 1, "x-max-length": 3}
+    keeper.host.declare_queue("p", durable=True, arguments=arguments)
+
+    def publish(number: int, priority: int, **options: bool) -> None:
+        keeper.host.publish(Message(b"%d" % number, routing_key="p", priority=priority, **options))
+
+    for number in range(3):
+        publish(number, int(number > 0), persistent=True)
+    host = keeper.restart()  # what it has now is in the store
+    comes = threading.Event()
+
+    def nap() -> None:
+        if not comes.is_set():
+            publish(4, 0)
+            comes.set()
+
+    monkeypatch.setattr(reader, "nap", nap)
+    publish(3, 1, persistent=True)  # the store's thread evicts the first for it, and leaves it to another to go on
+    assert comes.wait(PATIENCE)
+    wait_until_blocked(lambda: len(host.queue("p")) == 3)
+    assert [message.body for message in host.queue("p").browse()] == [b"1", b"2", b"3"]
+    keeper.close()
+
+
+def test_what_is_left_to_a_thread_that_is_about_to_end_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message that comes behind the last look at a ring, before the thread that looked is done, has another look."""
+    later: list[Callable[[], bool]] = []
+    work, looks = InPieces(later.append), list[str]()
+
+    def look() -> None:
+        if not work.leave_to_other(look):
+            work.run(steps())
+
+    def steps() -> Iterator[None]:
+        looks.append("begun")
+        yield
+        if len(looks) == 1:
+            look()  # after all that these steps look at
+
+    monkeypatch.setattr(here, "serves_many", True)
+    look()
+    while later:
+        piece = later.pop()
+        while piece():
+            pass
+    assert looks == ["begun", "begun"]
 
 
 def test_a_ring_evicts_what_is_in_the_store_alone() -> None:

@@ -69,7 +69,7 @@ def test_a_ring_with_levels_keeps_its_limit_though_messages_come_while_it_evicts
     queue = host.declare_queue("q", settings=settings)
     queue.life.limit.page_out()
     period = queue._pager._period  # type: ignore[union-attr]
-    period._trimming.goes_on = True  # a loader evicts, piece by piece; here this test does
+    period._trimming._goes_on = True  # a loader evicts, piece by piece; here this test does
     fill(host, range(100))
     pieces = period._trim_levels()
     next(pieces)

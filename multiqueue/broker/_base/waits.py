@@ -117,23 +117,36 @@ class InPieces:
 
     def __init__(self, do_later: Callable[[Callable[[], bool]], None]) -> None:
         self._do_later = do_later
-        self.goes_on = False  # elsewhere
+        self._goes_on = False  # elsewhere
+        self._again: Callable[[], object] | None = None  # called by who went on, once it is set that he no longer does
 
     def run(self, steps: Iterator[None]) -> None:
         """Do the steps, or the first of them; no other thread goes on while one does."""
         if may_take_long():
             for _ in steps:
                 pass
-        elif _step(steps) and not self.goes_on:
-            self.goes_on = True
+        elif _step(steps) and not self._goes_on:
+            self._goes_on = True
             self._do_later(partial(self._go_on, steps))
+
+    def leave_to_other(self, again: Callable[[], object]) -> bool:
+        """True while another thread goes on: it calls `again` when it is done, for it may have been about to end."""
+        self._again = again
+        if self._goes_on:
+            return True
+        self._again = None
+        return False
 
     def _go_on(self, steps: Iterator[None]) -> bool:
         is_more = False
         try:
             is_more = _step(steps)
         finally:
-            self.goes_on = is_more
+            self._goes_on = is_more
+            again = None if is_more else self._again
+            if again is not None:
+                self._again = None
+                again()
         return is_more
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -366,27 +366,40 @@ class PagedReader:
 
     def trim(self) -> None:
         """Evict entries above a limit: from the head, of a tenant's too, or from the lowest level."""
-        if not self._trimming.goes_on:
+        with self._queue.life.lock:
+            is_above = self._queue.life.is_above_limit() or self.source.place_to_cut() is not None
+        if is_above and not self._trimming.leave_to_other(again=self.trim):
             has_levels = self._queue.settings.kind is QueueKind.PRIORITY
             self._trimming.run(self._trim_levels() if has_levels else self._trim_head())
 
     def _trim_levels(self) -> Iterator[None]:
-        is_more = True
-        while is_more:  # what comes during a walk is not on it
-            is_more, level = False, self._level_to_trim()
-            for batch in self.pages(bodies=True, lowest_first=True, only=level):
-                for begin in range(0, len(batch) or 1, FEW):
-                    for entry in batch[begin : begin + FEW]:
-                        if level is None and not self._queue.life.is_above_limit():
-                            return
-                        if level == self._level_to_trim():
-                            is_more = self._drop(entry, DeadLetterReason.MAXLEN) or is_more
-                    yield
-                    nap()
+        while (yield from self._trim_once()):  # what comes during a walk is not on it
+            pass
 
-    def _level_to_trim(self) -> int | None:
-        with self._queue.life.lock:
-            return self.source.place_to_cut()
+    def _trim_once(self) -> Generator[None, None, bool]:
+        """Evict in one walk; True when another one may find more."""
+        life, is_more = self._queue.life, False
+        with life.lock, self._memory:
+            level, ends = self.source.place_to_cut(), dict(self._area.last)
+        for batch in self.pages(bodies=True, lowest_first=True, only=level):
+            for begin in range(0, len(batch) or 1, FEW):
+                for entry in batch[begin : begin + FEW]:
+                    with self._queue.callbacks.deciding() as after:
+                        if level is None and not life.is_above_limit():
+                            return False
+                        if level is None and self._has_come_below(entry, ends):
+                            return True
+                        if level == self.source.place_to_cut():
+                            is_more = life.drop(entry, DeadLetterReason.MAXLEN, after) or is_more
+                yield
+                nap()
+        return is_more
+
+    def _has_come_below(self, entry: Entry, ends: Mapping[int, int]) -> bool:
+        """True when something has come, behind these ends, that goes before this entry."""
+        with self._memory:
+            last = self._area.last
+            return last != ends and any(last[each] > ends.get(each, 0) for each in last if each > entry.level)
 
     def _trim_head(self) -> Iterator[None]:
         """Evict from the head; yields after some that were in memory, and after a load."""
