@@ -227,9 +227,9 @@ class Paging(PagingBudget):
         if not backed:
             self.room(cost, first=True)  # it stays whether there is or not
             slot = self.new_slot(area, position, cost)
-            slot.is_backed, slot.payload = False, payload
+            slot.is_backed, slot.payload, slot.account = False, payload, Account.WRITING
             area.unbacked.add(position)
-            self.recharge(slot)
+            self.charge(Account.WRITING, cost)
         for target in area.lists:
             if target.scans[level] != previous:
                 continue
@@ -280,7 +280,13 @@ class Paging(PagingBudget):
             return False
         slot.is_backed = True
         area.unbacked.discard(position)
-        self.recharge(slot)
+        if slot.lists or slot.in_flight or position <= area.head_end or slot.account is not Account.WRITING:
+            self.recharge(slot)
+        else:  # it belongs nowhere: the same, without asking, for it is so of each message of a queue that only grows
+            slot.payload = None
+            slot.account = Account.NOWHERE
+            self.charge(Account.WRITING, -slot.cost)
+            del area.slots[position]
         self.room(0)  # now that it can be let go
         return True
 

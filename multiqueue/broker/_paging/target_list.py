@@ -218,4 +218,7 @@ class Area:
     @property
     def tail(self) -> int:
         """The last position that anything stood on, -1 when nothing ever did."""
+        if len(self.last) == 1:
+            ((level, last),) = self.last.items()
+            return last if last > level << LEVEL_SHIFT else -1
         return max((last for level, last in self.last.items() if last > level << LEVEL_SHIFT), default=-1)
