@@ -110,15 +110,27 @@ LOADS: Final = (
     *(
         Load(work, connections, count, persistent, size, label=f"{label}-{name}{'-durable' if persistent else ''}")
         for work, label, connections, persistent in (
+            (PUBLISH, "body-publish", 1, False),
+            (PUBLISH_CONSUME, "body-both", 1, False),
+            (CONSUME, "body-consume", 1, False),
             (PUBLISH_ACK, "body", 1, False),
             (PUBLISH_ACK, "body", 1, True),
+            (PUBLISH_ACK, "body-ack-4", 4, True),
             (CONFIRM, "body-confirm", 4, True),
         )
         for name, size in _BODIES.items()
         for count in (min(20_000, 256 * KIB * KIB // size) // connections,)
     ),
     *(
-        Load(PUBLISH_CONSUME, queues, 40_000 // queues, fans_out=True, label=f"fan-out-{queues}")
+        Load(
+            PUBLISH_CONSUME,
+            queues,
+            40_000 // queues,
+            persistent,
+            fans_out=True,
+            label=f"fan-out-{queues}{'-durable' if persistent else ''}",
+        )
+        for persistent in (False, True)
         for queues in (1, 10, 100)
     ),
     *(
