@@ -197,7 +197,7 @@ class SqliteStore(StoreFront):
                 raise unreadable(self._file, error, is_closed=True) from error
             except BodyDamaged as error:
                 raise StoreDamaged(
-                    f"{str(path)!r} is damaged: {error}; `multiqueue store dump` reads what is left"
+                    f"{str(path)!r} is damaged: {error}; `multiqueue store dump` reads the rest"
                 ) from error
             except OSError as error:
                 raise _failure(path, error) from error

@@ -381,7 +381,7 @@ def test_a_definition_that_nobody_declared_is_named(kind: str, key: str, documen
     """Of an edited dump: the store is not opened with what no list could show, and loses nothing."""
     store = MemoryStore()
     store.submit([Define(kind, key, json.dumps(document))]).wait()
-    with pytest.raises(StoreDamaged, match=f"the definition of {kind} '{key}' cannot be what was declared"):
+    with pytest.raises(StoreDamaged, match=f"the definition of {kind} '{key}' is none that a declaration stores"):
         VirtualHost(store=store)
     store.close()
 

@@ -144,7 +144,7 @@ def test_nobody_there_and_somebody_else(shell: Any) -> None:
         assert "no answer" in shell("queue", "list", "--url", nobody, expect=2).stderr
     with Broker() as other, other.listen() as amqp:
         assert (
-            "not a broker's HTTP API"
+            "has no HTTP API of a broker"
             in shell("queue", "list", "--url", f"http://127.0.0.1:{amqp.port}", expect=2).stderr
         )
 

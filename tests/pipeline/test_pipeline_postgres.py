@@ -285,7 +285,7 @@ def test_a_schema_for_each_pipeline_postgres(tmp_path: Path, state: PostgresStat
     make_tree(tmp_path / "one", LANES)
     make_tree(tmp_path / "two", LANES)
     start(tmp_path / "one", state, Fuse()).run()
-    with pytest.raises(StateMismatch, match=r"give this pipeline a \[state\] schema of its own"):
+    with pytest.raises(StateMismatch, match=r"give this pipeline another \[state\] schema"):
         start(tmp_path / "two", state, Fuse())
 
 

@@ -282,11 +282,11 @@ def test_another_kind_of_output(tmp_path: Path, kind: str) -> None:
     make_tree(tmp_path, LANES)
     lanes = [lane_of(tmp_path, name) for name in LANES]
     Pipeline(tmp_path, lanes).run()
-    with pytest.raises(StateMismatch, match=f"what is done is in an output of files, not of {kind} tables"):
+    with pytest.raises(StateMismatch, match=f"the finished items are in an output of files, not of {kind} tables"):
         table_pipeline(tmp_path, lanes, kind)
     make_tree(tmp_path / "other", LANES)
     table_pipeline(tmp_path / "other", lanes, kind).run()
-    with pytest.raises(StateMismatch, match=f"what is done is in an output of {kind} tables, not of files"):
+    with pytest.raises(StateMismatch, match=f"the finished items are in an output of {kind} tables, not of files"):
         Pipeline(tmp_path / "other", lanes)
 
 

@@ -242,7 +242,7 @@ def _readable(definition: Definition) -> Iterator[None]:
         yield
     except (ValueError, TypeError, KeyError, PreconditionFailed) as error:
         what = f"the definition of {definition.kind} {definition.key!r}"
-        raise StoreDamaged(f"{what} cannot be what was declared: {error}") from error
+        raise StoreDamaged(f"{what} is none that a declaration stores: {error}") from error
 
 
 def _check(name: str, arguments: object) -> None:

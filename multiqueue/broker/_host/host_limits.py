@@ -38,7 +38,7 @@ class HostLimits:
         try:
             values = {(LIMIT, each.key): int(each.document) for each in definitions if each.kind == LIMIT}
         except ValueError as error:
-            raise StoreDamaged(f"the definition of a limit cannot be what was set: {error}") from error
+            raise StoreDamaged(f"the stored limit is no number: {error}") from error
         self._kept.recover(values)
 
     def all(self) -> dict[str, int]:

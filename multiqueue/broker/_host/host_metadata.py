@@ -63,7 +63,7 @@ class KeptMetadata:
         try:
             values = {(each.kind, each.key): HostMetadata(**json.loads(each.document)) for each in kept}
         except (ValueError, TypeError) as error:
-            raise StoreDamaged(f"the metadata of a virtual host cannot be what was set: {error}") from error
+            raise StoreDamaged(f"the stored metadata of the virtual host cannot be read: {error}") from error
         self._kept.recover(values)
 
     def get(self) -> HostMetadata:

@@ -130,7 +130,7 @@ class Policies:
                     said, is_operators = json.loads(each.document), each.kind == OPERATOR_POLICY
                     found[each.kind, each.key] = Policy(name=each.key, is_operators=is_operators, **said)
                 except (ValueError, TypeError) as error:
-                    raise StoreDamaged(f"{what} cannot be what was set: {error}") from error
+                    raise StoreDamaged(f"{what} in the store is no policy: {error}") from error
         self._kept.recover(found)
         self._apply_to_all()
 

@@ -415,7 +415,7 @@ class BrokerQueue:
             if life.deleted:
                 raise NotFound(f"no {self.label}: it was deleted")
             if exclusive and self.settings.single_active_consumer:
-                raise AccessRefused(f"{self.label} has a single active consumer, so none of them is exclusive")
+                raise AccessRefused(f"{self.label} has a single active consumer, so no consumer can be exclusive")
             if len(life.consumers) and (exclusive or any(each.exclusive for each in life.consumers)):
                 raise AccessRefused(f"{self.label} in exclusive use")
             consumer = QueueConsumer(

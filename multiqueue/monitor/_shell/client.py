@@ -92,9 +92,11 @@ class Api:
             with error:
                 raise RequestFailed(self._refusal(error, segments)) from None
         except urllib.error.URLError as error:
-            raise MonitorError(f"no answer from {self.place}: {error.reason}") from None
+            raise MonitorError(
+                f"no answer from {self.place}: {error.reason}; start the broker with --http, or correct --url"
+            ) from None
         except (ValueError, OSError, http.client.HTTPException) as error:
-            raise MonitorError(f"what answers at {self.place} is not a broker's HTTP API: {error}") from None
+            raise MonitorError(f"the server at {self.place} has no HTTP API of a broker: {error}") from None
 
     def _refusal(self, error: urllib.error.HTTPError, segments: tuple[str, ...]) -> str:
         try:

@@ -52,7 +52,9 @@ class Watches:
         self._roots: dict[str, tuple[int, int] | None] = {}
         for root in roots:
             if not os.path.isdir(root.text):
-                raise Unprepared(f"lane {lane!r}: {root.text!r} does not exist, and inotify watches what is there")
+                raise Unprepared(
+                    f"lane {lane!r}: {root.text!r} does not exist, and inotify watches existing directories; create it"
+                )
             self._roots[root.text] = _identity(root.text)
             self._watch(root.text, tells=False)
 

@@ -141,7 +141,7 @@ def _check_encoding(reading: Reading, line: bytes, path: Place) -> None:
     except UnicodeDecodeError as error:
         raise JobError(
             f"the header of {reading.item.shown(path)} is not UTF-8: {line[:_SHOWN]!r}; name its encoding, as in "
-            'options = { header = true, encoding = "ISO-8859-1" }, and a packed file as what it is: .gz, .bz2'
+            'options = { header = true, encoding = "ISO-8859-1" }, and give a packed file its ending: .gz, .bz2'
         ) from error
 
 

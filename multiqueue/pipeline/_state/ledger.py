@@ -195,7 +195,7 @@ class Ledger:
             elif found[0] != place:
                 raise StateMismatch(
                     f"the state {str(self._state)!r} belongs to the output {found[0]!r}, not to {place!r}; "
-                    "give this pipeline a [state] schema of its own"
+                    "give this pipeline another [state] schema"
                 )
         row = self._connection.execute("SELECT value FROM meta WHERE name = 'output'").fetchone()
         known = row[0] if row is not None else None if self.is_empty() else FILES
@@ -203,7 +203,8 @@ class Ledger:
             self._set("output", kind)
         elif known != kind:
             raise StateMismatch(
-                f"what is done is in an output of {known}, not of {kind}; say so in [output], or choose another path"
+                f"the finished items are in an output of {known}, not of {kind}; "
+                "say so in [output], or choose another path"
             )
 
     def has_files(self, lane: str) -> bool:

@@ -104,7 +104,7 @@ class PostgresState:
                 if not found or not found[0]:
                     raise StateInUse(
                         f"the state {str(self)!r} is in use by {self._process(session)}; wait for it or stop it, "
-                        "or give this run an [output] and [state] of its own"
+                        "or give this run another [output] and [state]"
                     )
             try:
                 yield

@@ -148,7 +148,7 @@ class SqliteState:
                     raise unwritten(repr(str(lock)), error, "[state]") from error
                 raise StateInUse(
                     f"the state {str(self)!r} is in use by {self._holder()}; wait for it or stop it, "
-                    "or give this run an [output] and [state] of its own"
+                    "or give this run another [output] and [state]"
                 ) from error
             yield
 

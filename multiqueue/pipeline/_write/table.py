@@ -273,7 +273,7 @@ class Table:
             there = ", ".join(self._form.partition_by) or "nothing"
             raise StateMismatch(
                 f"the table {self.place!r} is partitioned by {there}, and output.partition_by says "
-                f"{', '.join(self._partition_by) or 'nothing'}; say what is there, or choose another [output] path"
+                f"{', '.join(self._partition_by) or 'nothing'}; name these columns, or choose another [output] path"
             )
 
     def _patiently_locked(self, number: str, make: Callable[[], None]) -> None:

@@ -160,7 +160,7 @@ def _lock(connection: Connection, name: str, patience: float) -> None:
         if time.monotonic() >= deadline:
             raise LeaseInUse(
                 f"the lease {name!r} has been in use by another connection for {patience:g} s; stop that query, or "
-                "give each readStream a sourceId of its own"
+                "give each readStream another sourceId"
             )
         time.sleep(LOCK_POLL)
 

@@ -187,6 +187,6 @@ def _acquire(directory: Path, patience: float) -> DirectoryLock:
             if time.monotonic() >= deadline:
                 raise SpoolInUse(
                     f"spool {directory} has been in use by {holder_of(directory / _LOCK) or 'another process'} for "
-                    f"{patience:g} s; stop that query, or give each readStream a spool of its own"
+                    f"{patience:g} s; stop that query, or give each readStream another spool"
                 ) from None
         time.sleep(LOCK_POLL)
