@@ -56,7 +56,7 @@ class Output:
         self.taken = self.written
 
     def look(self) -> None:
-        """Find out what has been taken. Raises BrokenPipeError: the reader of the pipe has ended."""
+        """Find out how many bytes the reader has taken. Raises BrokenPipeError: the reader of the pipe has ended."""
 
     def finish(self) -> None:
         self.flush()

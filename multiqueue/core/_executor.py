@@ -145,13 +145,13 @@ class MultiQueueExecutor(ThreadPoolExecutor):
     def watch(self, watcher: JobWatcher) -> None:
         """Tell this watcher too of the jobs that are submitted and begun from now on, until `unwatch`.
 
-        What it keeps of the executor keeps that alive; `multiqueue.monitor.Lanes` keeps nothing.
+        A reference that it keeps to the executor keeps that alive; `multiqueue.monitor.Lanes` keeps nothing.
         """
         with self._lock:
             self._set_watchers_locked([*self._watchers, watcher])
 
     def unwatch(self, watcher: JobWatcher) -> None:
-        """Tell this watcher nothing further. One that is told nothing stays so."""
+        """Tell this watcher nothing further. One that does not watch is no error."""
         with self._lock:
             self._set_watchers_locked([each for each in self._watchers if each is not watcher])
 

@@ -48,7 +48,7 @@ def select(selection: SubQueueSelection[Any], ready: tuple[Any, ...]) -> Any:
 
 
 def selected(selection: SubQueueSelection[Any], subqueue: Any) -> None:
-    """Tell the user's selection what was taken."""
+    """Tell the user's selection which sub-queue was served."""
     selection.taken(subqueue)
 
 
@@ -204,7 +204,7 @@ class LinkedBlockingMultiQueue(Takes[T]):
         removes it meanwhile, a put to it raises `Detached`: ask again.
 
         Raises:
-            ValueError, ShutDown: as for `add_subqueue`, if there is none.
+            ValueError, ShutDown: as for `add_subqueue`, if it adds one.
         """
         while (found := self._subqueues.get(key)) is None:
             subqueue = self._make(key, priority, capacity, max_in_flight, weight)
@@ -217,7 +217,7 @@ class LinkedBlockingMultiQueue(Takes[T]):
         """The sub-queue registered under `key`.
 
         Raises:
-            KeyError: there is none.
+            KeyError: no sub-queue has this key.
         """
         try:
             return self._subqueues[key]
@@ -236,7 +236,7 @@ class LinkedBlockingMultiQueue(Takes[T]):
         methods, drained and cleared; the multi-queue never serves it again. The key can be used again.
 
         Raises:
-            KeyError: there is none.
+            KeyError: no sub-queue has this key.
         """
         removed: list[SubQueue[T]] = []  # what is to be put back if this is interrupted
         try:

@@ -62,7 +62,7 @@ def seconds_left(deadline: float) -> float:
 
 
 class Line(list[Any]):
-    """Those who wait for one thing, the one that came first in front. In the child after a fork nobody waits."""
+    """Those who wait for one thing, the one that came first in front. In the child after a fork it has no waiters."""
 
     __slots__ = ("__weakref__",)
 

@@ -511,7 +511,7 @@ def _give_back_locked(fifo: Fifo, taken: list[Any]) -> None:
 
 
 def park(queue: Any, waiter: Any, putting: bool) -> bool:
-    """Put `waiter` in line, unless what it waits for is there already: False then."""
+    """Put `waiter` in line, unless its condition holds already: False then."""
     head, _, line, look = _wait_of(queue, putting)
     return head.locked(None, _park_locked, line, look, waiter)
 

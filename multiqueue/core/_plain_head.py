@@ -248,7 +248,7 @@ class Head:
         return [tail for tail in list(self.tails) if tail.unfinished() > 0]
 
     def mend(self, tail: TailState | None, taken: list[tuple[TailState, Any]] | None = None) -> None:
-        """After an exception in an operation: give back what it took, settle what it changed, let go of the lock.
+        """After an exception in an operation: give back its elements, settle the changed tails, let go of the lock.
 
         What is given back leaves the list `taken`, so that this may be repeated.
         """
@@ -289,7 +289,7 @@ class Head:
             self.gate.tell()
 
     def wake_takers_locked(self) -> None:
-        """Wake a taker of the multi-queue if there is something for it, and all when its end has come."""
+        """Wake a taker of the multi-queue if an element is due, and all at its end."""
         if self.takers:
             due = self.look_locked()
             if due is END:

@@ -84,7 +84,7 @@ async def take_async(queue: Any) -> Any:
 
 
 def drain(queue: Any, own: Any, target: Any, max_items: int | None) -> int:
-    """`drain_to`: what is there now, one at a time; what the target does not accept goes back to its head."""
+    """`drain_to`: the present elements, one at a time; what the target does not accept goes back to its head."""
     accept, container = acceptor(target, lambda owner: owner is queue or (own is None and _is_part(owner, queue)))
     most = None if max_items is None else check_max_items(max_items, 0)
     is_set = type(container) is set
@@ -182,7 +182,7 @@ def statistics_of(tail: _engine.Tail[Any], key: Hashable) -> SubQueueStatistics:
 
 
 def set_gate(queue: Any) -> None:
-    """Under `multiqueue.testing`, which puts locks of its own in the place of RLock: have it decide who goes on.
+    """Under `multiqueue.testing`, which puts other locks in the place of RLock: have it decide who goes on.
 
     The engine in Python has one of those already.
     """

@@ -78,7 +78,7 @@ R = TypeVar("R")
 
 
 def holding(lock: ReentrantLock, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call `function` with `lock` held. Whatever is raised, and wherever, the lock is let go of once."""
+    """Call `function` with `lock` held. After any exception, at any point, the lock is let go of once."""
     try:
         lock.acquire()
         result = function(*args, **kwargs)

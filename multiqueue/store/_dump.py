@@ -44,7 +44,7 @@ def dump(path: Path) -> Iterator[tuple[str, str]]:
     """The lines of a dump, each as ("line", text); between them what could not be read, as ("damage", sentence).
 
     Raises:
-        NoStore: there is none.
+        NoStore: the directory has no store.
         StoreDamaged: not even its tables can be found.
     """
     with Salvage(path) as store:
@@ -107,7 +107,7 @@ def compact(path: Path) -> tuple[int, int]:
     """Write the file anew, without free space; its size in bytes before and after. Takes as much disk meanwhile.
 
     Raises:
-        NoStore: there is none.
+        NoStore: the directory has no store.
         StoreLocked: it is open.
         StoreDamaged: it lacks confirmed commits.
     """

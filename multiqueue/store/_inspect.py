@@ -40,7 +40,7 @@ def info(path: Path) -> StoreInfo:
     """Look at the store in the directory `path`; it may be open elsewhere.
 
     Raises:
-        NoStore: there is none.
+        NoStore: the directory has no store.
         StoreDamaged: it cannot be read that far; `check` says more.
     """
     with Salvage(path) as store:
@@ -89,7 +89,7 @@ def problems(path: Path) -> Iterator[str]:
     check sums that were stored; that ids are below the next one; that the file knows how it was closed.
 
     Raises:
-        NoStore: there is none.
+        NoStore: the directory has no store.
         StoreDamaged: not even its tables can be found.
     """
     with Salvage(path) as store:

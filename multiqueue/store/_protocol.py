@@ -40,7 +40,7 @@ class Put:
 
     `id` is 0 until `submit` gives it the next one; a Put that comes with an id (of `allocate`) keeps it.
     `level` is the place's first part: messages are paged by level, then by id. `expires_at` is in seconds since
-    1970. What is `transient` is gone when the store is opened again.
+    1970. A `transient` message is gone when the store is opened again.
     """
 
     __slots__ = ("body", "deliveries", "expires_at", "id", "level", "properties", "queue", "transient")

@@ -49,7 +49,7 @@ def store_file(path: Path) -> Path:
     """The file of the store in the directory `path`.
 
     Raises:
-        NoStore: there is none, but perhaps in directories of it: a broker's data has one for each virtual host.
+        NoStore: the directory has no store, but perhaps its directories: a broker's data has one for each virtual host.
     """
     file = path / FILE_NAME
     try:
@@ -67,7 +67,7 @@ class Salvage:
     """A store's file, open for reading, damaged or not. `damages` has a sentence for each gap, as they are met.
 
     Raises:
-        NoStore: there is none.
+        NoStore: the directory has no store.
         StoreDamaged: not even its tables can be found, or it is something else.
     """
 

@@ -317,7 +317,7 @@ class Server:
             self._returned[virtual_host] += figures.returned
 
     def virtual_host(self, name: str) -> VirtualHost:
-        """The virtual host a client asks for. Raises NotAllowed: there is none."""
+        """The virtual host a client asks for. Raises NotAllowed: it does not exist."""
         try:
             return self.broker.virtual_host(name)
         except NotAllowed:

@@ -72,8 +72,10 @@ class Effects(Sender, Protocol):
         behind it."""
 
     def offload(self, work: Work, session: Served) -> None:
-        """Run `work`, which may wait for a disk, then what it returns, on the session's thread. Nothing else of it is
-        done meanwhile. `work` leaves the session fit to be ended: where the client is gone, the rest is left out."""
+        """Run `work`, which may wait for a disk, then the call that it returns, on the session's thread. Nothing else
+        of it is done meanwhile. `work` leaves the session fit to be ended: where the client is gone, the rest is left
+        out.
+        """
 
     def offload_long(self, work: Work, session: Served, method: bytes) -> None:
         """As `offload`, for `work` that may take any time and touches nothing of the session's, to answer `method`."""

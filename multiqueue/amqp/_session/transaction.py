@@ -20,8 +20,9 @@ Settle = Literal["accept", "release", "fail", "reject"]
 
 
 class Committed(NamedTuple):
-    """The result of a commit: the mandatory messages that no queue has, whether every queue took its messages, and what
-    is settled, by delivery tag: windows are to open."""
+    """The result of a commit: the mandatory messages that no queue has, whether every queue took its messages, and the
+    settlements, by delivery tag: windows are to open.
+    """
 
     returned: list[Message]
     is_complete: bool
@@ -49,8 +50,9 @@ class SessionTransaction:
         self._settled.update(taken)
 
     def commit(self) -> Committed:
-        """Do everything. May block. When it returns, nothing of it can be rolled back, whether or not somebody is there
-        to be told."""
+        """Do everything. May block. When it returns, nothing of it can be rolled back, though the client may be
+        gone.
+        """
         returned: list[Message] = []
         is_complete = True
         try:
@@ -62,7 +64,7 @@ class SessionTransaction:
         return Committed(returned, is_complete, self.take_settled())
 
     def forgetting(self) -> Iterator[None]:
-        """Forget everything, a piece at each step. `take_settled` has what was settled."""
+        """Forget everything, a piece at each step. `take_settled` has the settlements."""
         while self._transaction.forget_some(PIECE):
             yield
 

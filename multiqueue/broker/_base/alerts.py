@@ -58,8 +58,8 @@ class AlertMonitor:
                 self._tell(AlertKind(name), value, threshold)
 
     def next_look(self, **figures: float) -> float:
-        """When time alone gives cause to look at the figures again, on the clock: what was told may then be told again,
-        or an age reaches its threshold. Infinity for never. May be called under the lock of the queue.
+        """When time alone gives cause to look at the figures again, on the clock: an alert may then be repeated, or an
+        age reaches its threshold. Infinity for never. May be called under the lock of the queue.
         """
         now, again = self._clock(), math.inf
         for name, value in figures.items():

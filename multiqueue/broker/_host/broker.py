@@ -232,7 +232,7 @@ class Broker(Verbs):
         """The virtual host of this name.
 
         Raises:
-            NotAllowed: there is none.
+            NotAllowed: no virtual host has this name.
         """
         name = plain_name("name", name)
         with self._hosts_lock:
@@ -248,7 +248,7 @@ class Broker(Verbs):
         `timeout` seconds at most. After a crash on the way the virtual host exists whole, or not at all.
 
         Raises:
-            NotAllowed: there is none, or its name is `/`, which lives as long as its broker.
+            NotAllowed: no virtual host has this name, or it is `/`, which lives as long as its broker.
             OSError: the users cannot be kept, and nothing was done; or the directory cannot be removed, and the next
                 start opens it again.
             RuntimeError: called by something that follows a commit, on its store's own thread. Nothing was done.

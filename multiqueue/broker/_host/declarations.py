@@ -109,7 +109,7 @@ class Declarations:
         """The exchange of this name, created if it does not exist; `passive` only looks.
 
         Raises:
-            NotFound: `passive`, and there is none.
+            NotFound: `passive`, and it does not exist.
             AccessRefused: the default exchange, or a new name that is reserved.
             PreconditionFailed: there is one that differs, or the type is unknown.
         """
@@ -178,7 +178,7 @@ class Declarations:
         may have a name that a broker has given to it.
 
         Raises:
-            NotFound: `passive`, and there is none.
+            NotFound: `passive`, and it does not exist.
             AccessRefused: a reserved name.
             ResourceLocked: it is exclusive, and belongs to another owner.
             PreconditionFailed: there is one that differs, or an argument does not fit.
@@ -284,7 +284,7 @@ class Declarations:
         """The queue of this name.
 
         Raises:
-            NotFound: there is none.
+            NotFound: no queue has this name.
             ResourceLocked: it is exclusive, and belongs to another owner.
         """
         self._host_state.check()

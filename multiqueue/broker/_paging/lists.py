@@ -27,7 +27,7 @@ class Paging(PagingBudget):
     # -- areas
 
     def open_area(self, area: Area) -> None:
-        """A queue begins to page: what has left it, or another queue, and is in the store still, is not on it."""
+        """A queue begins to page: rows still in the store that have left it, or another queue, are not on it."""
         self.deleting.update(dict.fromkeys(self.departed.copy(), area))
 
     def end_area(self, area: Area) -> None:

@@ -40,7 +40,9 @@ class Span:
 
 @dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class Load(Look):
-    """What to read for a list, without the lock: what it names, or more of what it wants. Its bytes are reserved."""
+    """What to read for a list, without the lock: the messages it names, or more that it wants. Its bytes are
+    reserved.
+    """
 
     target: TargetList
     is_for_head: bool = False  # for the head cache: no consumer asks for it yet

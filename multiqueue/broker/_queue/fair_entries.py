@@ -33,7 +33,7 @@ _AVAILABLE: Final = EntryState.AVAILABLE
 
 
 class Look(Turn):
-    """One lane as a choosy reader sees it: what it has looked at there, and its turn among what it has not."""
+    """One lane as a choosy reader sees it: the entries it has looked at there, and its turn among the others."""
 
     __slots__ = ("cursor", "inner", "lane", "revisits")
 
@@ -105,7 +105,7 @@ class View:
             look.leave()
 
     def again(self, entry: Any) -> None:
-        """An entry that it may have looked at is there again."""
+        """Take note of an entry that came back, which it may have looked at."""
         heappush(self.look(entry.lane).revisits, entry.position)
         self.note(entry.lane)
 

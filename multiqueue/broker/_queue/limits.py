@@ -107,7 +107,7 @@ class DepthLimit:
         self.is_behind = self.throttled = self.may_overflow = True
 
     def catch_up(self, after: After) -> None:
-        """Count that a message on its way to a store has come far enough."""
+        """Count that a message on its way to a store is far enough on its way."""
         if self.is_behind:
             self.is_behind, self.may_overflow = False, self._may_overflow
             after.extend(self.catch_up_waiters)

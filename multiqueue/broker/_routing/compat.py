@@ -326,7 +326,7 @@ class Compat:
     # -- exchanges
 
     def check_exchange(self, exchange: str, type: str, arguments: Table) -> None:
-        """Return when the type exists. Raises PreconditionFailed, CommandInvalid: there is none."""
+        """Return when the type exists. Raises PreconditionFailed, CommandInvalid: it does not."""
         if self.version in EXCHANGES.get(type, ()):
             if type in PLUGINS:
                 self._tell(type, f"{exchange} is of type '{type}': RabbitMQ needs its plugin {PLUGINS[type]} for it")

@@ -54,7 +54,7 @@ def parse_address(urls: str | Iterable[str]) -> Address:
     Without a path, or with `/` alone, the virtual host is `/`, as for pika and kombu; `/%2F` says it in full.
 
     Raises:
-        BadAddress: what is wrong, in which address, and what would be right.
+        BadAddress: the message names the mistake, the address, and a right one.
         TypeError: it is no address at all.
     """
     listed = [urls] if isinstance(urls, str) or not isinstance(urls, Iterable) else list(urls)

@@ -260,11 +260,11 @@ class Channel(Closing):
     def wait_for_confirms(self, timeout: float | None = None) -> bool:
         """Block until the server has answered for all that was published; False if it could not take one of them.
 
-        What counts are the answers since the last call, and with `republish=False` what was lost since then.
+        The answers since the last call count, and with `republish=False` the messages lost since then.
 
         Raises:
             ConfirmTimeout: `timeout` seconds passed first.
-            ChannelClosed, ConnectionClosed: it ended first; what it had not answered for may be lost.
+            ChannelClosed, ConnectionClosed: it ended first; messages without an answer may be lost.
         """
         return self.publishing.wait_for_confirms(timeout)
 
@@ -456,7 +456,7 @@ class Channel(Closing):
     def close(self, reply_code: int = 200, reply_text: str = "closed by the application") -> None:
         """Close it and wait for the server's answer: unsettled messages are then back in their queues.
 
-        Callbacks that wait still run; what they settle is refused. A callback may close its own channel. Closing
+        Callbacks that wait still run; their settlements are refused. A callback may close its own channel. Closing
         twice, and from several threads, is harmless. After `close_timeout` seconds it is closed without an answer.
         """
         self.abort(reply_code, reply_text)

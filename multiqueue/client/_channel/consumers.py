@@ -41,8 +41,8 @@ MessageCallback = Callable[[Message], object]
 class DeliveryTags:
     """Which messages of a channel are unsettled, over all connections that it has had.
 
-    A message is settled once. What a tag means never changes: each connection numbers from 1 what it delivers on a
-    channel, and after a recovery our tags go on from the highest.
+    A message is settled once. What a tag means never changes: each connection numbers the deliveries on a channel from
+    1, and after a recovery our tags go on from the highest.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class DeliveryTags:
         self._ending, self._pending = self._pending, {}
 
     def transaction_ended(self, *, is_done: bool) -> None:
-        """The server has answered: what was settled is done, or as it was before."""
+        """The server has answered: settlements are done, or undone."""
         if not is_done:
             self._unsettled = dict.fromkeys(sorted(self._ending | self._unsettled))
         self._ending = {}
@@ -108,7 +108,7 @@ class DeliveryTags:
         self._unsettled.clear()
 
     def renew(self) -> None:
-        """The connection is gone, and what was unsettled has gone back: the next connection numbers from 1."""
+        """The connection is gone, and unsettled messages have gone back: the next connection numbers from 1."""
         self._offset = self._highest
         for tags in (self._unsettled, self._pending, self._ending):
             tags.clear()

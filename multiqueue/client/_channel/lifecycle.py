@@ -216,7 +216,7 @@ class Lifecycle:
             self.link.send(self.number, encode_method(self.number, method, **fields))
 
     def wait_for_recovery_locked(self) -> None:
-        """Block while a new link is there and the channel is not open on it yet, as long as a call may take at most."""
+        """Block until the channel is open on the new link, as long as a call may take at most."""
         self.changed.wait_for(lambda: self.state is not State.INTERRUPTED or self.link is None, self._call_timeout)
 
     def opened(self, link: Link) -> bool:

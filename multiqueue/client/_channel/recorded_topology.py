@@ -40,7 +40,7 @@ class RecordedTopology:
         self._renamed: dict[str, str] = {}
 
     def record(self, method: type[Any], fields: dict[str, Any], name: str = "") -> None:
-        """The server agreed to this method. `name` is what it called a queue that was declared without one."""
+        """The server agreed to this method. `name` is the server's, for a queue that was declared without one."""
         done = Declaration(method, dict(fields))
         key = _binding_key(done) if "routing_key" in fields else ()  # not in the lock: arguments are anybody's objects
         with self._lock:

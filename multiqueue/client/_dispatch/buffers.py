@@ -132,7 +132,7 @@ class Outbox(Generic[Piece]):
         return True
 
     def take(self) -> list[Piece]:
-        """All that is there, for the writer; blocks until there is something. Nothing at all when closed."""
+        """All pieces, for the writer; blocks until there is something. Nothing at all when closed."""
         with self._lock:
             while not self._pieces and not self._is_closed:
                 self._writer_waits = True

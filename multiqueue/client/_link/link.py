@@ -61,7 +61,7 @@ class Link(Protocol):
         """Block while the broker does not take what we publish; False when the time is up."""
 
     def end(self, error: ConnectionClosed, *, linger: float = 0.0) -> None:
-        """End it: what was written leaves within `linger` seconds or not at all, then `Listener.lost(error)`."""
+        """End it: written frames leave within `linger` seconds or not at all, then `Listener.lost(error)`."""
 
     def join(self, timeout: float | None) -> None:
         """Wait for its threads, the calling one aside."""

@@ -45,8 +45,8 @@ class FileSeen:
     """A file as a scan met it. `path` is relative to the base directory when it lies below it, and an object's URL.
 
     Of a message `path` is `message://KEY`. A step's item has one that is no file either: `path` is `step://PART`,
-    `size_bytes` the number of items it reads, and `mtime_ns` a digest of which those are. So what has changed is found
-    in the same way for both.
+    `size_bytes` the number of items it reads, and `mtime_ns` a digest of which those are. So changes are found in the
+    same way for both.
     """
 
     path: str

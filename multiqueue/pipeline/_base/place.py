@@ -198,7 +198,9 @@ MOST_BYTES = 255 - len("lane=")
 
 
 def quoted(name: str) -> str:
-    """The name of a lane as a directory's: what is not allowed in a path as `%XX`; of a short name all but ASCII."""
+    """The name of a lane as a directory's: characters that a path cannot have as `%XX`; of a short name all but
+    ASCII.
+    """
     escaped = quote(name, safe=" ")
     if len(escaped) <= MOST_BYTES:
         return escaped

@@ -323,7 +323,7 @@ class Storage:
     def move(self, source: Place, target: Place) -> Place:
         """Move a file or object there, or beside what is there by that name; where it is then.
 
-        What is there with the same bytes is taken for this one, moved before a crash. Twice is as once.
+        A file there with the same bytes is taken for this one, moved before a crash. Twice is as once.
 
         Raises:
             OSError: it cannot be copied, or not removed.

@@ -115,7 +115,7 @@ class StorageSection(Section):
         return {**values, **self.options}
 
     def azure_connection(self) -> str | None:
-        """How Azure's libraries are told of an endpoint that is not Azure's own, or None."""
+        """The connection string for an endpoint that is not Azure's own, or None."""
         if self.place.scheme not in ("abfss", "az") or self.endpoint is None:
             return None
         scheme = self.endpoint.partition("://")[0]

@@ -128,7 +128,7 @@ class PipelineConfig:
         return self.look()[0]
 
     def look(self, kept: Sequence[Lane] = ()) -> tuple[list[Lane], dict[str, PassedOver]]:
-        """The lanes as they are now, and what was met while the directories of sections were listed, by section.
+        """The lanes as they are now, and the findings while the directories of sections were listed, by section.
 
         The sections of the lanes that are `kept` are not listed. Of lanes that are chosen by name their sections have
         met nothing: the others are none of this run's.

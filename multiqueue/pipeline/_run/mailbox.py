@@ -66,7 +66,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """The result of an item's job: the files as they were when it read them, and what it did not read of them."""
+    """The result of an item's job: the files as they were when it read them, and the records it did not read."""
 
     files: tuple[FileSeen, ...]
     corrupt: int = 0

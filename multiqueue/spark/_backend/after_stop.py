@@ -122,7 +122,7 @@ def waits_in_vain(stack: Iterable[str]) -> bool:
 
 
 def end_read_of_result(item: Item) -> bool:
-    """End the item's wait for a result that Spark sends through a socket of its own, if it is the same as last time.
+    """End the item's wait for a result that Spark sends through a separate socket, if it is the same as last time.
 
     Whether there was one. `toArrow` and `toLocalIterator` read so; their jobs run in a thread of the JVM that is not
     the item's.

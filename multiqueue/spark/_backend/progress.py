@@ -17,7 +17,7 @@ class Progress:
 
     `share`, from 0 to 1, is of one item: the highest share of its known tasks that was seen done. It never falls, and
     is 1 once the function has returned and not before. It is no share of the item's time: of a query that has run its
-    first stage, most is done of what is known.
+    first stage, most of the known stages are done.
     """
 
     jobs: int = 0
@@ -54,7 +54,7 @@ class Progress:
         return replace(self, share=max(highest, min(share, ALMOST)))
 
     def returned(self) -> Progress:
-        """This of an item whose function has returned: what is not done will not be, or is not told yet."""
+        """This of an item whose function has returned: the other tasks will not run, or are not reported yet."""
         return replace(self, stages_done=self.stages, tasks_active=0, tasks_done=self.tasks, share=1.0)
 
 

@@ -73,7 +73,7 @@ class Costs:
         return chosen
 
     def taken(self, subqueue: SubQueue[Any]) -> None:
-        """A job of this lane is about to begin: charge what it may cost."""
+        """A job of this lane is about to begin: charge its likely cost."""
         account, priority, weight = self._of(subqueue), subqueue.priority, subqueue.weight
         with self._lock:
             self._lines[priority] = max(account.served, self._lines.get(priority, 0.0))
@@ -82,7 +82,7 @@ class Costs:
             account.served += estimate
 
     def ended(self, subqueue: SubQueue[Any], cost: float) -> None:
-        """A job of this lane that began has ended: charge what it cost."""
+        """A job of this lane that began has ended: charge its cost."""
         account, weight = self._of(subqueue), subqueue.weight
         with self._lock:
             estimate = account.running.popleft() if account.running else 0.0

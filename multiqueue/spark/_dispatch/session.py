@@ -23,7 +23,7 @@ def session_builder(app_name: str) -> Any:
 def quiet_query_contexts() -> None:
     """Keep PySpark from printing each AnalysisException as a page of JSON on standard error.
 
-    It does so through loggers of its own class that do not propagate. The exception itself still reaches its caller.
+    It does so through loggers of a separate class that do not propagate. The exception itself still reaches its caller.
     """
     with contextlib.suppress(ImportError):  # not in every version
         from pyspark.logger import PySparkLogger

@@ -85,7 +85,7 @@ class Ledger:
         self._drop(chunk.partition)
 
     def close(self) -> None:
-        """Drop what was not handed out."""
+        """Drop values that were not handed out."""
         for partition in list(self._sent):
             self._drop(partition)
 

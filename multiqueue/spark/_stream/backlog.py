@@ -70,7 +70,7 @@ class Backlog(Protocol):
         """The pieces for a task that reads from number `start` to before `end`. Raises as `ChunkList.pieces`."""
 
     def close(self) -> None:
-        """Let others have it, and give back what has no number."""
+        """Let others have it, and give back messages without a number."""
 
 
 class SpoolPartition(SourcePartition):

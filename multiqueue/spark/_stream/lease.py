@@ -79,7 +79,7 @@ class Lease:
         return found[-1][0], [chunk for _, chunk in found]
 
     def move(self, moving: Channel, taken: list[Message], payload: bytes, size_bytes: int, *, in_order: bool) -> None:
-        """Have what was taken on `moving`, a channel in transaction mode, in the lease, and off its queues.
+        """Have the messages taken on `moving`, a channel in transaction mode, in the lease, and off their queues.
 
         `in_order` says that what was delivered on the channel before the last of them is taken, too. Blocks for the
         broker's commit. If it raises, it may have happened: open the lease again to see.

@@ -50,7 +50,7 @@ class LeasedQueueReader(QueueReader):
         return self._moving
 
     def move(self, taken: list[tuple[str, Message]], size_bytes: int) -> None:
-        """Have in the lease what was taken. Raises as `Lease.move`."""
+        """Have the taken messages in the lease. Raises as `Lease.move`."""
         payload = to_payload(taken, self.lease.chunks.end, time.time(), keeps_properties=True)
         messages = [message for _, message in taken]
         self.lease.move(self._channel_to_consume_on(), messages, payload, size_bytes, in_order=self._has_one_queue)

@@ -39,7 +39,7 @@ def give_back(url: str, source_id: str, *, checkpoint: str | Path | None = None)
     Raises:
         LeaseInUse: a query still reads it.
         StreamingError: there is no such lease, or the checkpoint is of another one, or in a store. Nothing was done.
-        SourceUnavailable: a queue is not there any more; what came before is given back.
+        SourceUnavailable: a queue is not there any more; earlier messages are given back.
         ClientError: the broker cannot be reached, or refuses.
     """
     directory = None if checkpoint is None else _on_this_machine(checkpoint)
