@@ -63,7 +63,11 @@ def check_unfinished(count: int) -> int:
 
 def capacity_of(maxsize: float) -> int | None:
     """The capacity of a queue with this `maxsize`, which `queue.Queue` compares with a size: it takes 2.5 and `inf`."""
-    if not 0 < maxsize < sys.maxsize:
+    try:
+        is_bounded = 0 < maxsize < sys.maxsize
+    except TypeError:
+        raise TypeError(f"'maxsize' must be a number, not {maxsize!r}") from None
+    if not is_bounded:
         return None
     whole = int(maxsize)
     return whole if whole == maxsize else whole + 1

@@ -575,6 +575,17 @@ def test_a_maxsize_that_is_no_small_int_is_a_bound_as_there(maxsize: Any) -> Non
     assert room(Queue(maxsize)) == room(ours) == room(queue.Queue(maxsize))
 
 
+@pytest.mark.parametrize("maxsize", [None, "10", [10]])
+def test_a_maxsize_that_is_no_number_is_named(maxsize: Any) -> None:
+    """Where the standard library's fails at the first put, ours says at once what was wrong, and keeps its bound."""
+    with pytest.raises(TypeError, match="'maxsize' must be a number, not"):
+        Queue(maxsize)
+    ours: Queue[int] = Queue(3)
+    with pytest.raises(TypeError, match="'maxsize' must be a number, not"):
+        ours.maxsize = maxsize
+    assert ours.maxsize == 3
+
+
 def test_a_put_that_is_patched_is_called_for_subclasses_with_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
     """`Queue.put` replaced by a test is what a subclass calls, with hooks or without, and so is `Queue.get`."""
     calls: list[str] = []
