@@ -53,6 +53,7 @@ __all__ = [
     "accept",
     "check_hash",
     "connect",
+    "counts_of",
     "digest_of",
     "guest",
     "hash_password",

@@ -122,6 +122,8 @@ def test_permissions(server: Server) -> None:
             {"queue": "mine", "arguments": {"x-dead-letter-exchange": "dlx"}},
             "write access to exchange 'dlx'",
         ),
+        (commands.Queue.Declare, {"queue": "yours", "passive": True}, "configure access to queue 'yours'"),
+        (commands.Exchange.Declare, {"exchange": "e", "passive": True}, "configure access to exchange 'e'"),
         (commands.Queue.Delete, {"queue": "yours"}, "configure access to queue 'yours'"),
         (commands.Queue.Purge, {"queue": "yours"}, "read access to queue 'yours'"),
         (commands.Queue.Bind, {"queue": "yours", "exchange": "amq.direct"}, "write access to queue 'yours'"),
@@ -147,6 +149,9 @@ def test_permissions(server: Server) -> None:
         client.publish("amq.fanout", "", b"x")
         assert client.channel_error()[1].startswith("ACCESS_REFUSED - write access to exchange 'amq.fanout'")
         assert isinstance(client.declare("mine"), commands.Queue.DeclareOk)
+        client.call(1, commands.Exchange.Declare, exchange="amq.direct", passive=True)  # it may read there
+        client.send_method(1, commands.Queue.Declare, queue="mine", arguments={"x-dead-letter-exchange": "dlx"})
+        assert "inequivalent arg" in client.channel_error()[1]  # no permission is asked for what is not made
         assert isinstance(client.bind("mine", "amq.direct", "k"), commands.Queue.BindOk)
         client.publish("", "mine", b"x")
         got = client.get("mine")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
-from interop_wire_support import ChannelClosed, ConnectionClosed, Content, Wire, WireChannel
+from interop_wire_support import ChannelClosed, ConnectionClosed, Content, Hangup, Wire, WireChannel
 from pamqp import commands
 from rabbitmq_support import Peer, rules
 
@@ -184,6 +184,16 @@ SEEN: dict[str, Row] = {
     "two that differ": _again(
         *[_other("message-ttl", "none but current")] * 2, {"message_ttl": 9, "dead_letter_exchange": ""}, {}
     ),
+    "two that differ, of a quorum queue": _again(
+        *[_other("dead-letter-exchange", "none but current")] * 2,
+        {"type": "quorum", "message_ttl": 9, "dead_letter_exchange": ""},
+        {"type": "quorum"},
+    ),
+    "another type, and what is compared before it": _again(
+        *[_other("single-active-consumer", "the value 'true' of type 'bool' but current is none")] * 2,
+        {"type": "quorum"},
+        {"single_active_consumer": True, "type": "classic"},
+    ),
     # The order in which they are looked at
     "dead-letter exchange first": _declared(
         *[(406, "PRECONDITION_FAILED - invalid type '")] * 2, dead_letter_exchange=5, expires=0
@@ -209,6 +219,15 @@ SEEN: dict[str, Row] = {
     "quorum, filter": _consumed(_foreign("stream-filter", "quorum"), None, "quorum", stream_filter="a"),
     "quorum, failover": _consumed(
         None, _foreign("cancel-on-ha-failover", "quorum"), "quorum", cancel_on_ha_failover=True
+    ),
+    "quorum, an exclusive consumer beside others": Row(
+        (
+            _queue("quorum", single_active_consumer=True),
+            lambda name: Basic.Consume(queue=name, consumer_tag="a", exclusive=True),
+            lambda name: Basic.Consume(queue=name, consumer_tag="b", exclusive=True),
+        ),
+        None,
+        None,
     ),
     # Methods
     "a global prefetch before a quorum queue's consumer": Row(
@@ -376,9 +395,63 @@ def test_a_quorum_queue_has_32_priorities(version: str, port: int, queue: str) -
     assert found == (["31", "32", "255", "5", "None", "4", "3", "1", "0"] if version == "4.3" else list(map(str, sent)))
 
 
+@pytest.mark.parametrize(
+    ("most", "doings", "seen"),
+    [
+        (1, "ppp g p g ppp", "AAN g N g AAN"),
+        (3, "ppppp g p g ppp", "AAAAN g N g AAN"),
+        (3, "ppppp t p t ppp rr p", "AAAAN t N t AAN rr N"),
+        (1, "p t p r g p", "A t A r g N"),
+        (0, "pp g p", "AN g A"),
+    ],
+)
+def test_a_quorum_queue_refuses_late(most: int, doings: str, seen: str, port: int, queue: str) -> None:
+    """It takes one message too many, and then none until four fifths of its length or less are ready."""
+    found, taken = "", []
+    with Wire(port) as wire:
+        channel = _channel(wire, queue, max_length=most, overflow="reject-publish")
+        publisher = wire.channel(2)
+        publisher.call(commands.Confirm.Select())
+        for doing in doings:
+            ready = channel.count(queue)
+            if doing == "p":
+                publisher.publish(queue, b"!")
+                found += type(publisher.next()).__name__[0]
+                continue
+            found += doing
+            if doing == "t":
+                taken.append(channel.get(queue, no_ack=False).tag)
+            elif doing == "g":
+                channel.get(queue)
+            elif doing == "r":
+                channel.nack(taken.pop(0))
+            if doing != " ":
+                channel.count_becomes(queue, ready + (1 if doing == "r" else -1))
+    assert found == seen
+
+
+@pytest.mark.parametrize("most", [4096, 8192])
+def test_a_frame_may_have_as_much(most: int, version: str, port: int) -> None:
+    """4.3: 8192 bytes at least, or the connection ends (P3)."""
+    with Wire(port) as wire:
+        if version == "4.3" and most < 8192:
+            with pytest.raises((ConnectionClosed, Hangup)):
+                wire.open(frame_max=most)
+        else:
+            wire.open(frame_max=most)
+
+
+def test_what_begins_a_connection(version: str, port: int) -> None:
+    """4.3 does not answer clients of AMQP 0-8, 3.10 does (P21)."""
+    with Wire(port) as wire:
+        wire.send_bytes(b"AMQP\x01\x01\x08\x00")
+        assert wire.read_bytes().startswith(b"AMQP") == (version == "4.3")
+
+
+@pytest.mark.parametrize("no_ack", [True, False])
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
-def test_a_late_message_stays_until_it_is_at_the_head(kind: str, version: str, port: int, queue: str) -> None:
-    """Of both versions and types: it is counted behind another, and goes when that is taken."""
+def test_a_late_message_stays_until_it_is_at_the_head(kind: str, no_ack: bool, port: int, queue: str) -> None:
+    """Of both versions and types: it is counted behind another, and goes when that is taken, settled or not."""
     with Wire(port) as wire:
         channel = wire.open().channel()
         channel.declare(queue, durable=True, arguments={"x-queue-type": kind})
@@ -389,7 +462,7 @@ def test_a_late_message_stays_until_it_is_at_the_head(kind: str, version: str, p
         channel.count_becomes(queue, 2)
         channel.count_becomes(other, 0)
         assert channel.count(queue) == 2
-        assert channel.get(queue) is not None
+        assert channel.get(queue, no_ack=no_ack) is not None
         channel.count_becomes(queue, 0)
 
 

@@ -834,3 +834,15 @@ def test_a_virtual_host_is_deleted_with_all_that_is_in_it(client: Client, broker
         "vhost '/' cannot be deleted: it lives as long as its broker",
     )
     assert client.as_user("ada:p")("DELETE", "/api/vhosts/shop").status == 401
+
+
+def test_a_get_tells_and_counts_deliveries_of_a_quorum_queue(broker: Broker, client: Client) -> None:
+    """As over AMQP: what was put back was acquired, what was rejected has failed."""
+    broker.declare_queue("q", durable=True, arguments={"x-queue-type": "quorum"})
+    broker.publish(Message(b"x", routing_key="q"))
+    seen = []
+    for mode in ("ack_requeue_true", "reject_requeue_true", "ack_requeue_false"):
+        asked = {"count": 1, "ackmode": mode, "encoding": "auto"}
+        (message,) = client("POST", "/api/queues/%2F/q/get", asked).json
+        seen.append(dict(message["properties"]).get("headers"))
+    assert seen == [None, {"x-acquired-count": 1}, {"x-acquired-count": 2, "x-delivery-count": 1}]

@@ -112,9 +112,10 @@ def test_what_is_shown(client: Client, ada: str) -> None:
     """Lists of what was set, and nothing of what was not."""
     for path in ("/api/vhost-limits", "/api/user-limits", "/api/topic-permissions", "/api/vhost-limits/%2F"):
         assert client.get(path) == []
+    assert client("GET", "/api/topic-permissions/%2F/ada").status == 404
     client("PUT", "/api/vhost-limits/%2F/max-queues", {"value": 5})
     client("PUT", "/api/user-limits/ada/max-channels", {"value": 6})
-    may = {"exchange": "x", "write": "w", "read": "r"}
+    may = {"exchange": "amq.topic", "write": "w", "read": "r"}
     client("PUT", "/api/topic-permissions/%2F/ada", may)
     assert client.get("/api/vhost-limits") == [{"vhost": "/", "value": {"max-queues": 5}}]
     assert client.get("/api/user-limits/ada") == [{"user": "ada", "value": {"max-channels": 6}}]
@@ -134,6 +135,8 @@ def test_what_is_shown(client: Client, ada: str) -> None:
         ("/api/vhost-limits/%2F/max-queues", {"value": "x"}, "max-queues should be a whole number, actually was 'x'"),
         ("/api/vhost-limits/%2F/max-queues", {}, "[{key_missing,value}]"),
         ("/api/user-limits/guest/max-queues", {"value": 1}, "there is no limit 'max-queues'; one of max-connections"),
+        ("/api/user-limits/nobody/max-channels", {"value": 1}, "no_such_user"),
+        ("/api/topic-permissions/%2F/guest", {"exchange": "x", "write": "", "read": ""}, "no_such_exchange"),
         ("/api/topic-permissions/%2F/guest", {"exchange": "x", "write": "("}, "read"),
         ("/api/topic-permissions/%2F/guest", {"exchange": "x", "write": "(", "read": ""}, "regular expression"),
     ],

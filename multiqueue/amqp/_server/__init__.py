@@ -2,6 +2,7 @@
 
 from .._session.calls import rights_for_exchange as rights_for_exchange
 from .._session.calls import rights_for_queue as rights_for_queue
+from .._session.deliveries import counts_of as counts_of
 from .._session.figures import ChannelFigures as ChannelFigures
 from .._session.figures import ConnectionFigures as ConnectionFigures
 from .._session.figures import ConsumerFigures as ConsumerFigures

@@ -17,19 +17,26 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Protocol, cast
 
-from ...broker import BrokerError, BrokerQueue, PutOff, Submission, VirtualHost
+from ...broker import BrokerError, BrokerQueue, Compat, PutOff, Submission, VirtualHost
 from .._session.confirms import CommitReports
 from .._session.consumer import SessionConsumer
 from .._session.effects import AfterCommit, Client, Served, Step, Work, end_each, fail
 from .._session.figures import ChannelFigures, ConnectionFigures
 from .._session.session import Session, to_wait_for, want
 from .._wire.errors import AmqpError, ConnectionFault, reason
-from .._wire.frames import HEARTBEAT, MIN_FRAME_MAX, PUBLISH, HeartbeatMonitor
+from .._wire.frames import (
+    HEARTBEAT,
+    MIN_FRAME_MAX,
+    OLD_PROTOCOL_HEADERS,
+    PROTOCOL_HEADERS,
+    PUBLISH,
+    HeartbeatMonitor,
+)
 from .._wire.methods import commands
 from .access import Access, Rights, User, is_loopback
 from .frame_io import FrameReader, FrameWriter, ReadGate
@@ -52,6 +59,7 @@ class ServerPort(Protocol):
 
     settings: ServerSettings
     access: Access
+    compat: Compat
     max_connections: int
     properties: dict[str, Any]
     alarms: frozenset[str]
@@ -378,6 +386,12 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     # -- the handshake
 
+    @property
+    def protocol_headers(self) -> Mapping[bytes, tuple[int, int]]:
+        """What a client may begin with, and the version that it is told."""
+        is_old = self.server.compat.says("the header of AMQP 0-8 begins a connection")
+        return {**PROTOCOL_HEADERS, **OLD_PROTOCOL_HEADERS} if is_old else PROTOCOL_HEADERS
+
     def start(self, major: int, minor: int) -> None:
         self.machine.started()
         certificate = self._transport.get_extra_info("peercert")
@@ -485,7 +499,9 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _tune(self, method: Any) -> None:
         check_limit("channel_max", self.settings.channel_max, method.channel_max)
-        check_limit("frame_max", self.settings.frame_max, method.frame_max, MIN_FRAME_MAX)
+        is_small = self.server.compat.says("a frame may have 4096 bytes at most")
+        least = MIN_FRAME_MAX if is_small else min(2 * MIN_FRAME_MAX, self.settings.frame_max)
+        check_limit("frame_max", self.settings.frame_max, method.frame_max, least)
         self._channel_max = method.channel_max
         self.writer.frame_max = self.reader.splitter.frame_max = method.frame_max
         self._heartbeat = method.heartbeat

@@ -37,7 +37,6 @@ from .._wire.frames import (
     FRAME_OVERHEAD,
     MIN_FRAME_MAX,
     PROTOCOL_HEADER,
-    PROTOCOL_HEADERS,
     PUBLISH,
     Content,
     Frame,
@@ -57,6 +56,7 @@ from .strangers import Newcomer
 _RUN: Final = 64  # publishes that are done at once: their queue's lock is held for some 100 us
 _MOST_OF_A_STRANGER: Final = 8 * 1024  # bytes that may wait for a login: a frame of 4 KiB is all that has to be said
 _TURN: Final = 1536  # frames that are dealt with between two looks at the sockets: 512 publishes, some 10 ms
+_NO_METHOD: Final = b"\0\0\0\0"
 _METHOD: Final = 7  # as many frames more as any other method counts for
 _IN_A_MESSAGE: Final = (ChannelState.HEADER, ChannelState.BODY)
 _LARGE: Final = 16 * 1024  # bytes; a piece beyond that is written at once: nothing is won by collecting such
@@ -271,6 +271,8 @@ class ReaderPort(Effects, Protocol):
 
     @property
     def alarms(self) -> frozenset[str]: ...
+    @property
+    def protocol_headers(self) -> Mapping[bytes, tuple[int, int]]: ...
     def start(self, major: int, minor: int) -> None: ...
     def call_connection(self, method: Any) -> None: ...
     def new_session(self, number: int) -> Session: ...
@@ -325,7 +327,8 @@ class FrameReader:
     def _receive_beginning(self, data: bytes) -> bytes | None:
         """The bytes behind the protocol header once it is whole; None while it is not, or when it is wrong."""
         self._beginning = begun = self._beginning + data
-        if not any(known.startswith(begun[:8]) for known in PROTOCOL_HEADERS):
+        headers = self._connection.protocol_headers
+        if not any(known.startswith(begun[:8]) for known in headers):
             self.is_deaf = True
             self._writer.send(PROTOCOL_HEADER)  # the version that is spoken here
             self._connection.close_transport()
@@ -333,7 +336,7 @@ class FrameReader:
         if len(begun) < 8:
             return None
         self._beginning = b""
-        self._connection.start(*PROTOCOL_HEADERS[begun[:8]])
+        self._connection.start(*headers[begun[:8]])
         return begun[8:]
 
     def _listen_for_close_ok(self, data: bytes) -> None:
@@ -429,4 +432,6 @@ class FrameReader:
             else:
                 self._machine.check_heartbeat(number, payload)
         except Exception as error:  # noqa: BLE001  # every one ends a channel or a connection
-            fail(self._connection, session, error, payload[:4] if kind == FRAME_METHOD else PUBLISH)
+            named = payload[:4] if kind == FRAME_METHOD else PUBLISH
+            # Of a channel that may not be opened RabbitMQ names no method.
+            fail(self._connection, session, error, _NO_METHOD if number and session is None else named)

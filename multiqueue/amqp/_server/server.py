@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from ..._locks import Condition, Lock
-from ...broker import Broker, NotAllowed, VirtualHost
+from ...broker import Broker, Compat, NotAllowed, VirtualHost
 from .._session.figures import ChannelFigures, ConnectionFigures, ServerPast, host_figures
 from .._wire.errors import ConnectionFault, ServerError
 from .accepting import accept, amqp_connections_limit, connect, let_in
@@ -67,6 +67,7 @@ class Server:
         self.broker = broker
         self.settings = settings
         self.access = access
+        self.compat: Compat = broker.compat
         self.max_connections: int = amqp_connections_limit(settings.max_connections)
         self._most_of_user = settings.max_connections_per_user or max(1, self.max_connections // 2)
         self.properties: dict[str, object] = server_properties(str(sys.modules["multiqueue"].__version__))

@@ -8,10 +8,11 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from ...broker import CONSUMER_ARGUMENTS, BrokerQueue, Entry, consumer_arguments
+from ...broker import CONSUMER_ARGUMENTS, BrokerQueue, Entry, VirtualHost, consumer_arguments
 from .._wire.errors import ChannelFault, ConnectionFault
 from .._wire.fields import encode_short_string
 from .._wire.methods import commands
@@ -19,7 +20,7 @@ from .._wire.properties import encode_properties
 from .confirms import Confirms
 from .consumer import Held, SessionConsumer, Window
 from .deliveries import counted_content
-from .effects import Kind, Operation
+from .effects import Client, Kind, Operation
 from .machine import CHANNEL_CLOSE
 from .routing import REPLY_PREFIX, REPLY_TO, find_reply_queue, open_reply_queue
 from .session import Session, answers, handles
@@ -29,21 +30,29 @@ Fields = dict[str, object]  # of an answer
 _FEW: Final = 256  # messages that are purged at once: half a millisecond, where a thread takes a tenth
 _NAP: Final = 0.0002  # seconds, between two slices of long work: a slice takes about as long
 _GLOBAL_IS_EACH: Final = "a prefetch with global is each consumer's, unless `global_qos` is permitted"
+_OPERATIONS: Final[tuple[Operation, ...]] = ("configure", "write", "read")
 STATUS_QUEUE: Final = "amq.multiqueue.status"
 """A `basic.get` from here is answered with the server's figures, as JSON."""
 
 
-def rights_for_queue(name: str, arguments: Mapping[str, object]) -> Iterator[tuple[Operation, Kind, str]]:
-    """What a user must be permitted for this declaration."""
+Right = tuple[Operation, Kind, str]
+
+
+def rights_for_queue(host: VirtualHost, name: str, arguments: Mapping[str, object]) -> Iterator[Right]:
+    """What a user must be permitted for this declaration; of a queue that is there, its arguments are not looked at."""
     yield "configure", "queue", name
+    if host.has_queue(name):
+        return
     letters = arguments.get("x-dead-letter-exchange")
     if isinstance(letters, str):
         yield from (("read", "queue", name), ("write", "exchange", letters))
 
 
-def rights_for_exchange(name: str, arguments: Mapping[str, object]) -> Iterator[tuple[Operation, Kind, str]]:
-    """What a user must be permitted for this declaration."""
+def rights_for_exchange(host: VirtualHost, name: str, arguments: Mapping[str, object]) -> Iterator[Right]:
+    """As `rights_for_queue`."""
     yield "configure", "exchange", name
+    if host.has_exchange(name):
+        return
     alternate = arguments.get("alternate-exchange")
     if isinstance(alternate, str):
         yield from (("read", "exchange", name), ("write", "exchange", alternate))
@@ -57,6 +66,15 @@ def _permitted(session: Session, operation: Operation, name: str) -> str:
         raise ChannelFault(404, "no previously declared queue")
     session.client.check(operation, "queue", name)
     return name
+
+
+def _check_passive(client: Client, kind: Kind, name: str) -> None:
+    """Return when the user may learn whether it is there: who may do something with it. Raises ChannelFault."""
+    if client.host.compat.says("a passive declaration needs a permission, whichever"):
+        for operation in _OPERATIONS[1:]:
+            with suppress(ChannelFault):
+                return client.check(operation, kind, name)
+        client.check(_OPERATIONS[0], kind, name)
 
 
 @answers(commands.Channel.Open)
@@ -88,8 +106,10 @@ def _closed(session: Session, method: Any) -> None:
 @answers(commands.Exchange.Declare)
 def _declare_exchange(session: Session, method: Any) -> None:
     client = session.client
-    if not method.passive:
-        for right in rights_for_exchange(method.exchange, method.arguments):
+    if method.passive:
+        _check_passive(client, "exchange", method.exchange)
+    else:
+        for right in rights_for_exchange(client.host, method.exchange, method.arguments):
             client.check(*right)
     client.host.declare_exchange(
         method.exchange,
@@ -136,8 +156,10 @@ def _declared(session: Session, method: Any) -> BrokerQueue:
         if queue is None:
             raise ChannelFault(404, f"no queue '{method.queue}' in vhost '{client.host.name}'")
         return queue
-    if not method.passive:
-        for right in rights_for_queue(method.queue or "amq.gen-", method.arguments):
+    if method.passive:
+        _check_passive(client, "queue", method.queue)
+    else:
+        for right in rights_for_queue(client.host, method.queue or "amq.gen-", method.arguments):
             client.check(*right)
     return client.host.declare_queue(
         method.queue,

@@ -211,18 +211,19 @@ class Deliveries:
 
 def counted_content(entry: Entry) -> Content:
     """A message of a queue that counts deliveries, with the counts of the past ones in its headers."""
+    content, counts = content_of(entry.message), counts_of(entry)
+    return (content[0], with_headers(content[1], counts), content[2]) if counts else content
+
+
+def counts_of(entry: Entry) -> dict[str, object]:
+    """The headers that a queue adds which counts deliveries, of past ones."""
     counting, past = entry.queue.settings.delivery_counting, entry.delivery_count - 1
-    content = content_of(entry.message)
-    counts: dict[str, object] = {}
     if counting is DeliveryCounting.RETURNS:
-        counts["x-delivery-count"] = Long(past)
-    elif counting is DeliveryCounting.FAILURES and past > 0:
-        counts["x-acquired-count"] = Long(past)
-        if entry.failures:
-            counts["x-delivery-count"] = Long(entry.failures)
-    if not counts:
-        return content
-    return content[0], with_headers(content[1], counts), content[2]
+        return {"x-delivery-count": Long(past)}
+    if counting is not DeliveryCounting.FAILURES or not past:
+        return {}
+    failures = {"x-delivery-count": Long(entry.failures)} if entry.failures else {}
+    return {"x-acquired-count": Long(past), **failures}
 
 
 def _by_owner(taken: Mapping[int, Held]) -> dict[tuple[EntryQueue, object, SessionConsumer | None], list[Entry]]:

@@ -32,12 +32,8 @@ DEFAULT_FRAME_MAX: Final = 131072
 HEARTBEAT: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 # What older clients begin with, and the version that they are told; as RabbitMQ, they get 0-9-1 all the same.
-PROTOCOL_HEADERS: Final = {
-    PROTOCOL_HEADER: (0, 9),
-    b"AMQP\x01\x01\x00\x09": (0, 9),
-    b"AMQP\x01\x01\x09\x01": (8, 0),
-    b"AMQP\x01\x01\x08\x00": (8, 0),
-}
+PROTOCOL_HEADERS: Final = {PROTOCOL_HEADER: (0, 9), b"AMQP\x01\x01\x00\x09": (0, 9)}
+OLD_PROTOCOL_HEADERS: Final = {b"AMQP\x01\x01\x09\x01": (8, 0), b"AMQP\x01\x01\x08\x00": (8, 0)}
 
 FRAME_HEAD: Final = Struct(">BHI")  # type, channel, size of the payload
 HEADER_START: Final = Struct(">HHQ")  # of a content header: class, weight, size of the body

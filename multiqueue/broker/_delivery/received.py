@@ -69,9 +69,9 @@ class Received:
         """
         self._settle(self.holder.accept, wait)
 
-    def release(self, *, refused: bool = False) -> None:
-        """Give it back to its place in the queue; `refused`: not to this consumer again."""
-        self._settle(partial(self.holder.release, refused=refused))
+    def release(self, *, refused: bool = False, failed: bool = False) -> None:
+        """Give it back to its place in the queue; `refused`: not to this consumer again; `failed`: as by a reject."""
+        self._settle(partial(self.holder.release, refused=refused, failed=failed))
 
     def reject(self, *, wait: bool = False) -> None:
         """Dead-letter it, or drop it when its queue has no dead-letter exchange. `wait` and its errors as `accept`."""
@@ -102,9 +102,9 @@ class Settler:
         """
         self._settle(received, "accept")
 
-    def release(self, *received: Received, refused: bool = False, counted: bool = True) -> None:
+    def release(self, *received: Received, refused: bool = False, counted: bool = True, failed: bool = False) -> None:
         """Give messages back to their places; see `BrokerQueue.release`. Raises as `accept`."""
-        self._settle(received, "release", {"refused": refused, "counted": counted})
+        self._settle(received, "release", {"refused": refused, "counted": counted, "failed": failed})
 
     def reject(self, *received: Received) -> None:
         """Send messages to the dead-letter callback of their queues. Raises as `accept`."""

@@ -265,6 +265,14 @@ class VirtualHost(Verbs):
 
     # What there is
 
+    def has_queue(self, name: str) -> bool:
+        """True when there is a queue of this name, also another connection's."""
+        return self._topology.find_queue(name) is not None
+
+    def has_exchange(self, name: str) -> bool:
+        """True when there is an exchange of this name."""
+        return self._topology.find_exchange(name) is not None
+
     def exchanges(self) -> list[Exchange]:
         """All exchanges, the predeclared ones first."""
         return self._topology.exchanges()

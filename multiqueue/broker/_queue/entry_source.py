@@ -240,6 +240,7 @@ class ResidentEntries(EntrySource):
         entry = self.next_for(reader, after)
         if entry is not None:
             self.pass_over(reader, entry)
+            self.take((entry,), owner)
         return entry, False
 
     def has_seen(self, browser: QueueConsumer) -> Callable[[Position], bool]:

@@ -508,6 +508,7 @@ class Life:
 
     def _apply_overflow(self, after: After) -> PutOutcome:
         limit, overflow = self.limit, self.settings.overflow
+        limit.watch()
         if self._has_surplus():
             self.evict_surplus(after)
         if overflow is Overflow.FLOW_CONTROL:
@@ -687,7 +688,9 @@ class Life:
         entry.apply(RELEASE, owner)
         if self.groups is not None and owner is not None:
             self.groups.left(entry.group)
+        self.limit.watch()
         self.figures.returned(1, entry.size)
+        self.limit.watch()
         if self._retries is not DelayedRetry.NONE and owner is not None and counted:
             self._put_off(entry, failed)
         if entry.held_until is not None and entry.held_until > self.clock():

@@ -258,10 +258,19 @@ class BrokerQueue:
             self._act(after)
         return len(owned)
 
-    def release(self, entries: Entries, consumer: object, *, refused: bool = False, counted: bool = True) -> int:
+    def release(
+        self,
+        entries: Entries,
+        consumer: object,
+        *,
+        refused: bool = False,
+        counted: bool = True,
+        failed: bool = False,
+    ) -> int:
         """Give entries back to their places in the queue; returns how many were still the consumer's.
 
         `refused`: not to this consumer again. `counted=False`: the delivery never reached it and is not counted.
+        `failed`: it was rejected, or its consumer lost: what `DeliveryCounting.FAILURES` counts.
         A message that has expired meanwhile or was delivered `max_delivery_attempts` times is dead-lettered instead.
         Raises as `accept`.
         """
@@ -269,14 +278,13 @@ class BrokerQueue:
         def give_back(entry: Entry, after: After) -> None:
             if refused and isinstance(consumer, QueueConsumer):
                 entry.refused_by = {consumer.number, *(entry.refused_by or ())}
-            self.life.release(entry, consumer, after, counted=counted, failed=False)
+            self.life.release(entry, consumer, after, counted=counted, failed=failed)
 
         return self._settle(entries, consumer, give_back, is_end=True)
 
     def fail(self, entries: Entries, consumer: object) -> int:
-        """As `release`, for a reject or a lost consumer: what `DeliveryCounting.FAILURES` counts."""
-        give_back = partial(self.life.release, owner=consumer, counted=True, failed=True)
-        return self._settle(entries, consumer, lambda entry, after: give_back(entry, after=after), is_end=True)
+        """As `release`, `failed`."""
+        return self.release(entries, consumer, failed=True)
 
     def reject(self, entries: Entries, consumer: object) -> int:
         """Dead-letter entries the consumer has; returns how many were still its own. Raises as `accept`."""
@@ -408,12 +416,14 @@ class BrokerQueue:
         Raises:
             NotFound: the queue was deleted.
             AccessRefused: somebody has it exclusively, or has it at all when `exclusive` is asked for; or it is for a
-                single active consumer, which is the other way to have one at a time.
+                single active consumer, which is the other way to have one at a time. Of a quorum queue `exclusive`
+                means nothing, as in RabbitMQ.
         """
         with self._lock:
             life = self.life
             if life.deleted:
                 raise NotFound(f"no {self.label}: it was deleted")
+            exclusive = exclusive and self.settings.type != "quorum"
             if exclusive and self.settings.single_active_consumer:
                 raise AccessRefused(f"{self.label} has a single active consumer, so no consumer can be exclusive")
             if len(life.consumers) and (exclusive or any(each.exclusive for each in life.consumers)):

@@ -405,11 +405,10 @@ def assert_same_queue(what: str, received: Table, current: Table, compat: Compat
     if compat.says("a queue without a type was declared with `classic`"):
         mine = received.get(QUEUE_TYPE)
         mine = "classic" if mine in (None, "", "undefined") else mine
-        assert_same(what, QUEUE_TYPE, mine, other)
         received, current = {**received, QUEUE_TYPE: mine}, {**current, QUEUE_TYPE: other}
     elif (mine := compat.queue_type(what, received)) == other:
         received, current = {**received, QUEUE_TYPE: mine}, {**current, QUEUE_TYPE: mine}
-    names = compat.compared(str(mine), _ARGUMENTS)
+    names = compat.compared(str(other), _ARGUMENTS)
     if received.get("x-queue-kind") == current.get("x-queue-kind") == QueueKind.FAIR.value:
         tables: list[Any] = [each.get(_KIND_OPTIONS) for each in (received, current)]
         with suppress(ValueError, TypeError):  # wrong ones are not the same

@@ -139,6 +139,16 @@ QUEUE_ARGUMENTS: Final[Mapping[str, Row]] = {
     "x-quorum-target-group-size": Row(None, None, None),
     "x-qpid-priorities": Row(_CLASSIC, _CLASSIC, _CLASSIC),  # ours, and no more than a queue with priorities has
 }
+_TURNS_OF_QUORUM: Final = {
+    **dict.fromkeys(("x-dead-letter-exchange", "x-dead-letter-routing-key", "x-dead-letter-strategy"), -1),
+    "x-message-ttl": 1,
+    "x-queue-leader-locator": 2,
+    "x-consumer-disconnected-timeout": 3,
+    "x-consumer-timeout": 4,
+    **dict.fromkeys(("x-delayed-retry-type", "x-delayed-retry-min", "x-delayed-retry-max"), 5),
+}
+"""Of two declarations of a quorum queue, which of these arguments are compared before (-1) and after the others."""
+
 CONSUMER_ARGUMENTS: Final[Mapping[str, Row]] = {
     "x-priority": Row(_ALL, _ALL, _ALL, _integer),
     "x-consumer-timeout": Row(*_Q_NEW, _amount),
@@ -161,7 +171,11 @@ EXCHANGES: Final[Mapping[str, frozenset[str]]] = {
 """The types of exchange that can be declared, each with the columns that have it."""
 
 RULES: Final[Mapping[str, frozenset[str]]] = {
+    # Connections
+    "the header of AMQP 0-8 begins a connection": frozenset({"3.10", "lenient"}),
+    "a frame may have 4096 bytes at most": frozenset({"3.10", "lenient"}),
     # Methods
+    "a passive declaration needs a permission, whichever": frozenset({"4.3"}),
     "a prefetch with global is each consumer's, unless `global_qos` is permitted": frozenset({"4.3"}),
     "quorum queues: no prefetch with global": frozenset({"4.3", "3.10"}),
     "quorum queues: no deletion if unused or empty": frozenset({"4.3", "3.10"}),
@@ -305,7 +319,11 @@ class Compat:
         """The arguments that two declarations of a queue must have in common, in the order in which RabbitMQ asks."""
         rows = QUEUE_ARGUMENTS.items()
         ours = sorted(set(known) - QUEUE_ARGUMENTS.keys() - {QUEUE_TYPE})
-        return [QUEUE_TYPE, *(name for name, row in rows if type in (row.types_in(self.version) or ())), *ours]
+        names = [name for name, row in rows if type in (row.types_in(self.version) or ())]
+        names.insert(names.index("x-single-active-consumer") + 1, QUEUE_TYPE)
+        if type == "quorum":
+            names.sort(key=lambda name: _TURNS_OF_QUORUM.get(name, 0))
+        return [*names, *ours]
 
     def usual_settings(self, type: str) -> Mapping[str, object]:
         """The settings of a queue of this type whose arguments say nothing else."""

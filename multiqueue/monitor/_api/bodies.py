@@ -58,7 +58,7 @@ def read_body(body: Body, found: Mapping[str, Any], path: str = "") -> dict[str,
     """
     missing = [name for name, field in body.items() if field.is_required and name not in found]
     if missing:
-        keys = ",\n ".join(f"{{key_missing,{name}}}" for name in missing)
+        keys = ",".join(f"{{key_missing,{name}}}" for name in missing)
         raise bad_request(f"{path}: [{keys}]" if path else f"[{keys}]")
     return {
         name: field.default

@@ -44,7 +44,7 @@ class LimitRequests:
 
     def of_hosts(self, ask: Ask) -> Any:
         """The limits of all virtual hosts that have some, or of one."""
-        hosts = [self._host(ask)] if "vhost" in ask.parts else self._broker.virtual_hosts()
+        hosts = [self._host(ask, not_found())] if "vhost" in ask.parts else self._broker.virtual_hosts()
         seen = [host for host in hosts if ask.caller.sees_host(host.name)]
         return [{"vhost": host.name, "value": host.limits.all()} for host in seen if host.limits.all()]
 
@@ -73,7 +73,9 @@ class LimitRequests:
     def put_users(self, ask: Ask) -> Answer:
         """Set a limit of a user; a negative one is none."""
         ask.caller.check_administrator()
-        name, value = self._user(ask).name, ask.body()["value"]
+        name, value = ask["user"], ask.body()["value"]
+        if self._access.user(name) is None:
+            raise Refused(400, "bad_request", ["no_such_user", name])
         return self._set(lambda: self._keep(lambda: self._access.limit(name, ask["limit"], value)))
 
     def delete_users(self, ask: Ask) -> Answer:
@@ -88,10 +90,13 @@ class LimitRequests:
         """All topic permissions, or those of a virtual host, of a user, or of both."""
         ask.caller.check_administrator()
         users = [self._user(ask)] if "user" in ask.parts else self._access.users()
-        return listing(list(self._topics(ask, users)), ask.query, ("user", "vhost", "exchange"))
+        found = list(self._topics(ask, users))
+        if not found and ask.parts.keys() >= {"user", "vhost"}:
+            raise not_found()
+        return listing(found, ask.query, ("user", "vhost", "exchange"))
 
     def _topics(self, ask: Ask, users: list[User]) -> Iterator[View]:
-        host = self._topic_host(ask) if "vhost" in ask.parts else None
+        host = self._host(ask, not_found()).name if "vhost" in ask.parts else None
         for user in users:
             yield from (view for view in topic_permission_views(user) if host in (None, view["vhost"]))
 
@@ -99,29 +104,25 @@ class LimitRequests:
         """Say with which routing keys a user may use a topic exchange: 201 when that is new, else 204."""
         ask.caller.check_administrator()
         try:
-            host, user, body = self._topic_host(ask), self._user(ask), ask.body()
+            host, user, body = self._host(ask), self._user(ask), ask.body()
         except Refused as error:
             raise bad_request("vhost_or_user_not_found") if error.status == 404 else error from None
         exchange = body.pop("exchange")
-        is_new = exchange not in user.topics.get(host, {})
+        if exchange and all(each.name != exchange for each in host.exchanges()):
+            raise Refused(400, "bad_request", ["no_such_exchange", exchange])
+        is_new = exchange not in user.topics.get(host.name, {})
         permissions = TopicPermissions(**body)
-        self._keep(lambda: self._access.permit_topic(user.name, host, exchange, permissions))
+        self._keep(lambda: self._access.permit_topic(user.name, host.name, exchange, permissions))
         return Answer(201 if is_new else 204)
 
     def delete_topics(self, ask: Ask) -> Answer:
         """Have no topic permissions of a user in a virtual host."""
         ask.caller.check_administrator()
-        host, user = self._topic_host(ask), self._user(ask)
+        host, user = self._host(ask, not_found()).name, self._user(ask)
         if host not in user.topics:
             raise not_found()
         self._keep(lambda: self._access.permit_topic(user.name, host, None, None))
         return _DONE
-
-    def _topic_host(self, ask: Ask) -> str:
-        try:
-            return self._host(ask).name
-        except Refused:
-            raise not_found() from None  # as RabbitMQ says it here
 
     # -- details
 
@@ -134,11 +135,11 @@ class LimitRequests:
             raise bad_request(str(error)) from None
         return _DONE
 
-    def _host(self, ask: Ask) -> VirtualHost:
+    def _host(self, ask: Ask, absent: Refused | None = None) -> VirtualHost:
         try:
             return self._broker.virtual_host(ask["vhost"])
         except NotAllowed:
-            raise Refused(404, "not_found", "vhost_not_found") from None
+            raise absent or Refused(404, "not_found", "vhost_not_found") from None  # as RabbitMQ says it here or there
 
     def _user(self, ask: Ask) -> User:
         user = self._access.user(ask["user"])

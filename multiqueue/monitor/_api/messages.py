@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ..._carried import check_value
-from ...amqp import ChannelFault, Properties, decode_properties, properties_of, publish_alone
+from ...amqp import ChannelFault, Properties, counts_of, decode_properties, properties_of, publish_alone
 from ...broker import BrokerError, Message, Published, Received, VirtualHost
 from .._base.errors import Refused, bad_request
 from .._base.held import Hold
@@ -96,7 +96,7 @@ def get_messages(
                 if received is None:
                     break
                 taken.append(received)
-                if shown.add(received.message, received.redelivered) or is_kept:
+                if shown.add(received.message, received.redelivered, counts_of(received.entry)) or is_kept:
                     continue
                 size = shown.views.pop()["payload_bytes"]
                 if not shown.views:
@@ -121,7 +121,7 @@ def _settle(taken: list[Received], mode: str) -> None:
     """Settle each message, the last first where they go back: then none overtakes another."""
     for each in reversed(taken) if mode.endswith("requeue_true") else taken:
         if mode.endswith("requeue_true"):
-            each.release()
+            each.release(failed=mode.startswith("reject"))
         elif mode.startswith("ack"):
             each.accept()
         else:
@@ -138,7 +138,7 @@ def peek_messages(
         found = host.queue(queue).browse(limit=count, limit_bytes=_LARGEST_LOOK)
         for message in found:
             if not shown.is_full:
-                shown.add(message, False)
+                shown.add(message, False, {})
         left = len(host.queue(queue))
         return shown.answer(left, is_all=len(shown.views) >= min(count, left))
 
@@ -158,7 +158,7 @@ class _Shown:
         """Whether no further message is looked at."""
         return self._left <= 0 or self._unread <= 0
 
-    def add(self, message: Message, redelivered: bool) -> bool:
+    def add(self, message: Message, redelivered: bool, counts: Mapping[str, object]) -> bool:
         """Show a message, its body as far as there is room; False where that is less than was asked for."""
         body = message.body
         raw = body.encode(errors="backslashreplace") if isinstance(body, str) else body
@@ -173,7 +173,7 @@ class _Shown:
                 exchange=message.exchange,
                 routing_key=message.routing_key,
                 message_count=0,
-                properties=_properties(message) or [],
+                properties=_properties(message, counts) or [],
                 payload=payload,
                 payload_encoding=payload.encoding,
             )
@@ -192,12 +192,14 @@ class _Shown:
         return Answer(200, self.views, {CUT: text} if is_cut else {})
 
 
-def _properties(message: Message) -> View:
+def _properties(message: Message, counts: Mapping[str, object]) -> View:
     """The properties as a consumer would get them; of a message that none can get, what can be shown of it."""
     try:
-        found = dict(decode_properties(properties_of(message)))
+        found: dict[str, Any] = dict(decode_properties(properties_of(message)))
     except (ValueError, TypeError):
         found = {name: _shown(value) for name in _SHOWN if (value := getattr(message, name))}
+    if counts:
+        found["headers"] = {**(found.get("headers") or {}), **counts}
     if not found.get("headers"):
         found.pop("headers", None)
     return {name: plain(value) for name, value in found.items()}

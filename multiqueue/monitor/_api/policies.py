@@ -65,7 +65,7 @@ class PolicyRequests:
     def delete(self, ask: Ask) -> Answer:
         """Remove a policy."""
         self._check(ask)
-        if not self._host(ask).policies.clear(ask["name"], is_operators=self._is_operators):
+        if not self._host(ask, not_found()).policies.clear(ask["name"], is_operators=self._is_operators):
             raise not_found()
         self._sampler.expire()
         return Answer(204)

@@ -123,9 +123,9 @@ class Writing:
         """Declare a queue: 201 when it is new, 204 when it was there as asked."""
         host, rights = self._acting(ask)
         name, body = ask["queue"], ask.body()
-        for right in rights_for_queue(name, body["arguments"]):
+        for right in rights_for_queue(host, name, body["arguments"]):
             check_right(rights, *right)
-        is_new = not _has_queue(host, name)
+        is_new = not host.has_queue(name)
         self._do(lambda: host.declare_queue(name, **body))
         return self._changed(is_new)
 
@@ -185,7 +185,7 @@ class Writing:
         check_right(rights, "read", "queue", ask["queue"])
         check_right(rights, "write", "exchange", "")
         self._existing(host, ask["queue"])
-        if not _has_queue(host, target):
+        if not host.has_queue(target):
             raise Refused(404, "not_found", f"no queue '{target}' in vhost '{host.name}'")
         if target == ask["queue"]:
             raise bad_request(f"queue '{target}' cannot be moved to itself")
@@ -199,9 +199,9 @@ class Writing:
         """Declare an exchange."""
         host, rights = self._acting(ask)
         name, body = ask["exchange"], ask.body()
-        for right in rights_for_exchange(name, body["arguments"]):
+        for right in rights_for_exchange(host, name, body["arguments"]):
             check_right(rights, *right)
-        is_new = not _has_exchange(host, name)
+        is_new = not host.has_exchange(name)
         self._do(lambda: host.declare_exchange(name, **body))
         return self._changed(is_new)
 
@@ -210,7 +210,7 @@ class Writing:
         host, rights = self._acting(ask)
         name = default_name(ask["exchange"])
         check_right(rights, "configure", "exchange", name)
-        if not _has_exchange(host, name):
+        if not host.has_exchange(name):
             raise not_found()
         self._do(lambda: host.delete_exchange(name, if_unused=ask.flag("if-unused")))
         return self._changed()
@@ -430,7 +430,7 @@ class Writing:
         return host, ask.caller.rights(host.name)
 
     def _existing(self, host: VirtualHost, queue: str) -> None:
-        if not _has_queue(host, queue):
+        if not host.has_queue(queue):
             raise not_found()
 
     def _do(self, work: Callable[[], Any]) -> Any:
@@ -457,23 +457,3 @@ class Writing:
     def _changed(self, is_new: bool = False) -> Answer:
         self._sampler.expire()
         return Answer(201) if is_new else _DONE
-
-
-def _has_queue(host: VirtualHost, name: str) -> bool:
-    try:
-        host.queue(name)
-    except NotFound:
-        return False
-    except BrokerError:
-        pass  # exclusive to a connection: it is there
-    return True
-
-
-def _has_exchange(host: VirtualHost, name: str) -> bool:
-    try:
-        host.declare_exchange(name, passive=True)
-    except NotFound:
-        return False
-    except BrokerError:
-        pass  # the default exchange
-    return True

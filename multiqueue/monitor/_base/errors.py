@@ -14,7 +14,7 @@ class MonitorError(MultiQueueError):
 class Refused(Exception):
     """A request that is answered with an error: RabbitMQ's status, word and reason."""
 
-    def __init__(self, status: int, error: str, reason: str) -> None:
+    def __init__(self, status: int, error: str, reason: str | list[str]) -> None:
         super().__init__(f"{status} {error}: {reason}")
         self.status = status
         self.error = error
