@@ -397,7 +397,8 @@ administration = st.one_of(
     asks("PUT", st.just(_ALLOWED), configure=patterns, write=patterns),
     asks("PUT", st.just(_TOPICS), exchange=st.just("amq.topic"), write=patterns, read=patterns),
     asks("PUT", _HOST_LIMITS, value=_amounts),
-    asks("PUT", _USER_LIMITS, value=_amounts),
+    # RabbitMQ counts a channel that it has closed for a while: 9 are not reached.
+    asks("PUT", _USER_LIMITS, value=st.sampled_from((-1, 0, 9, "text"))),
     asks("DELETE", st.one_of(_HOST_LIMITS, _USER_LIMITS)),
     asks("PUT", st.just("/api/global-parameters/{}g0"), value=st.sampled_from((1, "a", {"a": [1]}))),
     asks("GET", st.just("/api/global-parameters/{}g0")),
@@ -470,10 +471,24 @@ def programs(length: int, *, is_classic: bool = False) -> st.SearchStrategy[Prog
 
 
 def _comparable(program: Program) -> Program:
-    """Without short lives where a queue has priorities: RabbitMQ may not look at what comes to the head by its own."""
-    if "x-max-priority" not in repr(program):
-        return program
-    return [(number, _replaced(step, SHORT, str(HOUR))) for number, step in program]
+    """Without priorities where a quorum queue may be full: which message goes is meant to differ. Without short lives
+    where a queue has priorities: RabbitMQ may not look at what comes to the head by its own, and looks at the head of
+    each priority of a quorum queue."""
+    shown = repr(program)
+    is_quorum = "'quorum'" in shown
+    if is_quorum:  # RabbitMQ counts the bytes of headers in their limits
+        program = [(number, _without(step, "max-length-bytes")) for number, step in program]
+    if is_quorum and "max-length" in repr(program):
+        program = [(number, _without(step, "priority")) for number, step in program]
+    if "x-max-priority" in shown or (is_quorum and "'priority'" in repr(program)):
+        program = [(number, _replaced(step, SHORT, str(HOUR))) for number, step in program]
+    return program
+
+
+def _without(value: Any, key: str) -> Any:
+    if isinstance(value, dict):
+        return {name: _without(each, key) for name, each in value.items() if name != key}
+    return tuple(_without(each, key) for each in value) if isinstance(value, tuple) else value
 
 
 def _replaced(value: Any, old: str, new: str) -> Any:

@@ -268,6 +268,10 @@ class WireChannel:
             ChannelClosed, ConnectionClosed: that was the reply.
         """
         self.wire.send(self.number, method)
+        return self.reply()
+
+    def reply(self) -> Any:
+        """The reply to a method that was sent. Raises as `call`."""
         while True:
             what = self.wire.wait(self.number)
             if not _came_unasked(what):
