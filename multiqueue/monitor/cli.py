@@ -636,7 +636,8 @@ def export_definitions(url: str, file: Path | None, for_rabbitmq: bool) -> None:
     if for_rabbitmq:
         found["users"] = [each for each in found["users"] if each["hashing_algorithm"] == RABBITMQ_HASH]
         names = {each["name"] for each in found["users"]}
-        found["permissions"] = [each for each in found["permissions"] if each["user"] in names]
+        for kind in ("permissions", "topic_permissions"):
+            found[kind] = [each for each in found[kind] if each["user"] in names]
     text = json.dumps(found, indent=1) + "\n"
     if file is None:
         click.echo(text, nl=False)

@@ -296,13 +296,30 @@ def test_the_same_request_is_answered_alike(clients: tuple[Client, Client]) -> N
     assert table == [], "\n".join(table)
 
 
+@pytest.fixture(params=["rabbitmq", "rabbitmq 4.3"])
+def theirs(request: pytest.FixtureRequest) -> Client:
+    """RabbitMQ's HTTP API; that of a 4.3 where `MULTIQUEUE_RABBITMQ_4_3_HTTP` names its port."""
+    if request.param == "rabbitmq":
+        return request.getfixturevalue("clients")[0]  # type: ignore[no-any-return]
+    if (port := os.environ.get("MULTIQUEUE_RABBITMQ_4_3_HTTP")) is None:
+        pytest.skip("MULTIQUEUE_RABBITMQ_4_3_HTTP names no port")
+    return Client(f"http://127.0.0.1:{port}")
+
+
 @pytest.mark.slow(selected=True)
-def test_definitions_go_both_ways(clients: tuple[Client, Client], tmp_path: Path) -> None:
-    """What RabbitMQ exports loads here without a word; what `export --for-rabbitmq` writes loads there. (monitor 5)"""
-    theirs, _ = clients
+def test_definitions_go_both_ways(theirs: Client, tmp_path: Path) -> None:
+    """What RabbitMQ exports loads here without a word, users and their passwords too; what `export --for-rabbitmq`
+    writes loads there. (monitor 5)"""
+    theirs("PUT", "/api/users/bob", {"password": "bob's", "tags": "management"})
+    theirs("PUT", "/api/vhost-limits/%2F/max-queues", {"value": 1000})
+    theirs("DELETE", "/api/vhost-limits/%2F/max-queues")
     with Broker() as broker:
         ours = Client(broker.listen_http(amqp=broker.listen()).url)
         assert ours("POST", "/api/definitions", theirs.get("/api/definitions")).status == 204
+        assert ours.as_user("bob:bob's").get("/api/whoami")["tags"] == ["management"]
+        ours("PUT", "/api/users/ada", {"password": "ada", "tags": ""})  # whose password RabbitMQ cannot check
+        ours("PUT", "/api/permissions/%2F/ada", {"configure": "", "write": "", "read": ""})
+        ours("PUT", "/api/topic-permissions/%2F/ada", {"exchange": "amq.topic", "write": "a", "read": ""})
         made = broker.declare_queue(durable=True).name
         broker.declare_queue("both-ways", durable=True, arguments={"x-queue-type": "quorum", "x-delivery-limit": 3})
         broker.bind_queue("both-ways", "amq.headers", "", {"x-match": "any", "n": 1})
@@ -323,4 +340,4 @@ def test_definitions_go_both_ways(clients: tuple[Client, Client], tmp_path: Path
     assert made not in names  # RabbitMQ takes no such name, and says nothing
     assert ("amq.headers", "both-ways") in {(each["source"], each["destination"]) for each in found["bindings"]}
     assert theirs.get("/api/whoami")["name"] == "guest"
-    assert theirs("DELETE", "/api/queues/%2F/both-ways").status == 204
+    assert theirs("DELETE", "/api/queues/%2F/both-ways").status == theirs("DELETE", "/api/users/bob").status == 204

@@ -169,7 +169,7 @@ def test_definitions_have_them(client: Client, ada: str) -> None:
     """What was exported is there after an import."""
     client("PUT", "/api/vhost-limits/%2F/max-queues", {"value": 5})
     client("PUT", "/api/user-limits/ada/max-channels", {"value": 6})
-    client("PUT", "/api/topic-permissions/%2F/ada", {"exchange": "x", "write": "w", "read": "r"})
+    client("PUT", "/api/topic-permissions/%2F/ada", {"exchange": "amq.topic", "write": "w", "read": "r"})
     exported = client.get("/api/definitions")
     with Broker() as other, other.listen() as server:
         there = Client(other.listen_http(amqp=server).url)
@@ -180,6 +180,8 @@ def test_definitions_have_them(client: Client, ada: str) -> None:
         assert there.get("/api/vhost-limits") == [{"vhost": "/", "value": {"max-queues": 5}}]
         assert there.get("/api/user-limits") == [{"user": "ada", "value": {"max-channels": 6}}]
         assert there.get("/api/topic-permissions") == client.get("/api/topic-permissions")
+        none = {"vhost": "/", "component": "vhost-limits", "name": "limits", "value": []}  # RabbitMQ's, where all went
+        assert there("POST", "/api/definitions", {"parameters": [none]}).status == 204
         wrong = {"vhosts": [{"name": "v", "limits": {"max-things": 1}}]}
         assert "vhosts[0].limits: there is no limit" in there("POST", "/api/definitions", wrong).json["reason"]
 

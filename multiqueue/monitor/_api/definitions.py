@@ -347,6 +347,7 @@ class Import:
 
 def checked_limits(found: Any, names: tuple[str, ...], path: str) -> dict[str, int]:
     """Limits by name. Raises Refused: there is no such one, or it is no number."""
+    found = {} if found == [] else found  # as RabbitMQ exports it where all were deleted
     try:
         return {name: checked_limit(name, value, names) for name, value in read_value(OBJECT, found, path).items()}
     except (ValueError, TypeError) as error:
