@@ -266,6 +266,12 @@ def test_publishers_that_a_limit_refused_go_on_without_it(broker: Broker) -> Non
     ("said", "error", "words"),
     [
         ({"definition": {}}, ValueError, "no policy provided"),
+        ({"definition": {"delayed-retry-type": "all"}}, ValueError, "delayed-retry-min is required"),
+        (
+            {"definition": {"delayed-retry-min": 9, "delayed-retry-max": 3}},
+            ValueError,
+            r"delayed-retry-max \(3\) must not be smaller than delayed-retry-min \(9\)",
+        ),
         ({"definition": {"max-length": -1}}, ValueError, "max-length: -1 is out of range"),
         ({"definition": {"max-length": "5"}}, TypeError, "max-length: '5' is of type str"),
         ({"definition": {"max-length": True}}, TypeError, "max-length: True is of type bool"),

@@ -100,6 +100,11 @@ class Policy:
             named = ", ".join(foreign or others)
             may = f"; an operator policy has {', '.join(_OF_OPERATORS)}" if foreign else ""
             raise UnknownPolicySetting(f"{named} are not recognised policy settings{may}")
+        least, kind = self.definition.get("delayed-retry-min"), self.definition.get("delayed-retry-type", "disabled")
+        if least is None and kind != "disabled":
+            raise ValueError(f"delayed-retry-min is required when delayed-retry-type is {kind}")
+        if (most := self.definition.get("delayed-retry-max")) is not None and most < (least or 0):
+            raise ValueError(f"delayed-retry-max ({most}) must not be smaller than delayed-retry-min ({least})")
         if not isinstance(self.definition.get(_OF_EXCHANGES, ""), str):
             raise TypeError(f"{_OF_EXCHANGES}: {self.definition[_OF_EXCHANGES]!r} is no name of an exchange")
         try:
