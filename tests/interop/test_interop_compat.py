@@ -371,6 +371,19 @@ def test_a_quorum_queue_counts_deliveries(how: str, version: str, port: int, que
         assert seen == [(turn > 0, None, turn or None) for turn in range(4)]
 
 
+def test_the_first_delivery_of_a_quorum_queue(version: str, port: int, queue: str) -> None:
+    """3.10 tells of no delivery before it, but only where the message was got."""
+    with Wire(port) as wire:
+        channel = _channel(wire, queue)
+        channel.publish(queue, b"!")
+        channel.publish(queue, b"!")
+        got = _next(channel, queue)
+        channel.consume(queue)
+        assert got is not None
+        counts = [_counts(each)[1] for each in (got, channel.next())]
+        assert counts == [0 if version == "3.10" else None, None]
+
+
 def test_a_poisoned_message_ends_after_21_deliveries(version: str, port: int, queue: str) -> None:
     """4.3 has a limit of 20 where none is given; 3.10 has none."""
     with Wire(port) as wire:

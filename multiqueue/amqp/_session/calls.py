@@ -304,7 +304,7 @@ def _get(session: Session, method: Any) -> None:
 
 def _send_got(session: Session, queue: BrokerQueue, entry: Entry, no_ack: bool) -> None:
     try:
-        content = counted_content(entry)
+        content = counted_content(entry, is_got=True)
     except (ValueError, TypeError) as error:
         if not no_ack:
             queue.reject(entry, session)

@@ -209,17 +209,17 @@ class Deliveries:
         return f"<channel {self._number} of {self._out!r}>"
 
 
-def counted_content(entry: Entry) -> Content:
+def counted_content(entry: Entry, *, is_got: bool = False) -> Content:
     """A message of a queue that counts deliveries, with the counts of the past ones in its headers."""
-    content, counts = content_of(entry.message), counts_of(entry)
+    content, counts = content_of(entry.message), counts_of(entry, is_got=is_got)
     return (content[0], with_headers(content[1], counts), content[2]) if counts else content
 
 
-def counts_of(entry: Entry) -> dict[str, object]:
-    """The headers that a queue adds which counts deliveries, of past ones."""
+def counts_of(entry: Entry, *, is_got: bool = True) -> dict[str, object]:
+    """The headers that a queue adds which counts deliveries, of past ones. In 3.10 a get tells of none, too."""
     counting, past = entry.queue.settings.delivery_counting, entry.delivery_count - 1
     if counting is DeliveryCounting.RETURNS:
-        return {"x-delivery-count": Long(past)}
+        return {"x-delivery-count": Long(past)} if past or is_got else {}
     if counting is not DeliveryCounting.FAILURES or not past:
         return {}
     failures = {"x-delivery-count": Long(entry.failures)} if entry.failures else {}
