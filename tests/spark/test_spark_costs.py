@@ -302,8 +302,16 @@ def test_sparks_own_figures_are_charged(spark: Any) -> None:
         other = lane.submit(lambda session: shuffled.count())
         assert (one.result(PATIENCE), other.result(PATIENCE)) == (1, 1)
         first, second = (dock._backend.spent(each.tag) for each in (one, other))
+        stages = [
+            {stage for job in dock._backend.job_ids(each.tag) for stage in tracker.getJobInfo(job).stageIds}
+            for each in (one, other)
+        ]
         dock.shutdown()
         assert lane.statistics().cost >= 6 * 0.5
+    store = spark.sparkContext._jsc.sc().statusStore()
+    own = [{stage: store.lastStageAttempt(stage).executorRunTime() for stage in each} for each in stages]
+    assert len(own[0].keys() & own[1].keys()) == 1, "the jobs share what makes the rows"
     assert first.executor_seconds >= 2 * 0.5
-    assert second.executor_seconds < first.executor_seconds - 0.5
+    assert first.executor_seconds == pytest.approx(sum(own[0].values()) / 1000)
+    assert second.executor_seconds == pytest.approx(sum(own[1][each] for each in own[1].keys() - own[0].keys()) / 1000)
     assert second.job_seconds > 0
