@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 from test_broker_durable_machine import QUEUES, Copy, DurableMachine, Lists, names, run
 
-from multiqueue.broker import ConsumerNotAdmitted, Message, MessageTooLarge, PullSubscription, Received, VirtualHost
+from multiqueue.broker import (
+    ConsumerNotAdmitted,
+    Message,
+    MessageTooLarge,
+    Policy,
+    PullSubscription,
+    Received,
+    VirtualHost,
+)
 from multiqueue.errors import Empty, ShutDown
 from multiqueue.store import Header, MemoryStore, StoreFailed
 from multiqueue.testing import PATIENCE, wait_until_blocked
@@ -412,6 +420,19 @@ def test_a_ring_of_priorities_evicts_the_lowest_that_came_meanwhile(monkeypatch:
     assert comes.wait(PATIENCE)
     wait_until_blocked(lambda: len(host.queue("p")) == 3)
     assert [message.body for message in host.queue("p").browse()] == [b"1", b"2", b"3"]
+    keeper.close()
+
+
+@pytest.mark.parametrize("kind", ["standard", "fair"])
+def test_a_ring_evicts_what_is_held_where_there_is_nothing_else(kind: str) -> None:
+    """Messages whose delay is not over count at a limit, and the oldest of them go, also of a queue that pages."""
+    keeper = InMemory()
+    keeper.host.declare_queue("ring", durable=True, arguments={"x-queue-kind": kind})
+    host = keeper.restart()
+    for number in range(6):
+        host.publish(Message(b"%d" % number, routing_key="ring", persistent=True, delay=1000.0))
+    host.policies.set(Policy(name="p", pattern="ring", definition={"max-length": 3}))
+    assert [message.body for message in host.queue("ring").browse()] == [b"3", b"4", b"5"]
     keeper.close()
 
 

@@ -140,7 +140,7 @@ class PagedFairEntries(PagedEntries):
         lane, target, entry = self._life.lane_to_cut(), self.list_for_get, None
         if lane is not None and target is not None and self._coming is None:
             entry, _ = self._first_of(lane, target, self._getter, after)
-        if lane is not None and entry is None:
+        if entry is None:
             after.append(self._paged.trim)
         return entry
 

@@ -366,11 +366,14 @@ class PagedReader:
 
     def trim(self) -> None:
         """Evict entries above a limit: from the head, of a tenant's too, or from the lowest level."""
-        with self._queue.life.lock:
-            is_above = self._queue.life.is_above_limit() or self.source.place_to_cut() is not None
-        if is_above and not self._trimming.leave_to_other(again=self.trim):
+        if self._is_above() and not self._trimming.leave_to_other(again=self.trim):
             has_levels = self._queue.settings.kind is QueueKind.PRIORITY
             self._trimming.run(self._trim_levels() if has_levels else self._trim_head())
+
+    def _is_above(self) -> bool:
+        life = self._queue.life
+        with life.lock:
+            return not life.deleted and (life.is_above_limit() or self.source.place_to_cut() is not None)
 
     def _trim_levels(self) -> Iterator[None]:
         while (yield from self._trim_once()):  # what comes during a walk is not on it
@@ -414,16 +417,17 @@ class PagedReader:
                     life.drop(victim, DeadLetterReason.MAXLEN, after)
             if victim is None:
                 if not may_come:
-                    return
+                    break
                 try:
                     is_loaded = self.load_for_get()
                 except ConsumerNotAdmitted:  # what is unsettled has the memory, and the limit holds all the same
-                    yield from self._trim_levels()
-                    return
+                    break
                 if not is_loaded:
-                    return
+                    break
             yield
             nap()
+        if self._is_above():  # by what no get finds: it is held until its time, or there is no memory for it
+            yield from self._trim_levels()
 
     def expire(self, position: int) -> bool:
         """Drop a message that is past its time; False when somebody has it, or it is gone."""
