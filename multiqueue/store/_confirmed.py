@@ -74,32 +74,31 @@ class Mark:
         """`syncs`: whether a commit is on the disk when it is noted, as all that the log has now is."""
         self._file = directory / MARK_NAME
         self._since = _EVER if syncs else _start_of_machine()
-        size = _RECORD.size + _SUM.size
+        record = self._record(log.pages()[0], log.salts())
         descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            if os.fstat(descriptor).st_size != size:
+            if os.fstat(descriptor).st_size != len(record):
                 os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, bytes(size), 0)  # written, not only made longer: a mapped page needs its block
-            self._memory = mmap.mmap(descriptor, size)
+            os.pwrite(descriptor, record, 0)  # not only made longer: a mapped page needs its block
+            os.fsync(descriptor)  # once, so that `was_synced` is right after a power loss
+            self._memory = mmap.mmap(descriptor, len(record))
         finally:
             os.close(descriptor)
-        self.note(log)
-        self._memory.flush()  # once, so that `was_synced` is right after a power loss
 
     def note(self, log: LogIndex) -> None:
         """All that the log has is committed."""
-        self._write(log.pages()[0], log.salts())
+        self._memory[:] = self._record(log.pages()[0], log.salts())
 
     def clear(self) -> None:
         """Claim nothing: the log is about to be cut off."""
-        self._write(0, bytes(8))
+        self._memory[:] = self._record(0, bytes(8))
 
     def close(self) -> None:
         self._memory.close()
 
-    def _write(self, pages: int, salts: bytes) -> None:
+    def _record(self, pages: int, salts: bytes) -> bytes:
         record = _RECORD.pack(pages, salts, self._since)
-        self._memory[:] = record + _SUM.pack(zlib.crc32(record))
+        return record + _SUM.pack(zlib.crc32(record))
 
 
 def checked_log(connection: sqlite3.Connection, file: Path) -> LogIndex | None:
