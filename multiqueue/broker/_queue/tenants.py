@@ -499,9 +499,9 @@ class Tenants:
         ones reach `most_bytes`; returns what is left of these. It ends before one that has a time, or was refused."""
         due, take = self.ring.due, self._take
         half_minute = self._clock() // HALF_MINUTE
-        while len(run) < most and most_bytes > 0:
+        for _ in range(most - len(run)):
             lane: Any = due()
-            if lane is None:
+            if lane is None or most_bytes <= 0:
                 break
             entry = None if lane.returned else lane.arrived[lane.begin]
             if entry is None or entry.where:
@@ -521,7 +521,8 @@ class Tenants:
         lane, cost = entry.lane, entry.cost
         tenant, arrived, begin = lane.tenant, lane.arrived, lane.begin
         entry.cost, entry.where = -cost, TAKEN
-        if begin < len(arrived) and arrived[begin] is entry:  # as `pop`, without a call for each message
+        # As `pop`, without a call for each message. Where nothing came back, an entry that waits has a slot here.
+        if arrived and not lane.returned and arrived[begin] is entry:
             entry.has_slot = False
             arrived[begin] = None
             lane.begin = begin + 1
