@@ -773,7 +773,7 @@ def test_a_job_that_asks_which_file_a_row_is_of_is_told_or_refused(spark: Any, t
 
 
 def test_which_files_the_driver_reads(tmp_path: Path) -> None:
-    """The driver reads small local files of CSV whose options Python honours; Spark reads all others."""
+    """The driver reads small files of CSV whose options Python honours, of stores too; Spark reads all others."""
     files = write(tmp_path, {"a.csv": A, "large.csv": A * 2000, "co:lon.csv": A, "bytes.csv": b"a,b\n\xff,1\n"})
     sized = {one.path: one for one in met(Item("i", "lane", tuple(files), tmp_path), Storage())}
 

@@ -157,6 +157,85 @@ def test_objects_come_in_pages(request: pytest.FixtureRequest, scheme: str, monk
     assert max(map(len, pages)) <= 2
 
 
+@pytest.mark.parametrize("scheme", ["s3", "gs", "abfss"])
+@pytest.mark.parametrize("after", ["", "b", "b.", "b/", "c", "e", "zz"])
+def test_a_listing_begins_behind_a_key(
+    request: pytest.FixtureRequest, scheme: str, after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listing has what is behind a key, in the order of keys: a directory is where its slash is."""
+    monkeypatch.setattr(storage_module, "_PAGE", 2)
+    keys = ["a", "b", "b-1", "b/x", "b0", "c", "d/y", "e"]
+    bucket = bucket_maker(request, scheme)({f"in/{name}": b"" for name in keys})
+    storage = Storage({"s": StorageSection(**bucket.section)})
+    found = [one.key for page in storage.pages(Place(f"{bucket.url}/in"), after) for one in page]
+    expected = [key for key in ("a", "b", "b-1", "b/", "b0", "c", "d/", "e") if key > after]
+    if scheme == "gs":  # the pages of its emulator have an order of their own, and tell directories again
+        found, expected = sorted(set(found)), sorted(expected)
+    assert found == expected
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs", "abfss"])
+def test_many_objects_of_one_page_are_asked_for_by_a_listing(
+    request: pytest.FixtureRequest, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have the versions that a request for each gives; those that lie apart or are gone are asked for alone."""
+    monkeypatch.setattr(storage_module, "_PAGE", 8)
+    monkeypatch.setattr(storage_module, "_WORTH_A_PAGE", 4)
+    numbers = range(30)
+    objects = {f"in/{number:02}.txt": bytes(number) for number in numbers}
+    objects |= {f"in/far-{number}/{other}.txt": b"" for number in range(3) for other in range(6)}
+    bucket = bucket_maker(request, scheme)(objects)
+    storage = Storage({"s": StorageSection(**bucket.section)})
+    wanted = [Place(f"{bucket.url}/{key}") for key in (*reversed(objects), "in/07.txt.gone", "in/99.txt", "no/x")]
+    alone = {place: storage.each(storage.status, [place], is_local=False)[0] for place in wanted}
+    asked: list[Place] = []
+    status = Storage.status
+    monkeypatch.setattr(Storage, "status", lambda self, place: asked.append(place) or status(self, place))
+    found = storage.statuses(wanted)
+    assert list(map(repr, found)) == [repr(alone[place]) for place in wanted]
+    assert all(isinstance(one, FileNotFoundError) for one in found[-3:])
+    if scheme != "abfss":
+        assert len(asked) < len(wanted) / 2
+
+
+def test_a_store_that_lists_nothing_is_asked_for_each(s3_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where listings are not allowed, the versions of objects are asked for one by one."""
+
+    def refused(self: Storage, place: Place, after: str = "") -> Iterator[list[object]]:
+        raise PermissionError(13, "AccessDenied")
+
+    bucket = s3_store.bucket({f"{number:02}": b"1" for number in range(30)})
+    storage = Storage({"s": StorageSection(**s3_store.section(bucket))})
+    places = [Place(f"s3://{bucket}/{number:02}") for number in range(30)]
+    expected = storage.statuses(places)
+    monkeypatch.setattr(Storage, "pages", refused)
+    assert storage.statuses(places) == expected
+
+
+def test_a_task_asks_once_for_a_small_object(s3_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The executors' Python makes one request for each small object, and none for an empty one."""
+    pytest.importorskip("pyarrow")
+    bucket = s3_store.bucket({"a": BODY, "b": b"", "c": b"four"})
+    storage = Storage({"s": StorageSection(**s3_store.section(bucket))})
+    sizes = {"a": len(BODY), "b": 0, "c": 4}
+    files = [_executor_read.File("s", f"{bucket}/{key}", key, size) for key, size in sizes.items()]
+    protocol, arguments, _ = storage.fsspec(Place(f"s3://{bucket}"))
+    calls: list[str] = []
+    made = _executor_read._system
+
+    def system(*how: object) -> object:
+        fs = made(*how)
+        call = fs._call_s3
+        fs._call_s3 = lambda method, *more, **kw: calls.append(method) or call(method, *more, **kw)
+        return fs
+
+    monkeypatch.setattr(_executor_read, "_system", system)
+    reading = _executor_read.Reading("lines", stores={"s": (protocol, arguments)})
+    batches = list(_executor_read._texts(files, reading))
+    assert [text for batch in batches for text in batch.column("value").to_pylist()] == ["one", "two", "three", "four"]
+    assert calls == ["get_object", "get_object"]
+
+
 def test_the_section_of_a_place() -> None:
     """The section with the longest URL above a place is its own; others have what the environment says."""
     sections = {

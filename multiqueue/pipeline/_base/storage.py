@@ -53,6 +53,12 @@ _AT_ONCE = 16
 # Entries of a listing, at most, that are in memory together; S3 gives no more at a time.
 _PAGE = 1000
 
+# A page takes the CPU of so many requests for one object each.
+_WORTH_A_PAGE = 20
+
+_BEGINS_ANYWHERE = ("s3", "gs")
+"""The schemes of stores whose listings can begin behind any key."""
+
 # A page of a thousand entries takes half a megabyte.
 _PAGES_AHEAD = 32
 
@@ -87,6 +93,11 @@ class Entry:
     place: Place
     status: Status | None
     """None for a directory: what several keys begin with."""
+
+    @property
+    def key(self) -> str:
+        """By which a store's entries are in order: keys below a directory go on with a slash."""
+        return self.name if self.status is not None else f"{self.name}/"
 
 
 class Storage:
@@ -150,8 +161,33 @@ class Storage:
             return _status(info)
 
     def statuses(self, places: Sequence[Place]) -> list[Status | OSError]:
-        """Each as `status` gives it, or the error; objects are asked for at once."""
-        return self.each(self.status, places, is_local=_are_local(places))
+        """Each as `status` gives it, or the error; objects are asked for at once, those of one page by a listing."""
+        found: dict[Place, Status | OSError] = {}
+        if not _are_local(places):
+            found.update(self._listed(places))
+        rest = [place for place in places if place not in found]
+        found.update(zip(rest, self.each(self.status, rest, is_local=_are_local(rest)), strict=True))
+        return [found[place] for place in places]
+
+    def _listed(self, places: Sequence[Place]) -> dict[Place, Status]:
+        """The objects of which one page of a listing has many, where a listing can begin in the middle."""
+        found: dict[Place, Status] = {}
+        by_parent: dict[Place, set[str]] = {}
+        for place in places:
+            if place.scheme in _BEGINS_ANYWHERE:
+                by_parent.setdefault(place.parent, set()).add(place.name)
+        for parent, wanted in by_parent.items():
+            names = sorted(wanted)
+            while len(names) >= _WORTH_A_PAGE:
+                with contextlib.suppress(OSError):  # it may be that only listings are not allowed
+                    page = next(self.pages(parent, names[0][:-1]), [])
+                    there = {one.name: one.status for one in page if one.status is not None and one.name in wanted}
+                    found.update((parent / name, status) for name, status in there.items())
+                    if len(there) >= _WORTH_A_PAGE:
+                        names = [name for name in names if name > max(there)]
+                        continue
+                break
+        return found
 
     def starts_of(self, places: Sequence[Place], most_bytes: int) -> list[bytes | OSError | None]:
         """Each as `start_of` gives it, or the error; objects are read at once."""
@@ -186,8 +222,10 @@ class Storage:
             return any(True for page in self.pages(place) for _ in page)
         return False
 
-    def pages(self, place: Place) -> Iterator[list[Entry]]:
-        """The entries of a directory, or of what keys begin with, in pages; in the order of their names in a store.
+    def pages(self, place: Place, after: str = "") -> Iterator[list[Entry]]:
+        """The entries of a directory, or of what keys begin with, in pages; of a store in the order of their `key`.
+
+        In a store, only those whose `key` is behind `after`: those before are not listed, except in Azure's.
 
         Raises:
             OSError: it cannot be listed; FileNotFoundError where there is no such directory or bucket.
@@ -202,8 +240,9 @@ class Storage:
         with self._telling(place):
             fs, key = self.filesystem(place)
             bucket, _, prefix = key.partition("/")
-            for page in _PAGES[place.scheme](fs, bucket, f"{prefix}/" if prefix else ""):
-                yield [entry for info in page if (entry := _entry(place, info)) is not None]
+            for page in _PAGES[place.scheme](fs, bucket, f"{prefix}/" if prefix else "", after):
+                entries = [entry for info in page if (entry := _entry(place, info)) is not None]
+                yield sorted((one for one in entries if one.key > after), key=lambda one: one.key)
 
     def ahead(self, place: Place) -> Future[Iterator[list[Entry]]] | None:
         """The pages of a place in a store, the first of which is being asked for; None where enough are.
@@ -447,9 +486,11 @@ def new_filesystem(scheme: str, protocol: str, arguments: Mapping[str, Any]) -> 
     return made
 
 
-def _s3_pages(fs: FileSystem, bucket: str, start: str) -> Pages:
+def _s3_pages(fs: FileSystem, bucket: str, start: str, after: str) -> Pages:
     """A page of keys that start so, and of what several keys begin with up to a slash, at a time."""
     asked = {"Bucket": bucket, "Prefix": start, "Delimiter": "/", "MaxKeys": _PAGE}
+    if after:
+        asked["StartAfter"] = start + after
     with contextlib.suppress(AttributeError):  # of another version, which is slower then
         fs.connect()
         fs.session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_moment)
@@ -475,8 +516,13 @@ def _moment(said: Any) -> datetime:
     return moment
 
 
-def _gs_pages(fs: FileSystem, bucket: str, start: str) -> Pages:
-    asked = {"prefix": start, "delimiter": "/", "maxResults": _PAGE}
+def _gs_pages(fs: FileSystem, bucket: str, start: str, after: str) -> Pages:
+    asked = {
+        "prefix": start,
+        "delimiter": "/",
+        "maxResults": _PAGE,
+        **({"startOffset": start + after} if after else {}),
+    }
     while True:
         said = fs.call("GET", "b/{}/o", bucket, json_out=True, **asked)
         found = [_directory(one) for one in said.get("prefixes", ())]
@@ -486,7 +532,7 @@ def _gs_pages(fs: FileSystem, bucket: str, start: str) -> Pages:
         asked["pageToken"] = said["nextPageToken"]
 
 
-def _azure_pages(fs: FileSystem, bucket: str, start: str) -> Pages:
+def _azure_pages(fs: FileSystem, bucket: str, start: str, after: str) -> Pages:
     from azure.core.exceptions import ResourceNotFoundError
     from fsspec.asyn import sync
 
@@ -516,7 +562,7 @@ def _azure_pages(fs: FileSystem, bucket: str, start: str) -> Pages:
 
 
 Pages = Iterator[list[dict[str, Any]]]
-_PAGES: Mapping[str, Callable[[FileSystem, str, str], Pages]]
+_PAGES: Mapping[str, Callable[[FileSystem, str, str, str], Pages]]
 _PAGES = {"s3": _s3_pages, "gs": _gs_pages, "abfss": _azure_pages, "az": _azure_pages}
 
 

@@ -415,7 +415,10 @@ def _opened(files: Sequence[File], reading: Reading) -> Iterator[tuple[File, IO[
         def fetch(file: File) -> Future[bytes] | None:
             if file.store is None or file.is_piece or file.size_bytes > _SMALL_BYTES:
                 return None
-            return pool.submit(systems[file.store].cat_file, file.path)
+            if not file.size_bytes:
+                return pool.submit(bytes)  # it has no first byte to ask for
+            # With the range no library asks for the size before.
+            return pool.submit(systems[file.store].cat_file, file.path, start=0, end=file.size_bytes)
 
         try:
             for place, file in enumerate(files):

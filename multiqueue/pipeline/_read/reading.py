@@ -96,11 +96,11 @@ class Reading:
         options: Mapping[str, str] | None = None,
     ) -> DataFrame:
         """The rows of these files; their columns are those of the lane's schema, unless others are given."""
-        if self.way == BY_PYTHON:
-            return self._load_by_python(files, schema if schema is not None else self.schema, options or {})
         columns = schema if schema is not None else self.schema
         if self.contents and columns is not None and not self.sets_aside:
             return self._load_contents(files, columns)
+        if self.way == BY_PYTHON:
+            return self._load_by_python(files, columns, options or {})
         places = [spark_path(place) for place in files]
         reader = self._reader(options or {})
         if not self.sets_aside:

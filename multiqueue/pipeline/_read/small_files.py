@@ -1,12 +1,12 @@
 """Small CSV files as the driver reads them: Spark gets their lines as a table, and no task opens a file.
 
 Promise     The rows are those of Spark's own reader with the same options and columns. Files that this way may read
-            otherwise are left to Spark's reader: large ones, those in stores, bytes that are no UTF-8, and options
-            that Python's way of reading does not honour.
+            otherwise are left to Spark's reader, or to the executors' Python: large ones, bytes that are no UTF-8, and
+            options that Python's way of reading does not honour.
 How         A task takes a millisecond of CPU to open a file, and twenty rows a hundredth of that; the driver looks at
-            the file's start anyway, for its header. Python cuts the lines, as the executors' Python does, and Spark's
-            `from_csv` makes rows of them. A generator above it has each record parsed once, with every column: a job
-            that takes few of them overlooks no malformed record.
+            the file's start anyway, for its header: of a store that is one request instead of two. Python cuts the
+            lines, as the executors' Python does, and Spark's `from_csv` makes rows of them. A generator above it has
+            each record parsed once, with every column: a job that takes few of them overlooks no malformed record.
 Memory      `_MOST_BYTES` of an item, in the driver and in its tasks.
 """
 
@@ -44,7 +44,7 @@ def contents_of(reading: Any) -> dict[Place, bytes]:
     if item.size_bytes > _MOST_BYTES or max(seen.size_bytes for seen in item.files) > _LARGEST_BYTES:
         return {}
     places = item.places
-    if not all(place.is_local and ":" not in place.text for place in places):
+    if any(place.is_local and ":" in place.text for place in places):
         return {}
     contents: dict[Place, bytes] = {}
     for place, content in zip(places, reading.storage.starts_of(places, _LARGEST_BYTES + 1), strict=True):
