@@ -60,6 +60,7 @@ from multiqueue.pipeline._config import scan as _scan  # noqa: F401
 from multiqueue.pipeline._config.fingerprint import fingerprints as fingerprints
 from multiqueue.pipeline._config.path_columns import path_columns as path_columns
 from multiqueue.pipeline._config.path_columns import values_in as values_in
+from multiqueue.pipeline._config.refusal import Options as Options
 from multiqueue.pipeline._config.refusal import uncut as uncut
 from multiqueue.pipeline._config.sections import FollowSection as FollowSection
 from multiqueue.pipeline._config.sections import JobSection as JobSection

@@ -17,6 +17,7 @@ import pytest
 from pipeline_parts_support import (
     Inputs,
     Lane,
+    Options,
     Place,
     Storage,
     Unreadable,
@@ -211,6 +212,39 @@ def test_large_files_are_cut_and_small_ones_are_not() -> None:
     assert sizes(("a.csv", 1000), ("b.csv", 1000)) == [[1000], [1000]]
     (one, two, _, last) = _python_io._pieces(_executor_read.File(None, "a", "a", 40), 10)
     assert [(piece.start, piece.end) for piece in (one, two, last)] == [(0, 10), (10, 20), (30, None)]
+
+
+class Mapped:
+    """Spark as far as a frame of numbers and a function over it: the lines that the tasks read."""
+
+    def range(self, *numbers: int) -> Mapped:
+        self.count = numbers[1]
+        return self
+
+    def mapInArrow(self, read: Any, schema: str) -> list[str]:
+        pyarrow = pytest.importorskip("pyarrow")
+        batches = [pyarrow.RecordBatch.from_pydict({"id": [number]}) for number in range(self.count)]
+        return [line for batch in read(batches) for line in batch.column("value").to_pylist()]
+
+
+@pytest.mark.parametrize("before", [0, 10, 100])
+@pytest.mark.parametrize("line", ["\n", "  \n", "# a comment, and no header\n"])
+def test_a_header_behind_the_first_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int, line: str
+) -> None:
+    """A header is no row, also where so many blank lines or comments are before it that a cut would come first.
+
+    (pipeline 33)
+    """
+    monkeypatch.setattr(_python_io, "_LEAST_PIECE_BYTES", 40)
+    monkeypatch.setattr(_python_io, "_FILE_BYTES", 0)
+    monkeypatch.setattr(_python_io, "_HEADER_WITHIN_BYTES", 30)
+    path = tmp_path / "a.csv"
+    path.write_text(line * before + "a,b\n" + "".join(f"{row},{row}\n" for row in range(100)))
+    options = Options({"header": "true", "comment": "#"})
+    files = [(Place(str(path)), path.stat().st_size)]
+    found: Any = _python_io.text_frame(Mapped(), Storage(), files, "csv", options)  # type: ignore[arg-type]
+    assert found == [f"{row},{row}" for row in range(100)]
 
 
 def test_what_cannot_be_cut_says_why() -> None:

@@ -12,7 +12,8 @@ Needs       pyspark 4.3 for CSV and JSON without a `schema`: its readers take a 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import io
+from collections.abc import Collection, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -34,6 +35,8 @@ _FILE_BYTES = 2 << 20
 _LEAST_GROUPS = 4
 # Less is not worth a task of its own.
 _LEAST_PIECE_BYTES = 8 << 20
+# Blank lines and comments before a header are fewer, or the file is not cut: its first piece must have the header.
+_HEADER_WITHIN_BYTES = 64 << 10
 
 _MOST_DIGITS = 38
 """Of a decimal of Spark."""
@@ -54,7 +57,16 @@ def text_frame(
         comment=options["comment"] if lane_format == "csv" else "",
     )
     cuts = uncut(lane_format, options) is None
-    return _mapped(spark, storage, files, reading, "value string, file string", cuts=cuts)
+    large = [place for place, size_bytes in files if cuts and reading.has_header and size_bytes > _LEAST_PIECE_BYTES]
+    starts = zip(large, storage.starts_of(large, _HEADER_WITHIN_BYTES), strict=True)
+    whole = {place for place, start in starts if isinstance(start, bytes) and not _has_line(start, reading)}
+    return _mapped(spark, storage, files, reading, "value string, file string", cuts=cuts, whole=whole)
+
+
+def _has_line(start: bytes, reading: _executor_read.Reading) -> bool:
+    """Whether a file begins so that a line of it is neither blank nor a comment."""
+    lines = _executor_read.lines_of(io.BytesIO(start), dataclasses.replace(reading, has_header=False))
+    return next(lines, None) is not None
 
 
 def binary_frame(spark: SparkSession, storage: Storage, files: Sequence[tuple[Place, int]]) -> DataFrame:
@@ -162,18 +174,22 @@ def _mapped(
     schema: Any,
     *,
     cuts: bool = False,
+    whole: Collection[Place] = (),
 ) -> DataFrame:
-    """`cuts` says whether a file may be read in pieces."""
+    """`cuts` says whether a file may be read in pieces, if it is not one of `whole`."""
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(_executor_read)  # type: ignore[no-untyped-call] # executors do not have it
     stores: dict[str, tuple[str, Mapping[str, Any]]] = {}
     found = []
+    uncut_paths = set()
     for place, size_bytes in files:
         # Spark's own reader tells of milliseconds.
         modified_s = storage.status(place).mtime_ns // 10**6 / 1e3 if reading.kind == "contents" else 0.0
         url = f"file:{place.text}" if place.is_local else place.spark_url
         shown = url if reading.kind == "contents" else quote(url, safe="/:@")  # as in `_metadata.file_path`
+        if place in whole:
+            uncut_paths.add(place.text if place.is_local else storage.fsspec(place)[2])
         if place.is_local:
             found.append(File(None, place.text, shown, size_bytes, modified_s))
             continue
@@ -182,16 +198,18 @@ def _mapped(
         name = place.parts[0] if section is None else section.url
         stores[name] = (protocol, arguments)
         found.append(File(name, key, shown, size_bytes, float(int(modified_s))))
-    groups = _groups(found, may_cut=cuts)
+    groups = _groups(found, may_cut=cuts, whole=uncut_paths)
     frame = spark.range(0, len(groups), 1, len(groups))
     return frame.mapInArrow(_executor_read.reader(groups, dataclasses.replace(reading, stores=stores)), schema)
 
 
-def _groups(files: Sequence[File], *, may_cut: bool = False) -> list[list[File]]:
+def _groups(files: Sequence[File], *, may_cut: bool = False, whole: Collection[str] = ()) -> list[list[File]]:
     """The files in order, and pieces of large ones, in groups that take about as long as each other."""
     total = sum(one.size_bytes + _FILE_BYTES for one in files)
     most = min(_GROUP_BYTES, total / _LEAST_GROUPS)
-    pieces = (piece for one in files for piece in (_pieces(one, max(most, _LEAST_PIECE_BYTES)) if may_cut else [one]))
+    least = max(most, _LEAST_PIECE_BYTES)
+    cut = ([one] if one.path in whole or not may_cut else _pieces(one, least) for one in files)
+    pieces = (piece for some in cut for piece in some)
     groups: list[list[File]] = [[]]
     held = 0.0
     for one in pieces:
