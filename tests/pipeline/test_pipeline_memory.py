@@ -98,7 +98,7 @@ def held_by_objects(base: Path, monkeypatch: pytest.MonkeyPatch, objects: int) -
     """
     status = Status(100, 1)
 
-    def pages(self: Storage, place: Place) -> Iterator[list[Entry]]:
+    def pages(self: Storage, place: Place, after: str = "") -> Iterator[list[Entry]]:
         for start in range(0, objects, 1000):
             names = [f"{number:07}.txt" for number in range(start, min(start + 1000, objects))]
             yield [Entry(name, place / name, status) for name in names]

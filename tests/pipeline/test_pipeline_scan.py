@@ -184,7 +184,7 @@ class Shelves(Storage):
     def exists(self, place: Place) -> bool:
         return True
 
-    def pages(self, place: Place) -> Iterator[list[Entry]]:
+    def pages(self, place: Place, after: str = "") -> Iterator[list[Entry]]:
         if place.name == "in":
             yield [Entry(f"{one:03}", place / f"{one:03}", None) for one in range(self.count)]
             return
@@ -226,10 +226,10 @@ def test_a_directory_that_was_listed_before_its_turn_may_fail(tmp_path: Path) ->
     """What a thread was told by the store is told of its directory, and the others are read."""
 
     class Broken(Shelves):
-        def pages(self, place: Place) -> Iterator[list[Entry]]:
+        def pages(self, place: Place, after: str = "") -> Iterator[list[Entry]]:
             if place.name == "002":
                 raise OSError(None, "the store is tired")
-            yield from super().pages(place)
+            yield from super().pages(place, after)
 
     met = _scan.PassedOver()
     found = list(_scan.scan(Lane("a", tmp_path, ("s3://b/in/*/*",)), tmp_path, met, storage=Broken(5)))

@@ -8,7 +8,8 @@ Promise     Each file that matches one of the lane's globs is yielded exactly on
             a name that is no text; and a glob's start that does not exist is reported.
 State       One open directory per level of the tree, and at most `_SLICE` names of each; of a store, a page, and the
             first pages of some directories that come next, which threads ask for (`Storage.ahead`).
-Order       Names are sorted in slices of `_SLICE`: directories with fewer entries come in order.
+Order       Names are sorted in slices of `_SLICE`: directories with fewer entries come in order. In a store files come
+            in the order of their keys, so a walk can go on behind any of them.
 Symlinks    A named component follows them, `**` does not: a link to a parent would never end.
 Assumes     Hadoop's rule for hidden files: readers of Spark ignore names that start with `_` or `.`, without an
             error, so such a file is passed over unless the format is `paths`.
@@ -98,6 +99,11 @@ class _Object:
     def is_symlink(self) -> bool:
         return False
 
+    @property
+    def key(self) -> str:
+        """The URL, by which a store's listing is in order."""
+        return f"{self.path}/" if self.is_dir() else self.path
+
 
 _Entry = os.DirEntry[str] | _Object
 
@@ -108,11 +114,17 @@ def scan(
     passed_over: PassedOver,
     avoid: Collection[Path | Place] = frozenset(),
     storage: Storage | None = None,
+    after: str = "",
 ) -> Iterator[FileSeen]:
-    """The lane's files, lazily. The directories in `avoid` (the output's) are not entered."""
-    walk = _Walk(lane, str(base), passed_over, frozenset(map(str, avoid)), storage or Storage())
+    """The lane's files, lazily. The directories in `avoid` (the output's) are not entered.
+
+    Of a store only those whose URL is behind `after`.
+    """
+    walk = _Walk(lane, str(base), passed_over, frozenset(map(str, avoid)), storage or Storage(), after)
     with contextlib.closing(walk):
         for top, patterns in roots([absolute(pattern, lane.root) for pattern in lane.globs]):
+            if f"{top}/" < after and not after.startswith(f"{top}/") and scheme_of(top):
+                continue
             for parts in patterns:
                 walk.look_for(top, parts)
             if () in patterns:
@@ -191,7 +203,7 @@ def roots(patterns: list[str]) -> list[tuple[str, list[Parts]]]:
     """The directories from which all globs can be walked, none below another, each with what is left of its globs."""
     starts = {pattern: fixed_root(pattern)[0].text for pattern in patterns}
     tops: list[str] = []
-    for start in sorted(set(starts.values())):
+    for start in sorted(set(starts.values()), key=lambda start: f"{start}/"):
         if not any(start == top or start.startswith(top.rstrip(os.sep) + os.sep) for top in tops):
             tops.append(start)
     found: dict[str, list[Parts]] = {top: [] for top in tops}
@@ -204,12 +216,15 @@ def roots(patterns: list[str]) -> list[tuple[str, list[Parts]]]:
 class _Walk:
     """A walk that carries, into each directory, what is left of every glob that can still match there."""
 
-    def __init__(self, lane: Lane, base: str, passed_over: PassedOver, avoid: frozenset[str], storage: Storage) -> None:
+    def __init__(
+        self, lane: Lane, base: str, passed_over: PassedOver, avoid: frozenset[str], storage: Storage, after: str
+    ) -> None:
         self._lane = lane
         self._base = base
         self._passed_over = passed_over
         self._avoid = avoid
         self._storage = storage
+        self._after = after
         self._ahead: dict[str, Pages] = {}
 
     def look_for(self, top: str, parts: Parts) -> None:
@@ -232,10 +247,10 @@ class _Walk:
 
     def directory(self, path: str, patterns: frozenset[Parts], *, is_root: bool = False) -> Iterator[FileSeen]:
         # A slice is read before anything below it: what fails is this directory.
-        for names in _slices(
-            path, self._passed_over, self._storage, is_root=is_root, ahead=self._ahead.pop(path, None)
-        ):
-            entries = sorted(names, key=lambda entry: entry.name)
+        ahead = self._ahead.pop(path, None)
+        after = self._after_in(path)
+        for names in _slices(path, self._passed_over, self._storage, is_root=is_root, ahead=ahead, after=after):
+            entries = sorted(names, key=lambda entry: entry.key if isinstance(entry, _Object) else entry.name)
             coming = deque(one.path for one in entries if isinstance(one, _Object) and self._is_entered(one, patterns))
             for entry in entries:
                 if coming:
@@ -243,6 +258,13 @@ class _Walk:
                 yield from self._entry(entry, patterns)
                 if coming and coming[0] == entry.path:
                     coming.popleft()
+
+    def _after_in(self, path: str) -> str:
+        """Behind which key in this directory of a store the walk goes on; in the directory of the last file, too."""
+        if not self._after.startswith(f"{path}/"):
+            return ""
+        name, slash, _ = self._after[len(path) + 1 :].partition("/")
+        return f"{name}." if slash else name  # "." is the character before "/"
 
     def _is_entered(self, entry: _Object, patterns: frozenset[Parts]) -> bool:
         matching = [rest for rest in patterns if _matches(entry.name, rest[0])] if entry.is_dir() and entry.name else []
@@ -252,7 +274,7 @@ class _Walk:
     def _ask_ahead(self, coming: Iterable[str]) -> None:
         """Have threads ask for directories that come next, as many as may be asked for."""
         for path in islice(coming, _AHEAD):
-            if path not in self._ahead:
+            if path not in self._ahead and not self._after_in(path):
                 pages = self._storage.ahead(Place(path))
                 if pages is None:
                     return
@@ -264,7 +286,7 @@ class _Walk:
             self._storage.came(pages)
 
     def _entry(self, entry: _Entry, patterns: frozenset[Parts]) -> Iterator[FileSeen]:
-        if _excluded(entry.name, self._lane.exclude):
+        if _excluded(entry.name, self._lane.exclude) or (isinstance(entry, _Object) and self._is_behind(entry)):
             return
         matching = [rest for rest in patterns if _matches(entry.name, rest[0])]
         if not matching:
@@ -282,6 +304,10 @@ class _Walk:
             seen = self._file(entry)
             if seen is not None:
                 yield seen
+
+    def _is_behind(self, entry: _Object) -> bool:
+        """Whether the walk went by it before."""
+        return entry.key <= self._after and not self._after.startswith(f"{entry.path}/")
 
     def _below(self, entry: _Entry, matching: list[Parts]) -> frozenset[Parts]:
         """What is left of the globs in this directory; nothing where it is not to be entered."""
@@ -346,12 +372,18 @@ def _excluded(name: str, exclude: tuple[str, ...]) -> bool:
 
 
 def _slices(
-    path: str, passed_over: PassedOver, storage: Storage, *, is_root: bool, ahead: Pages | None = None
+    path: str,
+    passed_over: PassedOver,
+    storage: Storage,
+    *,
+    is_root: bool,
+    ahead: Pages | None = None,
+    after: str = "",
 ) -> Iterator[Sequence[_Entry]]:
     """The entries of a directory, a slice at a time; that it cannot be read is noted."""
     try:
         if scheme_of(path):
-            yield from _pages(path, storage, is_root=is_root, ahead=ahead)
+            yield from _pages(path, storage, is_root=is_root, ahead=ahead, after=after)
             return
         with os.scandir(path) as entries:
             while names := list(islice(entries, _SLICE)):
@@ -364,15 +396,17 @@ def _slices(
         passed_over.refuse(f"directory not readable ({error.strerror})", path)
 
 
-def _pages(path: str, storage: Storage, *, is_root: bool, ahead: Pages | None) -> Iterator[Sequence[_Entry]]:
+def _pages(
+    path: str, storage: Storage, *, is_root: bool, ahead: Pages | None, after: str
+) -> Iterator[Sequence[_Entry]]:
     """The entries of what keys begin with, a page at a time.
 
     Raises:
         OSError: it cannot be listed; no key begins so, where a glob starts.
     """
-    is_empty = True
+    is_empty = not after
     try:
-        pages = storage.pages(Place(path)) if ahead is None else ahead.result()
+        pages = storage.pages(Place(path), after) if ahead is None else ahead.result()
     finally:
         if ahead is not None:
             storage.came(ahead)

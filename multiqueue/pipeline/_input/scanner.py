@@ -7,6 +7,8 @@ Following   The lanes are scanned again and again, `poll_s` after the last scan 
             was not written to for `settle_s`, told by its time of modification: nothing is remembered per file. A batch
             that is not full at the end of a scan is found again by the next one, until the lane's `batch_s` is over.
 Events      A lane whose files events tell is listed when its `listing_s` are over, also between runs.
+Resumed     Of a lane in a store the ledger keeps how far its listing came. The next run's goes on there. Where neither
+            events nor the next look find what came before meanwhile, it lists from the start to there as well.
 Lost        At the end of a lane's scan it is known whether its input is whole: `lost` has those of the last scans.
 Memory      A slice per lane while it is scanned; while following, a moment per lane besides.
 """
@@ -17,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice, takewhile
 from pathlib import Path
 
 from .._base.items import INOTIFY, FileSeen, Lane
@@ -161,14 +163,20 @@ class Scanner:
         files = list(islice(scan.files, _SLICE))
         self.looked_at += len(files)
         lane = scan.lane
+        seen = scan.rest + files
         with self._ledger.transaction():
-            scanned = self._ledger.record_scan(lane.name, scan.rest + files, lane.batch, known_s, lane.batch_bytes)
+            scanned = self._ledger.record_scan(lane.name, seen, lane.batch, known_s, lane.batch_bytes)
             if len(files) < _SLICE and self._is_to_go(lane, scanned.rest):
                 self._ledger.record_rest(lane.name, scanned.rest, known_s)
                 scanned = scanned.with_rest()
             self._ledger.forget(lane)
             if lane.events is not None:
                 self._ledger.arrivals.note(lane, by_listing=scanned.files)
+            recorded = seen[: seen.index(scanned.rest[0])] if scanned.rest else seen
+            if len(files) < _SLICE:
+                self._ledger.listings.end(lane)
+            elif recorded and scan.met.unread is None:  # what could not be read, the next run lists again
+                self._ledger.listings.note(lane, recorded[-1].path, scan.began_s)
         for one in scanned.refused:
             scan.met.add(REFUSED, one.path)
         scan.rest = scanned.rest
@@ -223,7 +231,14 @@ class Scanner:
 
     def _scan_of(self, lane: Lane) -> _LaneScan:
         met = _scan.PassedOver()
-        files = _scan.scan(lane, self._base, met, self._avoid, self._storage)
+        began_s = self._wall() - (0.0 if self._follow is None else self._follow.settle_s)
+        after, resumed_s = self._ledger.listings.of(lane)
+        files = _scan.scan(lane, self._base, met, self._avoid, self._storage, after)
+        if after and self._follow is None and lane.events is None:
+            others = _scan.scan(lane, self._base, met, self._avoid, self._storage)
+            files = chain(files, takewhile(lambda seen: seen.path <= after, others))
+        elif after:
+            met.matched, began_s = 1, resumed_s
         if self._follow is not None:
             files = filter(self._follow.has_settled, files)
-        return _LaneScan(lane, files, met, self._wall() - (0.0 if self._follow is None else self._follow.settle_s))
+        return _LaneScan(lane, files, met, began_s)

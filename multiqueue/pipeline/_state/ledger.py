@@ -35,6 +35,7 @@ from .._columns.put_out import PUT_OUT
 from .arrivals import LedgerArrivals
 from .forgetting import LedgerForgetting, all_counts
 from .leaving import LedgerLeaving
+from .listings import LedgerListings
 from .messages import LedgerMessages
 from .state import LaneCount, State, StateConnection, made_by_others, state_named
 
@@ -136,6 +137,7 @@ class Ledger:
         self.leaving = LedgerLeaving(self._connection)
         self.arrivals = LedgerArrivals(self._connection)
         self.forgetting = LedgerForgetting(self._connection)
+        self.listings = LedgerListings(self._connection)
 
     def close(self) -> None:
         self._connection.close()
