@@ -119,6 +119,10 @@ class Machine:
         self.programs.append(program)
         return program
 
+    def lose_power(self) -> None:
+        """From now on nobody hears of it, as if its power had failed."""
+        _do("ip", "link", "set", self.link, "down")
+
     def stop(self) -> None:
         for program in self.programs:
             program.kill()

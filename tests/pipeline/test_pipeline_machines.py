@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -71,6 +73,7 @@ class Lab:
             "services:5672": f"services:{urlsplit(self.broker).port}",
             "lake:${STATE_PASSWORD}@services/lake": f"tester:${{STATE_PASSWORD}}@services:{self.state.port}/postgres",
             'format = "csv"': f'format = "csv"\nbatch = {batch}',
+            '"spark.cores.max" = 8': '"spark.cores.max" = 1',
         }
         pack(self.base / "packages.tar.gz", "s3fs", "pamqp")
         for driver in DRIVERS:
@@ -96,6 +99,22 @@ class Lab:
                     body = b'{"id": %d, "price": "%.2f"}' % (number, number / 100)
                     channel.publish_confirmed(body, routing_key=queue, message_id=f"{queue}-{number}", delivery_mode=2)
             assert channel.wait_for_confirms(PATIENCE)
+
+    def done(self) -> int:
+        """How many items are done, by the state."""
+        import psycopg
+
+        with psycopg.connect(self.state.url) as connection, contextlib.suppress(psycopg.errors.UndefinedTable):
+            return connection.execute("SELECT count(*) FROM sales.items WHERE state = 'done'").fetchone()[0]
+        return 0
+
+    def wait_until_done(self, count: int) -> None:
+        """Wait until so many items are done: a cluster begins, or the state's server misses a driver, meanwhile."""
+        end = time.monotonic() + 15 * PATIENCE
+        while self.done() < count:
+            said = [one.said[-2000:] for machine in self.machines.values() for one in machine.programs]
+            assert time.monotonic() < end, f"{self.done()} of {count} items are done: {said}"
+            time.sleep(0.5)
 
     def assert_sold_once(self, count: int) -> None:
         """Each sale is in the table once, as two readers that know nothing of us see it."""
@@ -158,3 +177,21 @@ def test_the_guide_on_machines_that_share_nothing(lab: Lab) -> None:
     assert sorted(Counter(answered for _, answered in lab.shipped()).items()) == sorted(
         (f"orders-{number}", 1) for number in range(20)
     )
+
+
+def test_a_driver_that_loses_its_power(lab: Lab) -> None:
+    """The other driver goes on once PostgreSQL lets it in: it has cores, though the lost one's are taken.
+
+    (pipeline 3)
+    """
+    lab.install(batch=1)
+    lab.feed(files=12, messages=4, orders=0)
+    lab.start("driver-1", commands("driver-1, driver-2"))
+    lab.wait_until_done(1)
+    second = lab.start("driver-2", commands("driver-1, driver-2"))
+    second.wait_for("is in use by")
+    lab.machines["driver-1"].lose_power()
+    assert lab.done() < 12, "the first driver was to die before its end"
+    lab.wait_until_done(13)
+    assert second.status() == 0, second.said
+    lab.assert_sold_once(16)
