@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 
 _WIDTH = 460  # as wide as a telephone shows it with a text that can be read
@@ -17,8 +17,19 @@ _STYLE = (
 )
 
 
-def bars(title: str, kinds: Sequence[str], rows: Sequence[tuple[str, Sequence[float]]], *, log: bool = False) -> str:
-    """Rows of a name and seconds, a bar for each kind; `log` draws each ten times as much a step longer."""
+def bars(
+    title: str,
+    kinds: Sequence[str],
+    rows: Sequence[tuple[str, Sequence[float]]],
+    *,
+    log: bool = False,
+    said: Callable[[float], str] | None = None,
+) -> str:
+    """Rows of a name and seconds, a bar for each kind; `log` draws each ten times as much a step longer.
+
+    `said` writes values that are no seconds.
+    """
+    said = said or spoken
     hues = (*_HUES[: len(kinds) - 1], _HUES[-1])
     highest = max((value for _, values in rows for value in values), default=0.0) or 1.0
     least = min((value for _, values in rows for value in values if value > 0), default=highest) / 3
@@ -39,7 +50,7 @@ def bars(title: str, kinds: Sequence[str], rows: Sequence[tuple[str, Sequence[fl
         for value, hue in zip(values, hues, strict=True):
             end = _LEFT + length(value)
             parts.append(f'<rect x="{_LEFT}" y="{y}" width="{end - _LEFT:.1f}" height="{_BAR - 2}" fill="{hue}"/>')
-            parts.append(f'<text class="small" x="{end + 4:.1f}" y="{y + 9}">{spoken(value)}</text>')
+            parts.append(f'<text class="small" x="{end + 4:.1f}" y="{y + 9}">{said(value)}</text>')
             y += _BAR
         y += 7
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {y}" role="img">'
