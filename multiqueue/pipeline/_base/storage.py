@@ -241,8 +241,8 @@ class Storage:
             fs, key = self.filesystem(place)
             bucket, _, prefix = key.partition("/")
             for page in _PAGES[place.scheme](fs, bucket, f"{prefix}/" if prefix else "", after):
-                entries = [entry for info in page if (entry := _entry(place, info)) is not None]
-                yield sorted((one for one in entries if one.key > after), key=lambda one: one.key)
+                found = [entry for info in page if (entry := _entry(place, info)) is not None]
+                yield sorted((one for one in found if one.key > after), key=lambda one: one.key)
 
     def ahead(self, place: Place) -> Future[Iterator[list[Entry]]] | None:
         """The pages of a place in a store, the first of which is being asked for; None where enough are.

@@ -59,8 +59,8 @@ def text_frame(
     cuts = uncut(lane_format, options) is None
     large = [place for place, size_bytes in files if cuts and reading.has_header and size_bytes > _LEAST_PIECE_BYTES]
     starts = zip(large, storage.starts_of(large, _HEADER_WITHIN_BYTES), strict=True)
-    whole = {place for place, start in starts if isinstance(start, bytes) and not _has_line(start, reading)}
-    return _mapped(spark, storage, files, reading, "value string, file string", cuts=cuts, whole=whole)
+    kept = {place for place, start in starts if isinstance(start, bytes) and not _has_line(start, reading)}
+    return _mapped(spark, storage, files, reading, "value string, file string", cuts=cuts, whole=kept)
 
 
 def _has_line(start: bytes, reading: _executor_read.Reading) -> bool:
