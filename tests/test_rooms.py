@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
@@ -351,16 +350,6 @@ def test_each_folder_has_its_place() -> None:
     """The folders of a room that has some are those listed."""
     found = {room: {path.parent.name for path in (HOUSE / room).glob("_*/*.py")} for room in FOLDERS}
     assert found == {room: set(folders) for room, folders in FOLDERS.items()}
-
-
-def test_each_module_stands_in_a_table() -> None:
-    """A design page names each module of the broker in its table of modules."""
-    pages = [path.read_text() for path in sorted((HOUSE.parent / "docs" / "design").glob("*.md"))]
-    rows = [row for page in pages for row in re.findall(r"^\|([^|]*)\|", page, re.MULTILINE)]
-    named = {name for row in rows for name in re.findall("`([^`]*)`", row)}
-    for path in sorted((HOUSE / "broker").glob("_*/[a-z]*.py")):
-        name = f"{path.parent.name}/{path.stem}"
-        assert any(fnmatch(name, pattern) for pattern in named), f"no table of modules names `{name}`"
 
 
 def test_no_new_circle_of_imports() -> None:
