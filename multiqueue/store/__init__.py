@@ -21,6 +21,7 @@ from ._protocol import Delivered as Delivered
 from ._protocol import DropQueue as DropQueue
 from ._protocol import Durability as Durability
 from ._protocol import Header as Header
+from ._protocol import Held as Held
 from ._protocol import Level as Level
 from ._protocol import MessageStore as MessageStore
 from ._protocol import Operation as Operation
@@ -39,6 +40,7 @@ __all__ = [
     "DropQueue",
     "Durability",
     "Header",
+    "Held",
     "Level",
     "MemoryStore",
     "MessageStore",

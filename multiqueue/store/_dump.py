@@ -142,6 +142,7 @@ def _fields(message: Message) -> dict[str, Any]:
         "queue": message.queue,
         "level": message.level,
         "expires_at": message.expires_at,
+        "held_until_ms": message.held_until_ms,
         "deliveries": message.deliveries,
         "properties": _text(message.properties),
         "body": _text(message.body),
@@ -202,6 +203,7 @@ def _operation(numbered: tuple[int, str]) -> Operation | None:
             expires_at=None if fields["expires_at"] is None else float(fields["expires_at"]),
             deliveries=_number(fields["deliveries"]),
             id=_number(fields["id"]),
+            held_until_ms=None if (held := fields.get("held_until_ms")) is None else _number(held),
         )
     except KeyError as error:
         raise NotLoaded(f"line {numbered[0]} is not a line of a dump: it has no {error}") from error

@@ -13,13 +13,17 @@ from typing import Protocol, Self
 from ._batch import Submission
 from ._errors import StoreError
 from ._group_commit import GroupCommit
-from ._protocol import Definition, Header, Level, Operation, Outline
+from ._protocol import FOR_EVER, Definition, Header, Held, Level, Moment, Operation, Outline
 
 
 class Reader(Protocol):
     """Answers from committed rows, for any thread."""
 
-    def page(self, queue: int, after: int, limit: int, level: int) -> list[Header]: ...
+    def page(self, queue: int, after: int, limit: int, level: int, held_before_ms: int) -> list[Header]: ...
+
+    def held(self, queue: int, after: Moment, limit: int) -> list[tuple[int, Header]]: ...
+
+    def held_after(self, queue: int, moment_ms: int) -> list[Held]: ...
 
     def outlines(self, queue: int, after: int, limit: int, now: float, level: int) -> list[Outline]: ...
 
@@ -68,8 +72,16 @@ class StoreFront:
     ) -> Submission:
         return self._commits.submit_run(parts, told, waits=waits)
 
-    def page(self, queue: int, after: int, limit: int, *, level: int = 0) -> list[Header]:
-        return self._opened_reader().page(queue, after, limit, level)
+    def page(
+        self, queue: int, after: int, limit: int, *, level: int = 0, held_before_ms: int = FOR_EVER
+    ) -> list[Header]:
+        return self._opened_reader().page(queue, after, limit, level, held_before_ms)
+
+    def held(self, queue: int, after: Moment, limit: int) -> list[tuple[int, Header]]:
+        return self._opened_reader().held(queue, after, limit)
+
+    def held_after(self, queue: int, moment_ms: int) -> list[Held]:
+        return self._opened_reader().held_after(queue, moment_ms)
 
     def outlines(self, queue: int, after: int, limit: int, now: float, *, level: int = 0) -> list[Outline]:
         return self._opened_reader().outlines(queue, after, limit, now, level)

@@ -20,6 +20,7 @@ from ._errors import StoreError, StoreFailed, StoreFull
 from ._front import StoreFront
 from ._group_commit import GroupCommit
 from ._protocol import (
+    FOR_EVER,
     Define,
     Definition,
     Delete,
@@ -27,7 +28,9 @@ from ._protocol import (
     DropQueue,
     Durability,
     Header,
+    Held,
     Level,
+    Moment,
     Operation,
     Outline,
     Put,
@@ -105,7 +108,7 @@ class _Message:
     __slots__ = ("body", "header", "level", "queue", "transient")
 
     def __init__(self, put: Put) -> None:
-        self.header = Header(put.id, len(put.body), put.expires_at, put.deliveries, put.properties)
+        self.header = Header(put.id, len(put.body), put.expires_at, put.deliveries, put.properties, put.held_until_ms)
         self.body = put.body
         self.queue = put.queue
         self.level = put.level
@@ -159,6 +162,7 @@ class _Keeper:
         self._messages: dict[int, _Message] = {}
         self._shelves: dict[tuple[int, int], _Shelf] = {}
         self._expiring: dict[int, float] = {}
+        self._holding: set[int] = set()
         self._definitions: dict[tuple[str, str], str] = {}
         self._dropped = Dropped()
         self._bytes = 0
@@ -241,6 +245,8 @@ class _Keeper:
         self._bytes += header.size
         if header.expires_at is not None:
             self._expiring[header.id] = header.expires_at
+        if header.held_until_ms is not None:
+            self._holding.add(header.id)
 
     def _delete_locked(self, message_id: int) -> None:
         message = self._messages.pop(message_id, None)
@@ -252,18 +258,42 @@ class _Keeper:
             del self._shelves[message.queue, message.level]
         self._bytes -= message.header.size
         self._expiring.pop(message_id, None)
+        self._holding.discard(message_id)
 
     # The readers' side
 
-    def page(self, queue: int, after: int, limit: int, level: int) -> list[Header]:
+    def page(self, queue: int, after: int, limit: int, level: int, held_before_ms: int) -> list[Header]:
+        found: list[Header] = []
         with self._lock:
             shelf = self._shelves.get((queue, level))
-            return [] if shelf is None else [self._messages[one].header for one in shelf.after(after, limit)]
+            while shelf is not None and len(found) < limit and (ids := shelf.after(after, limit)):
+                headers = [self._messages[one].header for one in ids]
+                found += [each for each in headers if (each.held_until_ms or 0) < held_before_ms]
+                after = ids[-1]
+        return found[:limit]
+
+    def held(self, queue: int, after: Moment, limit: int) -> list[tuple[int, Header]]:
+        with self._lock:
+            waiting = [
+                (each.header.held_until_ms, each.level, one)
+                for one in self._holding
+                if (each := self._messages[one]).queue == queue and each.header.held_until_ms is not None
+            ]
+            soonest = heapq.nsmallest(limit, [moment for moment in waiting if moment > after])
+            return [(level, self._messages[one].header) for _, level, one in soonest]
+
+    def held_after(self, queue: int, moment_ms: int) -> list[Held]:
+        found: dict[int, tuple[int, int]] = {}
+        for level, header in self.held(queue, (moment_ms, FOR_EVER, FOR_EVER), FOR_EVER):
+            count, size = found.get(level, (0, 0))
+            found[level] = (count + 1, size + header.size)
+        return [Held(level, *each) for level, each in sorted(found.items())]
 
     def outlines(self, queue: int, after: int, limit: int, now: float, level: int) -> list[Outline]:
         found: list[Outline] = []
-        while len(found) < limit and (page := self.page(queue, after, limit, level)):
-            found += [Outline(*each[:2]) for each in page if each.expires_at is None or each.expires_at > now]
+        while len(found) < limit and (page := self.page(queue, after, limit, level, FOR_EVER)):
+            left = [each for each in page if each.expires_at is None or each.expires_at > now]
+            found += [Outline(*each[:2], each.held_until_ms) for each in left]
             after = page[-1].id
         return found[:limit]
 

@@ -19,16 +19,16 @@ from ._bodies import Bodies
 from ._dropped import Dropped
 from ._protocol import Define, Delete, Delivered, DropQueue, Operation, Put, Undefine
 
-_MOST_ROWS = 1024  # of one statement: 9,216 values; SQLite allows 32,766
+_MOST_ROWS = 1024  # of one statement: 10,240 values; SQLite allows 32,766
 _FEW_ROWS = 64  # fewer than these are one statement
 _COPIED = 4096  # bytes of a body; sqlite3 looks for an adapter of `bytes`, none of `bytearray`: more than a copy costs
 MOST_STATEMENTS = 290  # inserts of 63 small and 5 large sizes: bodies, headers, both plain ones; and the others
 
-_COLUMNS = 'id, size, "check", properties, queue, level, expires_at, deliveries, transient'
+_COLUMNS = 'id, size, "check", properties, queue, level, expires_at, deliveries, transient, held_until_ms'
 _HEADERS = f"INSERT INTO header ({_COLUMNS}) VALUES {{}}"
 _HEADERS_PLAIN = [
     f"INSERT INTO header ({_COLUMNS}) SELECT"  # SQLite names these columns so
-    f" column1, column2, column3, column4, column5, column6, NULL, 0, {transient} FROM (VALUES {{}})"
+    f" column1, column2, column3, column4, column5, column6, NULL, 0, {transient}, NULL FROM (VALUES {{}})"
     for transient in (0, 1)
 ]
 _BODIES = 'INSERT INTO body (id, queue, level, "check", data) VALUES {}'
@@ -140,7 +140,7 @@ class Plan:
             seed = message_id & 0xFFFFFFFF  # as `check`, without a call for each
             headers += (message_id, len(body), crc32(properties, seed), bytearray(properties), queue, level)
             if not are_plain:
-                headers += (put.expires_at, put.deliveries, 1 if put.transient else 0)
+                headers += (put.expires_at, put.deliveries, 1 if put.transient else 0, put.held_until_ms)
             if message_id in places:
                 bodies += (message_id, queue, level, *places[message_id])
             else:
@@ -149,7 +149,7 @@ class Plan:
         if are_plain:
             _insert_rows(connection, _HEADERS_PLAIN[1 if puts[0].transient else 0], 6, headers)
         else:
-            _insert_rows(connection, _HEADERS, 9, headers)
+            _insert_rows(connection, _HEADERS, 10, headers)
         _insert_rows(connection, _BODIES, 5, bodies)
         self.messages += len(puts)
         self.bytes += sum([len(put.body) for put in puts])
@@ -222,10 +222,12 @@ def check(message_id: int, data: bytes) -> int:
 
 
 def _are_plain(puts: Sequence[Put]) -> bool:
-    """Whether the messages differ in nothing but id, place and bytes, and have neither time nor deliveries."""
+    """Whether the messages differ in nothing but id, place and bytes, and have neither times nor deliveries."""
     are_transient = puts[0].transient
     for put in puts:
         if put.expires_at is not None or put.deliveries or put.transient is not are_transient:
+            return False
+        if put.held_until_ms is not None:
             return False
     return True
 
@@ -238,7 +240,7 @@ def _check_kinds(puts: Sequence[Put], lowest_id: int, are_plain: bool) -> None:
         _check_whole(queue=queue, level=level)
     if not are_plain:
         for put in puts:
-            _check_whole(deliveries=put.deliveries)
+            _check_whole(deliveries=put.deliveries, held_until_ms=put.held_until_ms or 0)
             if not isinstance(put.expires_at, float | int | None):
                 raise TypeError(f"expires_at of a Put is a number of seconds, not {put.expires_at!r}")
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Never, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, NamedTuple, Never, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from ._errors import StoreError
@@ -40,10 +40,11 @@ class Put:
 
     `id` is 0 until `submit` gives it the next one; a Put that comes with an id (of `allocate`) keeps it.
     `level` is the place's first part: messages are paged by level, then by id. `expires_at` is in seconds since
-    1970. A `transient` message is gone when the store is opened again.
+    1970; `held_until_ms`, when it may be had, in milliseconds since then. A `transient` message is gone when the store
+    is opened again.
     """
 
-    __slots__ = ("body", "deliveries", "expires_at", "id", "level", "properties", "queue", "transient")
+    __slots__ = ("body", "deliveries", "expires_at", "held_until_ms", "id", "level", "properties", "queue", "transient")
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class Put:
         deliveries: int = 0,
         transient: bool = False,
         id: int = 0,
+        held_until_ms: int | None = None,
     ) -> None:
         self.queue: int = queue
         self.properties: bytes = properties
@@ -65,6 +67,7 @@ class Put:
         self.deliveries: int = deliveries
         self.transient: bool = transient
         self.id: int = id
+        self.held_until_ms: int | None = held_until_ms
 
 
 class Delete(NamedTuple):
@@ -112,6 +115,7 @@ class Header(NamedTuple):
     expires_at: float | None
     deliveries: int
     properties: bytes
+    held_until_ms: int | None = None
 
 
 class Outline(NamedTuple):
@@ -119,6 +123,7 @@ class Outline(NamedTuple):
 
     id: int
     size: int
+    held_until_ms: int | None = None
 
 
 class Level(NamedTuple):
@@ -130,6 +135,19 @@ class Level(NamedTuple):
     bytes: int
     first: int
     last: int
+
+
+class Held(NamedTuple):
+    """The messages of one level that wait for their time: how many, and the bytes of their bodies."""
+
+    level: int
+    messages: int
+    bytes: int
+
+
+# Where a message stands among those that wait for their time: until when, in milliseconds since 1970; level; id.
+Moment = tuple[int, int, int]
+FOR_EVER: Final = (1 << 63) - 1
 
 
 class Definition(NamedTuple):
@@ -228,8 +246,17 @@ class MessageStore(Protocol):
         done when all are committed or refused, and fails only with the store. Blocks and raises as `submit`.
         """
 
-    def page(self, queue: int, after: int, limit: int, *, level: int = 0) -> list[Header]:
-        """Up to `limit` committed headers of a level of a queue with ids above `after`, in order."""
+    def page(
+        self, queue: int, after: int, limit: int, *, level: int = 0, held_before_ms: int = FOR_EVER
+    ) -> list[Header]:
+        """Up to `limit` committed headers of a level of a queue with ids above `after`, in order, but those that are
+        held until then, or longer."""
+
+    def held(self, queue: int, after: Moment, limit: int) -> list[tuple[int, Header]]:
+        """Up to `limit` committed headers of a queue that are held until later moments, soonest first, with levels."""
+
+    def held_after(self, queue: int, moment_ms: int) -> list[Held]:
+        """The messages of a queue that are held beyond a moment, by level."""
 
     def outlines(self, queue: int, after: int, limit: int, now: float, *, level: int = 0) -> list[Outline]:
         """As `page`, of those that have not expired by `now`, and at a tenth of the price."""

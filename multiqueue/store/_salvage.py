@@ -43,6 +43,7 @@ class Message(NamedTuple):
     transient: bool
     properties: bytes | None
     body: bytes | None
+    held_until_ms: int | None = None
 
 
 def store_file(path: Path) -> Path:
@@ -209,8 +210,9 @@ class Salvage:
 
     def _message(self, message_id: int, queue: int, level: int, body: bytes | None) -> Message:
         """A message with what its header says."""
+        held = "held_until_ms" if self.version > 3 else "NULL"
         question = (
-            'SELECT expires_at, deliveries, transient, properties, "check", size FROM header'
+            f'SELECT expires_at, deliveries, transient, properties, "check", size, {held} FROM header'
             " WHERE queue = ? AND level = ? AND id = ?"
         )
         try:
@@ -221,13 +223,14 @@ class Salvage:
         if row is None:
             self._note(f"message {message_id} has no header")
             return Message(message_id, queue, level, None, 0, False, None, body)
-        expires_at, deliveries, transient, properties, expected, size = row
+        expires_at, deliveries, transient, properties, expected, size, held_until_ms = row
         if not isinstance(properties, bytes) or check(message_id, properties) != expected:
             self._note(f"message {message_id}: the properties are not those that were stored")
             properties = None
         if body is not None and size != len(body):
             self._note(f"message {message_id}: the header says {size} bytes, the body has {len(body)}")
-        return Message(message_id, queue, level, expires_at, deliveries, bool(transient), properties, body)
+        numbers = message_id, queue, level, expires_at, deliveries, bool(transient)
+        return Message(*numbers, properties, body, held_until_ms)
 
     def _lacks_bodies(self) -> bool:
         """Whether a header has no body, or that cannot be told."""

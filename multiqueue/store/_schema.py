@@ -22,7 +22,7 @@ from typing import Any
 
 from ._errors import OtherFile, StoreDamaged
 
-FORMAT = 3
+FORMAT = 4
 APPLICATION_ID = 0x6D715331  # "mqS1"
 FILE_NAME = "messages.sqlite"
 
@@ -30,6 +30,8 @@ FILE_NAME = "messages.sqlite"
 # message writes 26 KB instead of 43 KB (docs/decisions/0701-headers-apart.md).
 PAGE_BYTES = 8192
 
+# Of messages that wait for their time, by that; those of one queue are asked for in this order.
+_TIMES = "CREATE INDEX header_held ON header (queue, held_until_ms) WHERE held_until_ms IS NOT NULL;"
 # Asked at opening and when a file of bodies is written anew; rows of small bodies are not in it.
 _PLACES = "CREATE INDEX body_place ON body (data) WHERE typeof(data) = 'integer';"
 _SCHEMA = f"""
@@ -44,10 +46,12 @@ CREATE TABLE header (
     transient INTEGER NOT NULL,
     "check" INTEGER NOT NULL,
     properties BLOB NOT NULL,
+    held_until_ms INTEGER,
     PRIMARY KEY (queue, level, id)
 ) WITHOUT ROWID;
 CREATE INDEX header_expires ON header (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX header_transient ON header (id) WHERE transient = 1;
+{_TIMES}
 CREATE TABLE body (
     id INTEGER PRIMARY KEY,
     queue INTEGER NOT NULL,
@@ -72,10 +76,17 @@ META = ("next_id", "clean", "redeliver_floor")  # the keys of its table
 # What a statement raises on a damaged file; the second where SQLite's message quotes what it found there.
 DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
 
+
+def _add_times(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE header ADD COLUMN held_until_ms INTEGER")
+    connection.execute(_TIMES)
+
+
 # From a format to the next one. Each is run in a transaction that also writes the new `user_version`.
 UPGRADES: Mapping[int, Callable[[sqlite3.Connection], object]] = {
     1: lambda connection: connection.execute(_PLACES),  # it had all bodies in the table
     2: lambda _: None,  # each body was one message's
+    3: _add_times,  # until when a message was held stood in its properties, and does
 }
 
 

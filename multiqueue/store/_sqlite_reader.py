@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from .._locks import Lock
 from ._bodies import TOO_MANY_OPEN, BodyDamaged, owner_of, read_bodies
 from ._errors import StoreDamaged, StoreError, StoreFailed
 from ._plan import check
-from ._protocol import Definition, Header, Level, Outline
+from ._protocol import Definition, Header, Held, Level, Moment, Outline
 from ._schema import DAMAGE, are_numbers, connect
 
 _MOST_IDLE = 4
@@ -28,12 +28,22 @@ _MOST_TRIES, _PAUSE = 500, 0.02  # while there is no descriptor: ten seconds, as
 _CACHE_BYTES = 2 << 20  # of each connection; headers are read once, bodies by the loader once
 
 _CURRENT = "NOT (transient = 1 AND id < ?) AND queue NOT IN (SELECT queue FROM dropped)"
+_HEADER = 'id, size, expires_at, deliveries, properties, held_until_ms, "check"'
 _PAGE = (
-    'SELECT id, size, expires_at, deliveries, properties, "check" FROM header'
-    f" WHERE queue = ? AND level = ? AND id > ? AND {_CURRENT} ORDER BY id LIMIT ?"
+    f"SELECT {_HEADER} FROM header WHERE queue = ? AND level = ? AND id > ?"
+    f" AND (held_until_ms IS NULL OR held_until_ms < ?) AND {_CURRENT} ORDER BY id LIMIT ?"
+)
+_HELD = (
+    f"SELECT {_HEADER}, level FROM header WHERE queue = ? AND held_until_ms IS NOT NULL"
+    f" AND (held_until_ms, level, id) > (?, ?, ?) AND {_CURRENT} ORDER BY held_until_ms, level, id LIMIT ?"
+)
+_HELD_AFTER = (
+    "SELECT level, count(*), sum(size) FROM header INDEXED BY header_held"
+    f" WHERE queue = ? AND held_until_ms IS NOT NULL AND held_until_ms > ? AND {_CURRENT} GROUP BY level"
 )
 _OUTLINES = (
-    "SELECT json_group_array(json_array(id, size)) FROM (SELECT id, size FROM header WHERE queue = ? AND level = ?"
+    "SELECT json_group_array(json_array(id, size, held_until_ms))"
+    " FROM (SELECT id, size, held_until_ms FROM header WHERE queue = ? AND level = ?"
     f" AND id > ? AND (expires_at IS NULL OR expires_at > ?) AND {_CURRENT} ORDER BY id LIMIT ?)"
 )
 _READ = (
@@ -61,14 +71,26 @@ class SqliteReader:
         self._is_closed = False
         self._give_back(self._open())
 
-    def page(self, queue: int, after: int, limit: int, level: int) -> list[Header]:
-        rows = self._ask(_PAGE, (queue, level, after, self._first_id, limit))
+    def page(self, queue: int, after: int, limit: int, level: int, held_before_ms: int) -> list[Header]:
+        rows = self._ask(_PAGE, (queue, level, after, held_before_ms, self._first_id, limit))
+        return self._headers(f"queue {queue}, level {level},", rows)
+
+    def held(self, queue: int, after: Moment, limit: int) -> list[tuple[int, Header]]:
+        rows = self._ask(_HELD, (queue, *after, self._first_id, limit))
+        return [(row[7], header) for row, header in zip(rows, self._headers(f"queue {queue}", rows), strict=True)]
+
+    def held_after(self, queue: int, moment_ms: int) -> list[Held]:
+        return [Held._make(row) for row in self._ask(_HELD_AFTER, (queue, moment_ms, self._first_id))]
+
+    def _headers(self, place: str, rows: Sequence[Any]) -> list[Header]:
         if not are_numbers(rows, 0, 1, 3):
-            raise self._damage(f"a header of queue {queue}, level {level}, has something else for a number")
+            raise self._damage(f"a header of {place} has something else for a number")
         for row in rows:
-            if type(row[4]) is not bytes or check(row[0], row[4]) != row[5]:
+            if type(row[4]) is not bytes or check(row[0], row[4]) != row[6]:
                 raise self._damage(f"the properties of message {row[0]} are not those that were stored")
-        return [Header._make(row[:5]) for row in rows]
+            if row[5] is not None and type(row[5]) is not int:
+                raise self._damage(f"message {row[0]} has something else for a number")
+        return [Header._make(row[:6]) for row in rows]
 
     def outlines(self, queue: int, after: int, limit: int, now: float, level: int) -> list[Outline]:
         # One row: sqlite3 lets go of the interpreter's lock with each, and gets it back when others are done.

@@ -74,6 +74,7 @@ class Kept:
     expires_at: float | None
     deliveries: int
     transient: bool
+    held_until_ms: int | None
 
     @classmethod
     def of(cls, message: Put) -> Kept:
@@ -85,6 +86,7 @@ class Kept:
             message.expires_at,
             message.deliveries,
             message.transient,
+            message.held_until_ms,
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import cast
 
@@ -63,6 +64,7 @@ class StoreMachine(RuleBasedStateMachine):
         level=LEVELS,
         body=st.binary(max_size=20),
         expires_at=st.none() | st.integers(0, 100).map(float),
+        held_until_ms=st.none() | st.integers(0, 5),
         transient=st.booleans(),
         allocated=st.booleans(),
         shared=st.booleans(),
@@ -73,6 +75,7 @@ class StoreMachine(RuleBasedStateMachine):
         level: int,
         body: bytes,
         expires_at: float | None,
+        held_until_ms: int | None,
         transient: bool,
         allocated: bool,
         shared: bool,
@@ -86,6 +89,7 @@ class StoreMachine(RuleBasedStateMachine):
             body,
             level=level,
             expires_at=expires_at,
+            held_until_ms=held_until_ms,
             transient=transient,
             id=self.store.allocate() if allocated else 0,
         )
@@ -187,6 +191,7 @@ class StoreMachine(RuleBasedStateMachine):
         for queue in self.numbers.values():
             for level in (0, 1):
                 self.check_queue(queue, level)
+            self.check_held(queue)
         assert self.store.read([*self.gone, *self.model]) == {one: kept.body for one, kept in self.model.items()}
         due = [kept.expires_at for kept in self.model.values() if kept.expires_at is not None and kept.expires_at <= 50]
         assert len(self.store.expired(50, 1000)) == len(due)
@@ -197,7 +202,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def check_queue(self, queue: int, level: int) -> None:
         expected = [
-            (one, len(kept.body), kept.expires_at, kept.deliveries, kept.properties)
+            (one, len(kept.body), kept.expires_at, kept.deliveries, kept.properties, kept.held_until_ms)
             for one, kept in sorted(self.model.items())
             if (kept.queue, kept.level) == (queue, level)
         ]
@@ -206,6 +211,23 @@ class StoreMachine(RuleBasedStateMachine):
             assert [header.id for header in self.store.page(queue, after, 2, level=level)] == [
                 one for one, *_ in expected if one > after
             ][:2]
+
+        free = [header[0] for header in expected if header[-1] is None or header[-1] < 3]
+        page = self.store.page(queue, 0, max(len(free), 1), level=level, held_before_ms=3)
+        assert [header.id for header in page] == free
+
+    def check_held(self, queue: int) -> None:
+        moments = sorted(
+            (kept.held_until_ms, kept.level, one)
+            for one, kept in self.model.items()
+            if kept.queue == queue and kept.held_until_ms is not None
+        )
+        for index in range(0, len(moments), 2):
+            after = (-1, 0, 0) if index == 0 else moments[index - 1]
+            found = self.store.held(queue, after, 2)
+            assert [(each.held_until_ms, level, each.id) for level, each in found] == moments[index : index + 2]
+        left = {each.level: each.messages for each in self.store.held_after(queue, 2)}
+        assert left == Counter(level for until_ms, level, _ in moments if until_ms > 2)
 
     def teardown(self) -> None:
         if hasattr(self, "store"):

@@ -32,7 +32,7 @@ def put_and_read(store: SqliteStore, queue: int, puts: list[Put]) -> None:
     assert after.bytes - before.bytes == sum(len(one.body) for one in puts)
     for level in {one.level for one in puts}:
         assert store.page(queue, 0, len(puts), level=level) == [
-            Header(one.id, len(one.body), one.expires_at, one.deliveries, one.properties)
+            Header(one.id, len(one.body), one.expires_at, one.deliveries, one.properties, one.held_until_ms)
             for one in puts
             if one.level == level
         ]
@@ -49,7 +49,9 @@ def test_a_batch_comes_back_whole(store: SqliteStore, count: int) -> None:
     put_and_read(store, queue, batch(queue, count))
 
 
-@pytest.mark.parametrize("own", [{"level": 3}, {"expires_at": 1.5}, {"deliveries": 3}], ids=lambda own: next(iter(own)))
+@pytest.mark.parametrize(
+    "own", [{"level": 3}, {"expires_at": 1.5}, {"deliveries": 3}, {"held_until_ms": 5}], ids=lambda own: next(iter(own))
+)
 @pytest.mark.parametrize("count", COUNTS)
 def test_one_of_a_batch_is_different(store: SqliteStore, count: int, own: dict[str, object]) -> None:
     """A message with something of its own keeps it, and gives it to no other of its batch."""

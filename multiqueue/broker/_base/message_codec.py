@@ -41,20 +41,21 @@ _HEADERS, _TRANSIENT, _HELD_UNTIL, _IN_DOUBT, _WIRE, _BCC = "h", "v", "u", "q", 
 
 
 class StoredForm(NamedTuple):
-    """A message as it was stored: `held_until` is in seconds since 1970; `in_doubt`: it may have been delivered."""
+    """A message as it was stored. `in_doubt`: it may have been delivered; `held_until`, in seconds since 1970, is not
+    written any more: a column of the store has it."""
 
     message: Message
     held_until: float | None
     in_doubt: bool
 
 
-def encode_message(message: Message, held_until: float | None = None, *, in_doubt: bool = False) -> bytes:
-    """The properties of a message, and what `StoredForm` has beside them, for `decode_message`. Raises as `dump`."""
+def encode_message(message: Message, *, in_doubt: bool = False) -> bytes:
+    """The properties of a message, and whether it is in doubt, for `decode_message`. Raises as `dump`."""
     values = _values_of(message)
     wire = message.wire
     if wire is not None and wire.kept is None:
         wire = None
-    if held_until is None and not in_doubt and wire is None and not message.headers and values[2:] == _UNSET:
+    if not in_doubt and wire is None and not message.headers and values[2:] == _UNSET:
         return _address_alone(values[0], values[1], message.persistent)
     fields: dict[str, object] = {}
     for key, value, default in zip(_KEYS, values, _DEFAULTS, strict=True):
@@ -64,8 +65,6 @@ def encode_message(message: Message, held_until: float | None = None, *, in_doub
         fields[_HEADERS] = to_json(message.headers, "headers")
     if not message.persistent:
         fields[_TRANSIENT] = True
-    if held_until is not None:
-        fields[_HELD_UNTIL] = held_until
     if in_doubt:
         fields[_IN_DOUBT] = True
     if wire is not None:

@@ -16,6 +16,7 @@ Failure     Promises 10 and 11 of docs/design/broker-durability.md: `owe` and `h
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -192,6 +193,10 @@ class Journal:
     def wall_time(self, when: float) -> float:
         """A moment of the queues' clock in seconds since 1970."""
         return self.wall_clock() + (when - self.clock())
+
+    def wall_ms(self, when: float) -> int:
+        """As `wall_time`, in milliseconds, not before it."""
+        return math.ceil(self.wall_time(when) * 1000)
 
     def queue_time(self, when: float) -> float:
         """A moment in seconds since 1970 on the queues' clock."""

@@ -93,6 +93,7 @@ class Submission:
             level=entry.level,
             expires_at=None if entry.expires_at is None else self._journal.wall_time(entry.expires_at),
             deliveries=entry.delivery_count,
+            held_until_ms=None if entry.held_until is None else self._journal.wall_ms(entry.held_until),
         )
         self._parts[-1].append(put)
         self._steps.append((self.length, life, entry, put))
@@ -263,14 +264,11 @@ class Submission:
         self._message, self._form = None, (b"", b"")
 
     def _prepare(self, message: Message, like: Entry | None) -> None:
-        journal = self._journal
         if like is not None:
-            held_until = None if like.held_until is None else journal.wall_time(like.held_until)
-            self._form = encode_message(message, held_until, in_doubt=like.maybe_delivered), _body_of(message)
+            self._form = encode_message(message, in_doubt=like.maybe_delivered), _body_of(message)
             return
-        held_until = journal.wall_clock() + message.delay if message.delay else None
         body = message.body
-        self._form = encode_message(message, held_until), body if type(body) is bytes else _body_of(message)
+        self._form = encode_message(message), body if type(body) is bytes else _body_of(message)
         self._message = message
 
 

@@ -58,6 +58,8 @@ class PagingBudget:
         self.leaving: dict[TargetList, None] = {}
         # Invariant: the areas that were closed and have something in memory still. No list names any of it.
         self.closing: dict[Area, None] = {}
+        # The areas with messages in memory that wait for their time. Written without the lock, by one operation each.
+        self.waiting: dict[Area, None] = {}
         self.stirred: bool = False  # something happened since the last plan that may let a load go ahead
 
     @property

@@ -362,6 +362,18 @@ class Paging(PagingBudget):
         self.recharge(slot)
         self._keep(slot, payload)
 
+    def let_wait(self, area: Area, position: int) -> None:
+        """A message is held until its time, and nobody is to know of it but the store, which has it."""
+        slot = area.slots.get(position)
+        if slot is None:
+            return
+        if slot.in_flight:
+            self.end_hold(slot)
+        else:
+            self._unlist(slot)
+        del area.slots[position]
+        self._leave_account(slot)
+
     def settle(self, area: Area, position: int, *, is_deleted: bool = False) -> None:
         """A message that was taken is gone for good; `is_deleted`: from the store already."""
         slot = area.slots.get(position)

@@ -52,6 +52,7 @@ class Load(Look):
     spans: list[Span] = field(default_factory=list)
     body_bytes: int = 0
     unbacked: list[Slot] = field(default_factory=list)  # in the spans, and not in the store when this was planned
+    horizon_ms: int | None = None  # messages that are held until then, or longer, were not read
 
 
 class Found(NamedTuple):
@@ -60,6 +61,7 @@ class Found(NamedTuple):
     position: int
     cost: int
     payload: object | None
+    held_until_ms: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -287,6 +289,8 @@ class Loads:
 
     def _take_found(self, load: Load, found: Iterable[Found]) -> None:
         target = load.target
+        if load.horizon_ms is not None and load.horizon_ms <= load.area.near[0]:
+            return  # what was not read may be near by now: it is planned again
         if load.is_for_head:
             self._take_head(load, load.spans[0], found)
             return
@@ -311,9 +315,11 @@ class Loads:
         level, through, area = span.level, span.through, target.area
         if target.scans[level] != span.after:
             return  # the list was cut meanwhile: what was read may leave a gap
-        for position, cost, payload in found:
+        for position, cost, payload, held_until_ms in found:
             if not self._paging.is_ready(area, position):
                 self._paging.note_match(target, area.slots.get(position))
+                continue
+            if held_until_ms is not None and (held_until_ms, position) > area.near:
                 continue
             if not self._paging.room_for_entry(target):
                 through = position - 1
@@ -336,10 +342,12 @@ class Loads:
             has_moved = has_moved or (level in area.last and scans[level] != span.after)
             is_taken = level in area.last and before == span.after  # else it was cut, or forgotten
             reached = before if is_taken else END
-            for position, cost, payload in by_level.get(level, ()):
+            for position, cost, payload, held_until_ms in by_level.get(level, ()):
                 slot = area.slots.get(position)
                 if not is_taken or not paging.is_ready(area, position):
                     paging.note_match(target, slot)
+                    continue
+                if held_until_ms is not None and (held_until_ms, position) > area.near:
                     continue
                 if payload is None and (slot is None or slot.payload is None):
                     has_moved = has_moved or (level == due and windows.costs.get(level) != cost)
@@ -384,8 +392,9 @@ class Loads:
         refill = self._refills.pop(area, None)
         if refill is None or area.lists or max(area.head_end, span.level << LEVEL_SHIFT) != span.after:
             return  # somebody consumes it meanwhile, or the cache was cut
-        for position, cost, payload in found:
-            if not self._paging.is_ready(load.area, position):
+        for position, cost, payload, held_until_ms in found:
+            is_far = held_until_ms is not None and (held_until_ms, position) > area.near
+            if is_far or not self._paging.is_ready(area, position):
                 continue
             slot = area.slots.get(position)
             if slot is None and payload is not None and cost <= min(self._paging.free, refill.left):

@@ -12,22 +12,25 @@ Lock order  queue lock -> the memory manager's; queue lock -> the store's (`allo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+
+from multiqueue.store import Held as StoredHeld
 
 from .._base.message import MESSAGE_BYTES, Message
 from .._base.ports import AT_ONCE, After
 from .._base.settings import QueueKind
 from .._queue.consumer import ConsumerState, QueueConsumer, Reader
-from .._queue.entry import SEIZE, SETTLE, Entry, EntryState, Position
+from .._queue.entry import HOLD, SEIZE, SETTLE, UNHOLD, Entry, EntryState, Position
 from .._queue.entry_list import levels_of
 from .._queue.entry_source import Deadlines, ResidentEntries
 from .._queue.life import Life
 from .._queue.ports import Doubt, EntrySource
 from .assignments import Assignments
 from .coming import Coming
-from .memory import MemoryManager
+from .held import Held
+from .memory import ENTRY_BYTES, MemoryManager
 from .target_list import LEVEL_SHIFT, Area, TargetList, number_of
 
 if TYPE_CHECKING:
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 
 _ADOPTED_BY_A_PUT: Final = 2  # so that a queue that goes on being filled is adopted whole all the same
 _ADOPTED_BY_A_READER: Final = 64
+_Matched = Mapping[TargetList, Collection[int]]  # of lists with selectors, positions that are theirs
+_AFTER_ALL: Final = (1 << 63) - 1 << LEVEL_SHIFT  # behind every position
 _GETTER_STAYS: Final = 10.0  # seconds that gets without a consumer keep their list after the last one
 
 
@@ -65,7 +70,8 @@ class PagedEntries(EntrySource):
         self._has_levels = settings.kind is QueueKind.PRIORITY
         self.area: Area = self._new_area(name)
         self.assignments: Assignments = Assignments(self.area, memory)
-        self.taken: dict[int, Entry] = {}  # by position: with consumers, seized, or held until their time
+        self.held: Held = Held(self.area, memory)
+        self.taken: dict[int, Entry] = {}  # by position: with consumers, seized, or held and near their time
         # Of what is ready and has a past: deliveries, which consumers refused it, doubt. The store may not know of it.
         self._returned: dict[int, tuple[int, int, set[int] | None, bool]] = {}
         self._deadlines = Deadlines(self.get, self._count_in_memory)
@@ -118,6 +124,7 @@ class PagedEntries(EntrySource):
             self._adopt(entry, seen_by)
         if not len(self._coming):
             self._coming = None
+            self._let_surplus_go()
         return len(entries)
 
     @property
@@ -127,6 +134,7 @@ class PagedEntries(EntrySource):
     def _adopt(self, entry: Entry, seen_by: Collection[TargetList]) -> None:
         if entry.state is EntryState.AVAILABLE:
             self._arrive(entry, seen_by)
+            self.held.may_end(entry)  # nothing is far yet
         else:
             position, cost = self._place(entry), cost_of(entry.message, entry.size)
             self.taken[position] = entry
@@ -135,6 +143,7 @@ class PagedEntries(EntrySource):
                 paging.arrive_taken(self.area, position, cost, entry, share, backed=entry.is_stored)
         if entry.state is EntryState.HELD and entry.held_until is not None:
             self._deadlines.add(entry.held_until, entry)
+            self._keep(entry)
         if entry.expires_at is not None and self.remind(entry.expires_at, entry, holds=False):
             self._life.visit_by(entry.expires_at)
 
@@ -173,10 +182,21 @@ class PagedEntries(EntrySource):
         if self._coming is not None and self._coming.has(entry):
             return True
         holder = self.taken.get(entry.position)
+        is_far = self.held.is_far(entry.held_until_ms, entry.position)
+        is_held = is_far if holder is None else holder.state is EntryState.HELD
+        if entry.is_ready and is_held is not (entry.state is EntryState.HELD):  # it was read before that changed
+            entry.apply(HOLD if is_held else UNHOLD)
         if holder is not None:
-            return holder is entry
+            if holder is not entry and not (is_held and entry.is_ready):
+                return False
+            self.taken[entry.position] = entry
+            self.held.leave(entry.position)
+            return True
         self._remember(entry)
-        return entry.state is EntryState.AVAILABLE and self._take(entry)
+        if not (entry.is_ready and self._take(entry)):
+            return False
+        self.held.far -= is_far
+        return True
 
     def remove(self, entries: Sequence[Entry], *, taker: object = None) -> None:
         if taker is not None:
@@ -195,9 +215,21 @@ class PagedEntries(EntrySource):
         if not self._life.figures.depth:
             self._life.visit_by(AT_ONCE)
 
-    def consume_all(self, rows: Sequence[tuple[int, int]]) -> tuple[list[int], int]:
-        """Take messages, by position and size, that are settled at once: those that were there, and their bytes."""
-        return self._consume(rows)
+    def consume_all(self, rows: Sequence[tuple[int, int, int | None]]) -> tuple[list[int], int]:
+        """Take messages, by position, size, and until when they are held, that are settled at once: those that were
+        there, and their bytes.
+        """
+        gone, total = self._consume([row[:2] for row in rows])
+        were_there = set(gone)
+        for position, size, held_until_ms in rows:
+            if position in were_there and self.held.is_far(held_until_ms, position):
+                self._end_far(position, size)
+        return gone, total
+
+    def _end_far(self, position: int, size: int) -> None:
+        """A far message is gone, or cannot be read."""
+        self.held.far -= 1
+        self._life.figures.held -= 1
 
     def _consume(self, rows: Iterable[tuple[int, int]]) -> tuple[list[int], int]:
         gone: list[int] = []
@@ -215,6 +247,9 @@ class PagedEntries(EntrySource):
         if (coming := self._coming) is not None and coming.has(entry):
             coming.give_back(entry, is_new=is_new)
             return
+        if not self.held.may_end(entry):
+            self._life.hold(entry, self._life.clock())
+            return
         position = entry.position
         self.taken.pop(position, None)
         self._keep_past(entry)
@@ -224,12 +259,81 @@ class PagedEntries(EntrySource):
     def remind(self, when: float, entry: Entry, *, holds: bool) -> bool:
         if (coming := self._coming) is not None and coming.has(entry):
             return coming.old.remind(when, entry, holds=holds)
-        if holds and entry.position not in self.taken and not self._take(entry):
-            return False
         if not holds and entry.is_stored:
             return False  # the store knows
-        self._deadlines.add(when, entry)
+        if holds and entry.position not in self.taken and not self._take(entry):
+            if not self.held.may_go(entry):
+                return False
+            self._let_go(entry)  # there is no room for a record
+        elif not holds or self._keep(entry):
+            self._deadlines.add(when, entry)
         return True
+
+    # -- what is held: see `held`
+
+    def stored(self, entry: Entry) -> None:
+        """The store has an entry now, and its row says until when it is held."""
+        is_early = entry.held_until is not None and entry.held_until > self._life.clock()
+        if entry.state is EntryState.HELD:
+            self._keep(entry)
+        elif entry.state is EntryState.AVAILABLE and (is_early or not self.held.may_end(entry)):
+            self._life.hold(entry, entry.held_until or 0.0)
+
+    def _keep(self, entry: Entry) -> bool:
+        """Keep an entry that is held in memory, or let it go, if the store has it: then False. Or let others go."""
+        if not self.held.may_go(entry):  # it is due, or waits for another reason than its row's
+            return True
+        if not self.held.keep(entry, cost_of(entry.message, entry.size) + ENTRY_BYTES):
+            self._let_go(entry)
+        else:
+            self._let_surplus_go()
+        return entry.position in self.taken
+
+    def _let_surplus_go(self) -> None:
+        for entry in self.held.surplus() if self._coming is None else ():
+            self._let_go(entry)
+
+    def _let_go(self, entry: Entry) -> None:
+        self.held.let_go(entry)
+        self.taken.pop(entry.position, None)
+        with self._memory as paging:
+            paging.let_wait(self.area, entry.position)
+        self._life.visit_by(self.held.next_time(self._life.clock()))
+
+    def recover_held(self, now_ms: int, held: Iterable[StoredHeld]) -> None:
+        """So many wait on each level of a queue that is opened."""
+        for each in held:
+            self.held.far += each.messages
+            self._life.figures.held += each.messages
+        self.area.near = (now_ms, _AFTER_ALL)
+
+    def take_held(self, sizes: Mapping[int, int], found: Mapping[int, Entry], matched: _Matched) -> int | None:
+        """Have far messages near: entries, where they could be read. The first for which there is no room, if any."""
+        for position, size in sizes.items():
+            entry = found.get(position)
+            with self._memory as paging:
+                if position in self.area.slots or not paging.is_ready(self.area, position):
+                    continue
+                if entry is not None:
+                    cost = cost_of(entry.message, entry.size)
+                    if not paging.take(self.area, position, cost, entry):
+                        return position
+                    lists = tuple([target for target, positions in matched.items() if position in positions])
+                    self.area.slots[position].matched = lists
+            if entry is None:
+                self._end_far(position, size)
+                continue
+            entry.apply(HOLD)
+            self._remember(entry)
+            self._returned.pop(position, None)
+            self.taken[position] = entry
+            self.held.bring(entry, cost + ENTRY_BYTES)
+            self._deadlines.add(entry.held_until or self._life.clock(), entry)
+            self._came_near(entry)
+        return None
+
+    def _came_near(self, entry: Entry) -> None:
+        """An entry was read that is held."""
 
     def due(self, now: float, most: int, after: After) -> list[Entry]:
         if self._last_get + _GETTER_STAYS <= now:  # as `next_time` has it
@@ -240,7 +344,7 @@ class PagedEntries(EntrySource):
         return due + self._deadlines.due(now, most - len(due))
 
     def next_time(self) -> float:
-        when = self._deadlines.first
+        when = min(self._deadlines.first, self.held.next_time(self._life.clock()))
         if self._coming is not None:
             when = min(when, self._coming.old.next_time())
         return when if self.list_for_get is None else min(when, self._last_get + _GETTER_STAYS)
@@ -424,6 +528,7 @@ class PagedEntries(EntrySource):
         return bool(self.area.kept) and self._memory.is_exhausted
 
     def close(self, after: After) -> None:
+        self.held.close()
         for position in [position for position, entry in self.taken.items() if entry.is_ready]:
             del self.taken[position]
         self.assignments.clear()
@@ -460,7 +565,7 @@ class PagedEntries(EntrySource):
         assert figures.depth - figures.ready == len(taken), f"{len(taken)} are taken, not as many as are counted"
         assert figures.depth_bytes - figures.ready_bytes == sum(entry.size for entry in taken)
         held = sum(entry.state is EntryState.HELD for entry in [*self.taken.values(), *coming])
-        assert figures.held == held
+        assert figures.held == held + self.held.far
         if any(consumer.pulling or consumer.state is ConsumerState.NOTIFIED for consumer in consumers):
             return []
         for consumer in consumers:

@@ -9,8 +9,10 @@ State       As in `PagedEntries`. A tenant's messages of one priority are one le
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
+
+from multiqueue.store import Held as StoredHeld
 
 from .._base.fair_options import place_of
 from .._base.ports import After
@@ -93,6 +95,8 @@ class PagedFairEntries(PagedEntries):
             return False
         self._lane_of(entry)
         if entry.is_ready:
+            if entry.state is EntryState.HELD:
+                entry.where = HELD  # as it is counted, though this object may be new
             self.tenants.move(entry, ASIDE)
         return True
 
@@ -103,9 +107,9 @@ class PagedFairEntries(PagedEntries):
                 self.tenants.take(entry)
             self.tenants.move(entry, GONE)
 
-    def consume_all(self, rows: Sequence[tuple[int, int]]) -> tuple[list[int], int]:
+    def consume_all(self, rows: Sequence[tuple[int, int, int | None]]) -> tuple[list[int], int]:
         gone, total = super().consume_all(rows)
-        sizes = dict(rows)
+        sizes = {position: size for position, size, _ in rows}
         for position in gone:
             lane = self._lanes.get(position >> LEVEL_SHIFT)
             if lane is not None:
@@ -114,7 +118,26 @@ class PagedFairEntries(PagedEntries):
 
     def give_back(self, entry: Any, *, is_new: bool) -> None:
         super().give_back(entry, is_new=is_new)
-        self.tenants.move(entry, WAITING)
+        if entry.state is EntryState.AVAILABLE:
+            self.tenants.move(entry, WAITING)
+
+    def recover_held(self, now_ms: int, held: Iterable[StoredHeld]) -> None:
+        held = list(held)
+        super().recover_held(now_ms, held)
+        for each in held:
+            if (lane := self._lanes.get(each.level)) is not None:
+                lane.tenant.aside += each.messages
+                self.tenants.count(lane, -each.messages, -each.bytes)
+
+    def _end_far(self, position: int, size: int) -> None:
+        super()._end_far(position, size)
+        if (lane := self._lanes.get(position >> LEVEL_SHIFT)) is not None:
+            self.tenants.count(lane, 1, size)
+            lane.tenant.aside -= 1
+
+    def _came_near(self, entry: Any) -> None:
+        self._lane_of(entry)
+        entry.where = HELD
 
     def remind(self, when: float, entry: Any, *, holds: bool) -> bool:
         is_kept = super().remind(when, entry, holds=holds)

@@ -12,6 +12,7 @@ Failures    A row that is no message is logged and passed over: it blocks no con
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections import deque
@@ -30,7 +31,7 @@ from .._base.ports import After
 from .._base.settings import QueueKind
 from .._base.waits import InPieces, nap
 from .._queue.consumer import Predicate, QueueConsumer
-from .._queue.entry import Entry
+from .._queue.entry import HOLD, Entry, EntryState
 from .._queue.life import FEW
 from .._queue.queue import BrokerQueue
 from .._selector.selector import Selector
@@ -38,7 +39,7 @@ from .loads import Found, Load
 from .memory import MemoryManager
 from .paged_entries import PagedEntries, cost_of
 from .paged_fair_entries import PagedFairEntries
-from .target_list import LEVEL_SHIFT, TargetList, number_of
+from .target_list import LEVEL_SHIFT, Moment, TargetList, number_of
 
 if TYPE_CHECKING:
     from .._durable.submission import QueueJournal
@@ -156,8 +157,10 @@ class PagedReader:
         # Before the store is read: what has no payload any more was written out since, and the store shows it.
         in_memory = {slot.position: slot.payload for slot in load.unbacked if slot.payload is not None}
         headers = {}
+        horizon_ms = self.source.held.horizon_ms(self.rows.host.wall_ms(self._queue.life.clock()))
+        load.horizon_ms = horizon_ms
         for span in load.spans:
-            found_here, span.through = self._page(span.level, span.after, span.limit, span.through)
+            found_here, span.through = self._page(span.level, span.after, span.limit, span.through, horizon_ms)
             headers.update(found_here)
         ends = {span.level: span.through for span in load.spans}
         in_memory = {at: entry for at, entry in in_memory.items() if at <= ends[at >> LEVEL_SHIFT]}
@@ -173,10 +176,13 @@ class PagedReader:
                 found.append(Found(position, cost_of(entry.message, entry.size), entry))
         return sorted(found)
 
-    def _page(self, level: int, after: int, limit: int, through: int) -> tuple[dict[int, Header], int]:
+    def _page(
+        self, level: int, after: int, limit: int, through: int, held_before_ms: int | None = None
+    ) -> tuple[dict[int, Header], int]:
         """The first headers of a level behind a position, and up to where these are all of them."""
         base = level << LEVEL_SHIFT
-        page = self._store.page(self.number, number_of(after), limit, level=level)
+        held = {} if held_before_ms is None else {"held_before_ms": held_before_ms}
+        page = self._store.page(self.number, number_of(after), limit, level=level, **held)
         if len(page) == limit:
             through = min(through, base | page[-1].id)
         return {base | header.id: header for header in page if base | header.id <= through}, through
@@ -206,13 +212,15 @@ class PagedReader:
         affordable: dict[int, Header] = {}
         others: list[Found] = []
         for position, header in headers.items():
-            body_bytes -= _cost(header)
-            if body_bytes >= 0:
+            is_far = self.source.held.is_far(header.held_until_ms, position)
+            body_bytes -= 0 if is_far else _cost(header)
+            if body_bytes >= 0 and not is_far:
                 affordable[position] = header
             else:
-                others.append(Found(position, _cost(header), None))
+                others.append(Found(position, _cost(header), None, header.held_until_ms))
         entries = self._entries(affordable, self._bodies(affordable))
-        return [Found(entry.position, _cost(affordable[entry.position]), entry) for entry in entries] + others
+        found = [Found(each.position, _cost(affordable[each.position]), each, each.held_until_ms) for each in entries]
+        return found + others
 
     def _entries(self, headers: dict[int, Header], bodies: dict[int, bytes]) -> Iterator[Entry]:
         for position, header in headers.items():
@@ -230,7 +238,7 @@ class PagedReader:
                 continue
             message = self._read(position, partial(decode_message, header.properties, body))
             if message is not None and self._queue.callbacks.matches(selector, message):
-                yield Found(position, _cost(header), None)
+                yield Found(position, _cost(header), None, header.held_until_ms)
 
     def _headers(self, positions: list[int]) -> dict[int, Header]:
         """The headers at ascending positions, of those that are there."""
@@ -297,6 +305,8 @@ class PagedReader:
                 entry = self.source.taken.get(position)
                 if entry is None and position in ready and (not bodies or header.id in read):
                     entry = self._entry(position, header, read.get(header.id, b""))
+                    if entry is not None and self.source.held.is_far(header.held_until_ms, position):
+                        entry.apply(HOLD)
                 if entry is not None:
                     batch.append(entry)
             batch.sort(key=lambda entry: entry.position)
@@ -318,15 +328,26 @@ class PagedReader:
             with self._memory:
                 ends, alone = list(area.last.values()), list(area.unbacked)
         known = alone + [position for position, entry in taken if entry.is_ready]
-        for begin in range(0, len(known), _SLICE):
-            if stop():
-                return count
-            with self._queue.callbacks.deciding() as after:
-                found = [self.source.get(position) for position in known[begin : begin + _SLICE]]
-                entries = [each for each in found if each and (each.expires_at is None or each.expires_at > now)]
-                count += life.purge(entries, after)
+        count = self._purge_known(known, now, stop)
         for end in ends:
             count += self._purge_level(end, stop)
+        with life.lock:  # what was far, and has come near meanwhile
+            held = [each for each, entry in self.source.taken.items() if entry.state is EntryState.HELD]
+        last = {end >> LEVEL_SHIFT: end for end in ends}
+        return count + self._purge_known(
+            [each for each in held if each <= last.get(each >> LEVEL_SHIFT, -1)], now, stop
+        )
+
+    def _purge_known(self, positions: list[int], now: float, stop: Callable[[], bool]) -> int:
+        """As `purge`, of what is in memory at these positions."""
+        count = 0
+        for begin in range(0, len(positions), _SLICE):
+            if stop():
+                break
+            with self._queue.callbacks.deciding() as after:
+                found = [self.source.get(position) for position in positions[begin : begin + _SLICE]]
+                entries = [each for each in found if each and (each.expires_at is None or each.expires_at > now)]
+                count += self._queue.life.purge(entries, after)
         return count
 
     def _purge_level(self, end: int, stop: Callable[[], bool]) -> int:
@@ -338,7 +359,7 @@ class PagedReader:
         while position < end and not (stop() or life.deleted):
             with self._memory.looking(self._area):
                 page = rows.store.outlines(rows.number, number_of(position), _SLICE, wall_now, level=level)
-                found = [(level << LEVEL_SHIFT | each.id, each.size) for each in page]
+                found = [(level << LEVEL_SHIFT | each.id, each.size, each.held_until_ms) for each in page]
                 with self._queue.callbacks.deciding() as after:
                     gone, size = self.source.consume_all([each for each in found if each[0] <= end])
                     if gone:
@@ -428,6 +449,55 @@ class PagedReader:
             nap()
         if self._is_above():  # by what no get finds: it is held until its time, or there is no memory for it
             yield from self._trim_levels()
+
+    def fetch_held(self) -> None:
+        """Bring the next messages that wait for their time into memory, if there are any that are not, and room."""
+        life, source = self._queue.life, self.source
+        with life.lock:
+            plan = source.held.begin(life.clock()) if self._is_current() else None
+        if plan is None:
+            return
+        through: Moment | None = None
+        try:
+            with self._memory.looking(self._area):
+                through = self._fetch_behind(*plan)
+        except StoreError as error:
+            if -1 not in self._told:
+                self._told.add(-1)
+                _log.error("%s: messages stay held, as their store cannot be read", self._queue.label, exc_info=error)
+        finally:
+            with life.lock:
+                source.held.end(through, life.clock())
+                life.visit_by(source.next_time())
+
+    def _fetch_behind(self, after: Moment, room: float) -> Moment | None:
+        """Bring what is due behind a moment, as far as there is room; up to where that was all, if it was anything."""
+        moment_ms, position = after
+        place = (int(moment_ms), position >> LEVEL_SHIFT, number_of(position))
+        rows = self._store.held(self.number, place, _SLICE)
+        headers: dict[int, Header] = {}
+        for level, header in rows:
+            room -= _cost(header)
+            if headers and room < 0:
+                break
+            headers[level << LEVEL_SHIFT | header.id] = header
+        entries = {entry.position: entry for entry in self._entries(headers, self._bodies(headers))}
+        sizes = {position: header.size for position, header in headers.items()}
+        matched: dict[TargetList, set[int]] = {}
+        while True:
+            with self._queue.life.lock:
+                with self._memory:
+                    lists = [each for each in self._area.lists if each.selector is not None and each not in matched]
+                if not lists:
+                    refused = self.source.take_held(sizes, entries, matched) if self._is_current() else None
+                    break
+            for each in lists:
+                is_wanted = partial(self._queue.callbacks.matches, each.selector)
+                matched[each] = {at for at, entry in entries.items() if is_wanted(entry.message)}
+        if len(headers) == len(rows) < _SLICE and refused is None:
+            return math.inf, 0
+        brought = list(headers if refused is None else itertools.takewhile(lambda at: at != refused, headers))
+        return (headers[brought[-1]].held_until_ms or 0, brought[-1]) if brought else None
 
     def expire(self, position: int) -> bool:
         """Drop a message that is past its time; False when somebody has it, or it is gone."""

@@ -89,6 +89,8 @@ class Spill:
             last[level.level] = level.level << LEVEL_SHIFT | level.last
             if isinstance(source, PagedFairEntries) and self._period is not None:
                 self._period.name_tenant(source, level)
+        now_ms = journal.host.wall_ms(self._queue.life.clock())
+        source.recover_held(now_ms, journal.store.held_after(journal.number, now_ms))
         self._memory.relieve()  # with a queue that pages there is less for others
         return True
 
@@ -249,6 +251,9 @@ class Spill:
                 batch = [area.slots[each].payload for each in paging.begin_writing_out(area, most)]
             if not batch:
                 return
+            with self._queue.life.lock:  # which decides whether one ends before its row says that it is held
+                for entry in [each for each in batch if each.held_until is not None and each.is_ready]:
+                    entry.held_until_ms = period.rows.host.wall_ms(entry.held_until)
             entries: list[Entry] = []
             puts: list[Put] = []
             try:
@@ -274,7 +279,7 @@ class Spill:
         if entry.size > self._memory.largest_body or not isinstance(body, bytes | bytearray | memoryview):
             return None
         try:
-            properties = encode_message(message, None if entry.held_until is None else host.wall_time(entry.held_until))
+            properties = encode_message(message)
         except TypeError:
             return None
         return Put(
@@ -285,17 +290,23 @@ class Spill:
             expires_at=None if entry.expires_at is None else host.wall_time(entry.expires_at),
             transient=True,
             id=entry.number,
+            held_until_ms=entry.held_until_ms,
         )
 
     def _written(self, period: PagedReader, entries: list[Entry]) -> None:
         """On the store's thread: what was settled meanwhile must go there as well."""
         settled: list[int] = []
         for begin in range(0, len(entries), _SLICE):
-            with self._queue.life.lock, self._memory as paging:
-                for entry in entries[begin : begin + _SLICE]:
-                    entry.is_stored = paging.backed(period.source.area, entry.position)
-                    if not entry.is_stored:
-                        settled.append(number_of(entry.position))
+            some = entries[begin : begin + _SLICE]
+            with self._queue.life.lock:
+                with self._memory as paging:
+                    for entry in some:
+                        entry.is_stored = paging.backed(period.source.area, entry.position)
+                        if not entry.is_stored:
+                            settled.append(number_of(entry.position))
+                for entry in some:
+                    if entry.is_stored and entry.held_until_ms is not None:
+                        period.source.stored(entry)
         if settled:
             period.rows.delete(settled)
 
@@ -337,7 +348,8 @@ class Spill:
         period = self._period
         return 0 if period is None or self._queue.life.deleted else period.drop_each(reason)
 
-    def expire(self) -> None:
-        """Have what the store alone knows to be past its time dropped."""
+    def keep_time(self) -> None:
+        """Drop what the store alone knows to be past its time, and bring what it knows to be due soon."""
         if period := self._period:
             period.rows.host.drop_expired()
+            period.fetch_held()

@@ -9,6 +9,7 @@ Source      "Durable Queue Memory Management" (Apache ActiveMQ), for TargetList,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
 from enum import IntEnum
@@ -20,6 +21,9 @@ from .._base.positions import END, Positions
 # of them 0, or in an area by key anything from 0 on below 2^63 that stands for the key.
 LEVEL_SHIFT: Final = 48
 NUMBER_MASK: Final = (1 << LEVEL_SHIFT) - 1
+
+# Until when a message is held, in milliseconds since 1970, and its position.
+Moment = tuple[float, int]
 
 
 def number_of(position: int) -> int:
@@ -205,6 +209,7 @@ class Area:
     kept: set[int] = field(default_factory=set)  # those of them that no store can keep
     looks: list[Look] = field(default_factory=list)
     unreadable: set[int] = field(default_factory=set)  # positions of rows that are no messages
+    near: Moment = (math.inf, 0)  # what is held beyond it is passed over; see `held`
     is_closed: bool = False
 
     def __post_init__(self, levels: int) -> None:

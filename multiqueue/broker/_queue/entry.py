@@ -150,6 +150,7 @@ class Entry:
     failures: int = 0  # of its deliveries, those that ended in a reject or with their consumer
     expires_at: float | None = None
     held_until: float | None = None
+    held_until_ms: int | None = None  # as the row of it says, in milliseconds since 1970
     arrived_at: float = 0.0  # kept only where an alert asks for the oldest entry's age
     group: Key = None
     key: Any = None  # what the entry list orders or finds the entry by, made before it is added; see `EntryList.key_of`

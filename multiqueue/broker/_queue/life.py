@@ -328,7 +328,7 @@ class Life:
         On a queue that was deleted meanwhile they are the store's, which drops the queue.
         """
         for entry, put in zip(entries, puts or (), strict=puts is not None):
-            entry.number, entry.is_stored = put.id, True
+            entry.number, entry.is_stored, entry.held_until_ms = put.id, True, put.held_until_ms
         after: After = []
         with self.lock:
             if len(entries) == 1:
@@ -449,9 +449,11 @@ class Life:
         """The entry that a row is of; not on the queue yet. Under no lock."""
         host = rows.host
         message, held_until, in_doubt = decode_stored(header.properties, body)
+        if header.held_until_ms is not None:
+            held_until = header.held_until_ms / 1000
         entry = self._make(self._queue, message, header.size)
         self._key(entry)
-        entry.number, entry.is_stored = header.id, True
+        entry.number, entry.is_stored, entry.held_until_ms = header.id, True, header.held_until_ms
         entry.delivery_count = header.deliveries
         entry.maybe_delivered = in_doubt or header.id < rows.store.redeliver_floor
         if header.expires_at is not None:

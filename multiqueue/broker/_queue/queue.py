@@ -628,7 +628,7 @@ class BrokerQueue:
             return AT_ONCE if is_more else None
         now = self._clock()
         if self._pager is not None:
-            self._pager.expire()
+            self._pager.keep_time()
         if self.life.limit.short_of_memory:
             self.relieve()  # what kept it from paging may have ended
         self.in_slices(partial(self._keep_time_locked, now))
