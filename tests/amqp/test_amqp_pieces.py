@@ -40,15 +40,15 @@ class Steps:
             do_piece(io)
 
         monkeypatch.setattr(IoThread, "_do_first_piece", look)
-        for how in ("accept", "release", "fail", "reject"):
+        for how in ("accept", "release", "reject"):  # `fail` releases
             self._watch(how, monkeypatch)
 
     def _watch(self, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
         does = getattr(BrokerQueue, how)
 
-        def settle(queue: BrokerQueue, entries: list[object], owner: object) -> int:
+        def settle(queue: BrokerQueue, entries: list[object], owner: object, **options: bool) -> int:
             self.log.append(len(entries))
-            return int(does(queue, entries, owner))
+            return int(does(queue, entries, owner, **options))
 
         monkeypatch.setattr(BrokerQueue, how, settle)
 
