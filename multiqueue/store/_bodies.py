@@ -95,6 +95,7 @@ class Bodies:
         self._new_end = 0  # and with the transaction in progress
         self._changes: list[tuple[int, int]] = []  # its pending (number, bytes): more live bytes, or fewer
         self._is_dirty = False
+        self._log: int | None = None  # the log's descriptor, at `relaxed`, had before the process may have no more
         self._beside = SyncBeside()
         self._spares: dict[int, int] = {}  # the sizes of files that are written anew when the next one begins
         self.most_bytes = _NO_QUOTA  # of all files, where there is a quota
@@ -109,7 +110,7 @@ class Bodies:
         """Take over what earlier openings left: the answer to `BODIES_IN_FILES`.
 
         Raises:
-            BodyDamaged: a file is missing or cut off, or a row has no header.
+            BodyDamaged: a file is missing or cut off, or a row has no header. OSError: the log cannot be opened.
         """
         for number, bodies, headless, size, last in named:
             if headless:
@@ -129,6 +130,8 @@ class Bodies:
         for number, _ in _numbered(self._directory, _SPARE):
             with suppress(OSError):
                 os.unlink(self._directory / f"{_SPARE}{number}")
+        if self._durability is Durability.RELAXED:
+            self._log = os.open(self._directory / f"{FILE_NAME}-wal", os.O_RDWR | os.O_CLOEXEC)
 
     @property
     def is_empty(self) -> bool:
@@ -218,13 +221,9 @@ class Bodies:
 
     def _settle_log(self) -> None:
         """At `relaxed`, have the log on the disk, and what it names, before a file goes that earlier rows name."""
-        if self._durability is Durability.RELAXED:
+        if self._log is not None:
             self.settle()
-            descriptor = os.open(self._directory / f"{FILE_NAME}-wal", os.O_RDWR | os.O_CLOEXEC)
-            try:
-                sync_data(descriptor)
-            finally:
-                os.close(descriptor)
+            sync_data(self._log)
             self.syncs += 1
 
     def cut_off(self) -> None:
@@ -267,6 +266,9 @@ class Bodies:
         elif self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+        if self._log is not None:
+            os.close(self._log)
+            self._log = None
 
     def _has_file(self) -> bool:
         """Have a file to write to; False while the process has too many files open."""
@@ -290,19 +292,22 @@ class Bodies:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         else:
             descriptor = os.open(self._spare_file(spare), os.O_RDWR | os.O_CLOEXEC)
+        size = 0
         try:
             if spare is not None:
                 os.rename(self._spare_file(spare), path)
+                size = self._spares.pop(spare)
             if self._durability is not Durability.MEMORY:
                 _sync_directory(self._directory)  # before a byte is written over: until now the old name may come back
         except BaseException:
             os.close(descriptor)
             with suppress(FileNotFoundError):
                 os.unlink(path)
+            self._forget(size)
             raise
         self._descriptor = descriptor
         self._number = number
-        self._sizes[number] = 0 if spare is None else self._spares.pop(spare)
+        self._sizes[number] = size
         self._end = self._new_end = 0
 
     def _end_file(self, *, spares: bool = False) -> None:

@@ -171,6 +171,7 @@ class SqliteStore(StoreFront):
                     large_commit_bytes=large_commit_bytes,
                 )
                 self._bodies.begin(connection.execute(BODIES_IN_FILES).fetchall())
+                opening.callback(self._bodies.close, was_clean=False)
                 room = Room(
                     connection,
                     self._file,

@@ -1,6 +1,7 @@
 """A thread that syncs one file while its owner has SQLite sync another: the disk flushes once for both.
 
 Promise     `end` returns when what was written to the file before `begin` is on the disk, or raises why it is not.
+            Where no thread can be started (too many, or the interpreter ends, from Python 3.12 on), `end` syncs itself.
 Waiting     The thread waits for `begin`, or `close`, which ends it; `end` waits for the thread's one sync.
 """
 
@@ -10,6 +11,7 @@ import errno
 import os
 import sys
 import threading
+from contextlib import suppress
 from queue import SimpleQueue
 
 
@@ -24,8 +26,10 @@ class SyncBeside:
 
     def begin(self, descriptor: int) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="multiqueue-store-sync", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="multiqueue-store-sync", daemon=True)
+            with suppress(RuntimeError):
+                thread.start()
+                self._thread = thread
         self.is_running = True
         self._wanted.put(descriptor)
 
@@ -35,6 +39,9 @@ class SyncBeside:
         Raises:
             OSError: the disk failed, whatever it said: SQLite may have committed, so nothing can be undone.
         """
+        if self._thread is None:
+            self._wanted.put(None)
+            self._run()
         error = self._done.get()
         self.is_running = False
         if error is not None:

@@ -412,6 +412,51 @@ def test_no_descriptor_is_left(store: SqliteStore, tmp_path: Path, monkeypatch: 
     assert files(tmp_path) != before
 
 
+@pytest.mark.parametrize("durability", ["sync", "relaxed"])
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_few_descriptors_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str, left: int) -> None:
+    """While files come and go, one that needs more descriptors than the process may still open ends nothing."""
+    opened, closed = os.open, os.close
+    free = left
+
+    def open_one(*arguments: Any, **options: Any) -> int:
+        nonlocal free
+        if not free:
+            _no_descriptor(arguments[0])
+        free -= 1
+        return opened(*arguments, **options)
+
+    def close_one(descriptor: int) -> None:
+        nonlocal free
+        free += 1
+        closed(descriptor)
+
+    with open_in_files(tmp_path, durability=durability, log_bytes=1 << 14) as store:
+        given = [one for number in range(10) for one in stored(store, put(1, large(number)))]
+        emptied(store, given)
+        with monkeypatch.context() as exhausted:
+            exhausted.setattr(os, "open", open_one)
+            exhausted.setattr(os, "close", close_one)
+            for _ in range(3):
+                given = [one for number in range(10) for one in stored(store, put(1, large(number)))]
+                emptied(store, given[:5])
+        assert len(store.page(1, 0, 100)) == 15
+        emptied(store, [header.id for header in store.page(1, 0, 100)])
+        stored(store, put(1, large(1)))
+        settled(store, lambda: store.statistics().free_bytes < 1 << 20)
+        assert set(files(tmp_path)) <= {f"bodies-{number}" for number in store._bodies._sizes}
+
+
+def test_files_go_at_relaxed_without_a_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log, which is synced before a file goes, needs no descriptor then."""
+    with open_in_files(tmp_path, durability="relaxed", log_bytes=1 << 14) as store:
+        given = [one for number in range(30) for one in stored(store, put(1, large(number)))]
+        with monkeypatch.context() as exhausted:
+            exhausted.setattr(os, "open", _no_descriptor)
+            emptied(store, given)
+        assert len(files(tmp_path)) <= 1
+
+
 def test_a_reader_waits_for_a_descriptor(store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Too many open files are no fault of the store: a read goes on once there is a descriptor, if that is soon."""
     given = stored(store, put(1, large(0)))

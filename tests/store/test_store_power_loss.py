@@ -25,6 +25,12 @@ def quick(tmp_path: Path) -> Iterator[Path]:
         yield Path(directory)
 
 
+@pytest.fixture(autouse=True)
+def _started_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who opens a store after a power loss is on a machine that was started since."""
+    monkeypatch.setattr("multiqueue.store._confirmed._start_of_machine", lambda: b"tomorrow")
+
+
 def record(faulty_disk: Path, top: Path, durability: str, runs: int, messages: int) -> list[Event]:
     """What some runs of a worker on one store did, one after the other: killed, closed, killed, ..."""
     directory, recording = top / "store", top / "recording"

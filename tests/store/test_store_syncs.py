@@ -5,10 +5,15 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from store_fault_support import do_without
+from store_parts_support import _sync_beside
+from store_support import put
+
+from multiqueue.store import SqliteStore
 
 PROGRAM = """
 import sys; from multiqueue.store import Delete, Put, SqliteStore
@@ -74,3 +79,38 @@ def test_below_sync_no_commit_waits_for_the_disk(tmp_path: Path, durability: str
     found, commits = syncs(tmp_path, durability, "waiting")
     assert 100 <= commits <= 102
     assert found <= 3
+
+
+def test_without_a_thread_the_writer_syncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no thread can be started, as at the end of the interpreter, both files of a commit are synced all the
+    same."""
+
+    class Refused(threading.Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    synced: list[int] = []
+    with SqliteStore(tmp_path, reserve_bytes=0, large_commit_bytes=1000) as store:
+        with monkeypatch.context() as at_the_end:
+            at_the_end.setattr(_sync_beside.threading, "Thread", Refused)
+            at_the_end.setattr(_sync_beside, "sync_data", synced.append)
+            store.submit([put(1, b"x" * 1000)]).wait()
+            store.submit([put(1, b"y" * 1000)]).wait()
+        assert len(synced) == 2
+        store.submit([put(1, b"z" * 1000)]).wait()
+    with SqliteStore(tmp_path, reserve_bytes=0) as store:
+        assert len(store.page(1, 0, 10)) == 3
+
+
+def test_what_waits_at_the_end_of_the_interpreter_is_stored(tmp_path: Path) -> None:
+    """A program that ends without closing its store loses nothing, though its first large commit is only then."""
+    program = (
+        "import sys; from multiqueue.store import Put, SqliteStore; store = SqliteStore(sys.argv[1], reserve_bytes=0);"
+        " store._commits.hold(); store.submit([Put(1, b'', b'x' * 400_000)])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr == ""
+    with SqliteStore(tmp_path, reserve_bytes=0) as store:
+        assert [header.size for header in store.page(1, 0, 10)] == [400_000]
