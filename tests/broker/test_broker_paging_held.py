@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +24,7 @@ class Waiting(RuleBasedStateMachine):
 
     kind = QueueKind.STANDARD
     is_durable = True
+    shift = 0.0  # of the wall clock
 
     @initialize()
     def open(self) -> None:
@@ -44,7 +46,9 @@ class Waiting(RuleBasedStateMachine):
         self.drain()
 
     def open_host(self) -> None:
-        self.host = VirtualHost(store=self.store, memory_limit=LIMIT, clock=self.clock, wall_clock=self.clock)
+        self.host = VirtualHost(
+            store=self.store, memory_limit=LIMIT, clock=self.clock, wall_clock=lambda: self.clock() + self.shift
+        )
         self.consumed = 0
 
     @property
@@ -239,3 +243,42 @@ def test_a_message_of_an_earlier_format_waits_for_its_time() -> None:
     desk.keep_time()
     assert desk.host.get("q").body == b"old"
     desk.host.close()
+
+
+def test_a_wall_clock_that_is_set_back_for_a_while_loses_nothing(desk: Waiting) -> None:
+    """Of messages that were due when their queue was opened, none is taken for one that waits (bounded-memory 19)."""
+    desk.put([1] * 300, 0)
+    desk.clock.advance(20.0)
+    desk.restart()
+    desk.shift = -120.0
+    desk.put([5] * 40, 0)
+    desk.keep_time()
+    desk.shift = 0.0
+    desk.clock.advance(150.0)
+    desk.keep_time()
+    for _ in range(340):
+        received = desk.host.get("q")
+        received.accept()
+        del desk.there[received.message.headers["n"]]
+        desk.keep_time()
+    desk.is_sound()
+    assert len(desk.there) == 1
+
+
+@pytest.mark.parametrize("delay", [2.0**62 / 1000, math.inf])
+@pytest.mark.parametrize("is_durable", [True, False], ids=["durable", "transient"])
+def test_a_message_that_waits_for_ever(desk: Waiting, delay: float, is_durable: bool) -> None:
+    """A delay beyond what a store can note is none that refuses its message, or the next."""
+    desk.teardown()
+    desk.is_durable = is_durable
+    desk.open()
+    for _ in range(50):
+        desk.publish(delay, 0)
+        desk.publish(0.0, 0)
+    desk.commit()
+    desk.drain()
+    desk.restart()
+    desk.put([0], 0)
+    desk.drain()
+    desk.is_sound()
+    assert len(desk.there) == 51

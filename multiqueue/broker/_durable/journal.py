@@ -37,6 +37,7 @@ _log = logging.getLogger("multiqueue.broker")
 _FIRST_LOOK: Final = 256  # expired messages; more while all of them are with consumers
 _LAST_LOOK: Final = 65_536
 _LEAST_GAP: Final = 0.05  # seconds: every queue of the virtual host asks, and one look is for all
+_FURTHEST_MS: Final = 1 << 62  # 146 million years; a store has 63 bits, and who reads looks a little beyond a moment
 _GAP: Final = 0.005  # seconds between two looks at the times in the store: what expires in between goes in one
 
 
@@ -195,8 +196,8 @@ class Journal:
         return self.wall_clock() + (when - self.clock())
 
     def wall_ms(self, when: float) -> int:
-        """As `wall_time`, in milliseconds, not before it."""
-        return math.ceil(self.wall_time(when) * 1000)
+        """As `wall_time`, in milliseconds, not before it; what is further away than a store can note is cut."""
+        return math.ceil(min(self.wall_time(when) * 1000, _FURTHEST_MS))
 
     def queue_time(self, when: float) -> float:
         """A moment in seconds since 1970 on the queues' clock."""

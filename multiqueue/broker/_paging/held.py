@@ -18,11 +18,12 @@ from typing import Final
 
 from .._queue.entry import Entry
 from .memory import MemoryManager
-from .target_list import Area, Moment
+from .target_list import LEVEL_SHIFT, Area, Moment
 
 _SHARE: Final = 1 / 16  # of the budget: what is near, of all queues together
 _FILLED: Final = 3 / 4  # of a queue's part of it: up to there messages are brought, down to there they are let go
 _LOW: Final = 1 / 2  # of it: below, more are brought; at 2,000 due a second a slice every 0.1 s
+_AFTER_ALL: Final = (1 << 63) - 1 << LEVEL_SHIFT  # behind every position
 _PAUSE: Final = 1.0  # seconds until a store that could not be read, or memory that was full, is tried again
 
 
@@ -45,6 +46,11 @@ class Held:
     _missed: Moment = (math.inf, 0)  # while rows are read: just before the first that was let go meanwhile
     _is_reading: bool = False
     _not_before: float = 0.0  # on the queue's clock
+
+    def recover(self, now_ms: int, far: int) -> None:
+        """A queue is opened: so many wait in the store, until after this moment, and all others can be had."""
+        self.far = far
+        self._area.near = self._ended = (now_ms, _AFTER_ALL)
 
     # -- of entries that are in memory
 

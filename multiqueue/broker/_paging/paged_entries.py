@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 _ADOPTED_BY_A_PUT: Final = 2  # so that a queue that goes on being filled is adopted whole all the same
 _ADOPTED_BY_A_READER: Final = 64
 _Matched = Mapping[TargetList, Collection[int]]  # of lists with selectors, positions that are theirs
-_AFTER_ALL: Final = (1 << 63) - 1 << LEVEL_SHIFT  # behind every position
 _GETTER_STAYS: Final = 10.0  # seconds that gets without a consumer keep their list after the last one
 
 
@@ -302,10 +301,9 @@ class PagedEntries(EntrySource):
 
     def recover_held(self, now_ms: int, held: Iterable[StoredHeld]) -> None:
         """So many wait on each level of a queue that is opened."""
-        for each in held:
-            self.held.far += each.messages
-            self._life.figures.held += each.messages
-        self.area.near = (now_ms, _AFTER_ALL)
+        far = sum(each.messages for each in held)
+        self.held.recover(now_ms, far)
+        self._life.figures.held += far
 
     def take_held(self, sizes: Mapping[int, int], found: Mapping[int, Entry], matched: _Matched) -> int | None:
         """Have far messages near: entries, where they could be read. The first for which there is no room, if any."""
