@@ -38,7 +38,7 @@ _SUM: Final = struct.Struct("=I")
 _EVER: Final = bytes(8)
 _INDEX_BYTES: Final = 136
 _LOG_HEADER: Final = struct.Struct(">I12x8s2I")  # the magic number, salts, check sums
-FRAME_HEADER: Final = struct.Struct(">4xI16x")  # of the last frame of a commit: pages of the file
+FRAME_HEADER: Final = struct.Struct(">2I16x")  # the page's number; in the last one of a commit, pages of the file
 _LITTLE_ENDIAN_SUMS: Final = 0x377F0682
 _REMEDY: Final = f"; to use what is left as it is, remove the file {MARK_NAME!r} beside it"
 
@@ -155,7 +155,7 @@ def damage_of_log(file: Path, log: LogIndex | None) -> str:
         for frame in range(found, pages):
             opened.seek(frame_offset(frame))
             head = opened.read(FRAME_HEADER.size)
-            commits += len(head) == FRAME_HEADER.size and FRAME_HEADER.unpack(head)[0] > 0
+            commits += len(head) == FRAME_HEADER.size and FRAME_HEADER.unpack(head)[1] > 0
     return (
         f"the log {str(wal)!r} is damaged behind page {found} of {pages}, and about {max(1, commits)} commits that"
         f" were confirmed are lost with what follows{_REMEDY}"

@@ -2,9 +2,11 @@
 
 Promise     What is opened has whole commits: the last one, whose rows a power loss may have kept without their bodies,
             is taken out of the log if it lacks one. At `sync` nobody was told of it. At `relaxed`, where neither file
-            was synced, the last ones are, as many as lack bodies: the latest commits are undone, in order. Where that
-            does not help, the log stays as it was, for then the bodies are damaged.
-State       The files, while no other process has the store. A log's frame whose header is zero ends the log. The newest
+            was synced, the latest ones are, from the first on that lacks bodies: they are undone in order. What the
+            mark calls confirmed stays, and what was copied into the file, for bodies are synced before that. Where
+            none of that helps, the log stays as it was, for then the bodies are damaged.
+State       The files, while no other process has the store. A log's frame whose header is zero ends the log. A crash
+            while an end is tried leaves that end: at `relaxed` more is undone than need be, of the latest. The newest
             file of bodies is the only one with bytes that may not be on the disk (`_bodies.py`); they are made certain
             as the log is (`_log.py`).
 """
@@ -14,12 +16,14 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
+from bisect import bisect_right
 from pathlib import Path
+from typing import NamedTuple
 
 from ._bodies import BodyDamaged, body_file, newest_file, owner_of, places_of, read_bodies
 from ._confirmed import FRAME_HEADER, LogIndex, checked_log, confirmed_pages, frame_offset, was_synced
 from ._log import close_leaving_log, renew, renew_log
-from ._schema import check_format, connect
+from ._schema import PAGE_BYTES, check_format, connect
 
 _log = logging.getLogger("multiqueue.store")
 
@@ -27,6 +31,35 @@ _BODIES_FROM = (
     'SELECT min(body.id), body."check", data FROM body JOIN header USING (queue, level, id)'
     " WHERE typeof(data) = 'integer' AND data >= ? AND transient = 0 GROUP BY data"
 )
+
+
+class _Opened(NamedTuple):
+    connection: sqlite3.Connection
+    log: LogIndex | None
+    lacks_bodies: bool  # though not all of its commits are confirmed
+
+    def close(self, file: Path) -> None:
+        close_leaving_log(self.connection, file)
+        if self.log is not None:
+            self.log.close()
+
+
+class _LogEnd:
+    """A log that can be ended behind any of its commits, while nobody has it open."""
+
+    def __init__(self, log: int) -> None:
+        self._log = log
+        self._place = 0
+        self._header = b""  # that was there
+
+    def move(self, pages: int | None) -> None:
+        """Have it end behind so many pages, or where it did."""
+        os.pwrite(self._log, self._header, self._place)
+        self._header = b""
+        if pages is not None:
+            self._place = frame_offset(pages)
+            self._header = os.pread(self._log, FRAME_HEADER.size, self._place)
+            os.pwrite(self._log, bytes(FRAME_HEADER.size), self._place)
 
 
 def open_whole(file: Path, *, cache_bytes: int, statements: int) -> tuple[sqlite3.Connection, LogIndex | None]:
@@ -39,39 +72,70 @@ def open_whole(file: Path, *, cache_bytes: int, statements: int) -> tuple[sqlite
     newest = newest_file(file.parent)
     if newest is not None and os.path.exists(f"{file}-wal"):
         renew(body_file(file.parent, newest))
-    headers: list[tuple[int, bytes]] = []  # that were taken out of the log: places and bytes
-    most = 1 if was_synced(file.parent) else None
-    while True:
-        connection = connect(file, cache_bytes=cache_bytes, statements=statements)
-        log = None
+    opened = _open(file, newest, cache_bytes, statements)
+    if opened.log is None or not opened.lacks_bodies:
+        return opened.connection, opened.log
+    pages, confirmed = opened.log.pages()[0], confirmed_pages(file, opened.log)
+    opened.close(file)
+    ends = _ends(file, pages, confirmed)[-2 if was_synced(file.parent) else 0 : -1]
+
+    def lacks_bodies(end: int) -> bool:
+        log_end.move(end)
         try:
-            log = checked_log(connection, file)
-            if log is None or newest is None:
-                return connection, log
-            pages = log.pages()[0]
-            can_drop = pages > confirmed_pages(file, log) and len(headers) != most
-            if not (can_drop or headers) or not _lacks_bodies(connection, file, newest):
-                break
+            tried = _open(file, newest, cache_bytes, statements)
+        except sqlite3.DatabaseError:
+            return True  # a checkpoint was cut off
+        tried.close(file)
+        return tried.lacks_bodies
+
+    with open(f"{file}-wal", "r+b", buffering=0) as log:
+        log_end = _LogEnd(log.fileno())
+        try:
+            whole = bisect_right(ends, False, key=lacks_bodies)
         except BaseException:
-            close_leaving_log(connection, file)
-            if log is not None:
-                log.close()
+            log_end.move(None)
             raise
+        log_end.move(ends[whole - 1] if whole else None)
+        os.fsync(log.fileno())
+    if whole:
+        undone = len(ends) - whole + 1
+        _log.warning("%s: a power loss took the bodies of the latest commits, and %d commits are undone", file, undone)
+    return _open(file, None, cache_bytes, statements)[:2]
+
+
+def _open(file: Path, newest: int | None, cache_bytes: int, statements: int) -> _Opened:
+    """Open the store, and look whether commits lack bodies in this file of bodies."""
+    connection = connect(file, cache_bytes=cache_bytes, statements=statements)
+    log = None
+    try:
+        log = checked_log(connection, file)
+        if log is None or newest is None or log.pages()[0] == confirmed_pages(file, log):
+            return _Opened(connection, log, lacks_bodies=False)
+        return _Opened(connection, log, _lacks_bodies(connection, file, newest))
+    except BaseException:
         close_leaving_log(connection, file)
-        log.close()
-        with open(f"{file}-wal", "r+b", buffering=0) as opened:
-            if can_drop:
-                headers.append(_drop_last(opened.fileno(), pages))
+        if log is not None:
+            log.close()
+        raise
+
+
+def _ends(file: Path, pages: int, confirmed: int) -> list[int]:
+    """Behind how many of its pages the log may end, for no commit behind them is confirmed or in the file."""
+    ends, least = [0], confirmed
+    differing: set[int] = set()  # pages that the file has otherwise than the log until here
+    with open(f"{file}-wal", "rb") as log, open(file, "rb") as copied:
+        for frame in range(pages):
+            place = frame_offset(frame)
+            number, size = FRAME_HEADER.unpack(os.pread(log.fileno(), FRAME_HEADER.size, place))
+            page = os.pread(log.fileno(), PAGE_BYTES, place + FRAME_HEADER.size)
+            if page == os.pread(copied.fileno(), PAGE_BYTES, (number - 1) * PAGE_BYTES):
+                differing.discard(number)
             else:
-                for place, header in headers:
-                    os.pwrite(opened.fileno(), header, place)
-                headers, most = [], 0
-            os.fsync(opened.fileno())
-    if headers:
-        _log.warning(
-            "%s: a power loss took the bodies of the latest commits, and %d commits are undone", file, len(headers)
-        )
-    return connection, log
+                differing.add(number)
+            if size:
+                ends.append(frame + 1)
+                least = least if differing else frame + 1
+    return [end for end in ends if end >= least]
 
 
 def _lacks_bodies(connection: sqlite3.Connection, file: Path, newest: int) -> bool:
@@ -86,14 +150,3 @@ def _lacks_bodies(connection: sqlite3.Connection, file: Path, newest: int) -> bo
         if gone:
             return True
     return False
-
-
-def _drop_last(log: int, pages: int) -> tuple[int, bytes]:
-    """End the log, of so many pages, behind the commit before its last one; what was there, and where."""
-    first = pages - 1
-    while first and not FRAME_HEADER.unpack(os.pread(log, FRAME_HEADER.size, frame_offset(first - 1)))[0]:
-        first -= 1
-    place = frame_offset(first)
-    header = os.pread(log, FRAME_HEADER.size, place)
-    os.pwrite(log, bytes(FRAME_HEADER.size), place)
-    return place, header

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+from store_parts_support import _recovery, _schema
 from store_support import put
 
-from multiqueue.store import Durability, SqliteStore, StoreDamaged
+from multiqueue.store import Durability, SqliteStore, StoreDamaged, StoreFailed
 from multiqueue.store.cli import store as store_command
 
 SIZE = 10_000
@@ -27,11 +32,24 @@ def bodies_after(directory: Path) -> list[str]:
     return found
 
 
-def lost(top: Path, bodies: str, gone: str, *, durability: Durability, confirmed: bool) -> Path:
-    """A store into which these bodies were put, a commit each, then lost power: some bodies, and perhaps the mark."""
+def lost(
+    top: Path, bodies: str, gone: str, *, durability: Durability, confirmed: bool, small: int = 0, copied: bool = False
+) -> Path:
+    """A store into which these bodies were put, a commit each, then lost power: some bodies, and perhaps the mark.
+
+    `small`: so many commits followed. `copied`: the log was in the file already.
+    """
     with SqliteStore(top / "lives", durability=durability, reserve_bytes=0, large_commit_bytes=SIZE) as store:
         for body in bodies:
-            store.submit([put(1, body.encode() * SIZE), put(1, body.encode())]).wait()
+            if copied:
+                store._writer._room.checkpoint("TRUNCATE")  # type: ignore[attr-defined]
+                store.submit([put(2, b"")]).wait()
+            others = [put(3, bytes(300)) for _ in range(400 if copied else 0)]
+            store.submit([put(1, body.encode() * SIZE), put(1, body.encode()), *others]).wait()
+        for _ in range(small):
+            store.submit([put(1, b"small")]).wait()
+        if copied:
+            store._writer._room.checkpoint("PASSIVE")  # type: ignore[attr-defined]
         shutil.copytree(top / "lives", top / "left", ignore=shutil.ignore_patterns("*-shm"))
     file = top / "left" / "bodies-1"
     content = file.read_bytes()
@@ -75,3 +93,47 @@ def test_compacting_undoes_it_too(tmp_path: Path) -> None:
     left = lost(tmp_path, "ab", "b", durability=Durability.SYNC, confirmed=False)
     store_command(["compact", str(left)], standalone_mode=False)
     assert bodies_after(left) == list("aa")
+
+
+@pytest.mark.parametrize("durability", [Durability.SYNC, Durability.RELAXED])
+def test_what_is_in_the_file_is_not_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: Durability
+) -> None:
+    """A commit that was copied into the file stays: half of its pages would, and its bodies were there."""
+    left = lost(tmp_path, "abc", "c", durability=durability, confirmed=False, copied=True)
+    monkeypatch.setattr("multiqueue.store._confirmed._start_of_machine", lambda: b"tomorrow")
+    assert bodies_after(left) == list("aabb?c")
+    with closing(sqlite3.connect(left / "messages.sqlite")) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def test_many_commits_are_undone_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commit to end with is searched for, not reached by undoing one after the other."""
+    left = lost(tmp_path, "abc", "b", durability=Durability.RELAXED, confirmed=True, small=200)
+    monkeypatch.setattr("multiqueue.store._confirmed._start_of_machine", lambda: b"tomorrow")
+    opened: list[Path] = []
+    monkeypatch.setattr(
+        _recovery, "connect", lambda file, **options: opened.append(file) or _schema.connect(file, **options)
+    )
+    assert bodies_after(left) == list("aa")
+    assert len(opened) <= 10  # the logarithm of 200 to base 2, and the first and the last one
+
+
+def test_an_opening_that_fails_leaves_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is tried of the log is put back when the disk fails meanwhile; the next opening undoes what it must."""
+    left = lost(tmp_path, "abc", "c", durability=Durability.SYNC, confirmed=False)
+    before = (left / "messages.sqlite-wal").read_bytes()
+    opened: list[Path] = []
+
+    def failing(file: Path, **options: Any) -> sqlite3.Connection:
+        opened.append(file)
+        if len(opened) == 2:
+            raise OSError(errno.EIO, "it failed", str(file))
+        return _schema.connect(file, **options)
+
+    with monkeypatch.context() as bad:
+        bad.setattr(_recovery, "connect", failing)
+        with pytest.raises(StoreFailed, match="it failed"):
+            SqliteStore(left, reserve_bytes=0)
+    assert (left / "messages.sqlite-wal").read_bytes() == before
+    assert bodies_after(left) == list("aabb")
