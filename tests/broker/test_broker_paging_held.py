@@ -229,6 +229,42 @@ def test_a_consumer_with_a_selector_has_what_it_wants_when_its_time_comes(desk: 
     desk.is_sound()
 
 
+def test_what_came_near_beyond_what_was_let_go_is_shown_to_a_later_selector(
+    desk: Waiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. Rows are read.  2. A message is put that is due before most of them, and let go.  3. The rows come near, with
+    a gap.  4. A consumer comes, and its load reads nothing that is due long after the gap.  It has all of it."""
+    for number in range(30):
+        desk.publish(100.0 * number, 0)
+    desk.commit()
+    for _ in range(4):
+        desk.clock.advance(100.0)
+        desk.drain()
+    read = desk.store.held
+
+    def put_meanwhile(queue: int, after: tuple[int, int, int], limit: int) -> list[Any]:
+        rows = read(queue, after, limit)
+        monkeypatch.undo()
+        desk.publish(after[0] / 1000 + 1.0 - desk.clock(), 0)
+        desk.commit()
+        return rows
+
+    monkeypatch.setattr(desk.store, "held", put_meanwhile)
+    while desk.store.held is put_meanwhile:
+        desk.clock.advance(100.0)
+        desk.drain()
+    desk.is_sound()
+    with desk.host.subscribe("q", selector="n > 0", prefetch=100) as later:
+        while len(desk.there) > 1:
+            desk.clock.advance(100.0)
+            for _ in [each for each in desk.there.values() if each <= desk.clock()]:
+                desk.keep_time()
+                received = later.get(timeout=PATIENCE)
+                received.accept()
+                del desk.there[received.message.headers["n"]]
+    desk.is_sound()
+
+
 def test_a_message_of_an_earlier_format_waits_for_its_time() -> None:
     """Until format 3 the properties said until when a message is held."""
     desk = Waiting()

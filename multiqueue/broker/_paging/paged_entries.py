@@ -308,16 +308,18 @@ class PagedEntries(EntrySource):
     def take_held(self, sizes: Mapping[int, int], found: Mapping[int, Entry], matched: _Matched) -> int | None:
         """Have far messages near: entries, where they could be read. The first for which there is no room, if any."""
         for position, size in sizes.items():
-            entry = found.get(position)
+            entry, cost = found.get(position), 0
             with self._memory as paging:
-                if position in self.area.slots or not paging.is_ready(self.area, position):
-                    continue
-                if entry is not None:
+                is_far = position not in self.area.slots and paging.is_ready(self.area, position)
+                if is_far and entry is not None:
                     cost = cost_of(entry.message, entry.size)
                     if not paging.take(self.area, position, cost, entry):
                         return position
-                    lists = tuple([target for target, positions in matched.items() if position in positions])
-                    self.area.slots[position].matched = lists
+                # What came near by an earlier read, too: no load may show it to a list that is there since.
+                for target in [each for each, positions in matched.items() if position in positions]:
+                    paging.note_match(target, self.area.slots.get(position))
+            if not is_far:
+                continue
             if entry is None:
                 self._end_far(position, size)
                 continue
