@@ -26,6 +26,8 @@ KNOWS_EVERYTHING = dict.fromkeys(
     True,
 )
 
+SHUTDOWN = "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'"  # RabbitMQ's words
+
 
 class Content(NamedTuple):
     """A deliver, get-ok or return with what it carries."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from amqp_parts_support import SessionTransaction, encode_ack, encode_nack
 from amqp_parts_support import methods as wire_methods
-from amqp_raw_support import Closed, RawClient
+from amqp_raw_support import SHUTDOWN, Closed, RawClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis_support import examples
@@ -192,7 +192,7 @@ def test_a_client_that_does_not_answer_the_close(broker: Broker) -> None:
     told, silent = RawClient(server.url), RawClient(server.url)
     closing = threading.Thread(target=server.close, args=(0.5,))
     closing.start()
-    assert told.connection_error() == (320, "CONNECTION_FORCED - broker shut down")
+    assert told.connection_error() == (320, SHUTDOWN)
     closing.join()
     assert silent.is_cut()
     with pytest.raises(OSError, match=r"refused|reset"):

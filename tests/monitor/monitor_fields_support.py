@@ -1,4 +1,4 @@
-"""Answers of the API beside RabbitMQ 3.10's: the fields that differ, as docs/reference/http-api.md shows them."""
+"""Answers of the API beside RabbitMQ's: the fields that differ, as docs/reference/http-api.md shows them."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "http-api.md"
 HEAD = """# The HTTP API beside RabbitMQ's
 
 `multiqueue.monitor` answers the requests of RabbitMQ's management API with the same status, the same fields and the
-same types. This page lists what differs from RabbitMQ 3.10 (Debian's package); a request or a field that is not listed
-is the same. `tests/monitor/test_monitor_beside_rabbitmq.py` sends each GET request to both servers and writes this
-page. [The design](../design/monitor.md#what-differs-from-rabbitmq) has other differences.
+same types. This page lists what differs from RabbitMQ 4.3.6; a request or a field that is not listed is the same, or
+has no value here. `tests/monitor/test_monitor_beside_rabbitmq.py` sends each GET request to both servers and writes
+this page; beside RabbitMQ 3.10 (Debian's package) it looks for the same fields. Fields that one of the two has are here
+under each `compat`. [The design](../design/monitor.md#what-differs-from-rabbitmq) has other differences.
 
 `GET /api/openapi.json` describes all requests and their bodies as OpenAPI 3.1.
 
 A queue's `publish` counts the messages that reached it. `proc_used` and `proc_total` count threads. `troubles` are
 virtual hosts that are down, alarms, blocked connections, redelivery loops and the oldest unacknowledged message; times
-with `_since` are milliseconds since 1970. Requests that came after 3.10 (`/api/version`, `/api/deprecated-features`,
-`/api/queues/detailed` and some health checks) are answered as a healthy RabbitMQ 4.3 answers them.
+with `_since` are milliseconds since 1970, but for RabbitMQ's `idle_since`, which is text, and which queues
+alone have. `consumer_timeout` is null where no time holds; RabbitMQ names one for classic queues too, where none holds
+either.
 """
 
 # Why a field is not here.
 WITHOUT = {
     "Erlang's, and not here": re.compile(
         r"garbage_collection|reductions|erlang|backing_queue|net_ticktime|run_queue|metrics_gc|(^|\.)ra_|mnesia"
-        r"|queue_index|release_series|_opts$"
+        r"|queue_index|release_series|_opts$|storage_version|cached_segments"
     ),
     "Not counted here": re.compile(
         r"io_(read|write|seek|reopen|sync_avg)|msg_store|disk_(reads|writes)|gc_bytes|_ram$|paged_out|persistent$|memory$"
@@ -115,8 +117,8 @@ def _differences(theirs: Any, ours: Any) -> str:
     expected, found = kinds(theirs), kinds(ours)
     lines: dict[str, list[str]] = {}
     for name in sorted(expected.keys() | found.keys()):
-        if name.endswith(("_details", "_details.rate")):  # The rate of the field that is named before it.
-            continue
+        if name.endswith(("_details", "_details.rate", "idle_since")):
+            continue  # the rate of the field that is named before it; and RabbitMQ has an idle_since after a while
         if name not in found:
             lines.setdefault(why_without(name) or MISSING, []).append(f"`{name}`")
         elif found[name] == {"null"}:

@@ -282,6 +282,22 @@ def test_a_queue_in_figures(client: Client, broker: Broker) -> None:
     assert found["message_stats"]["deliver_get"] == 1
 
 
+def test_a_consumer_says_how_long_it_may_keep_a_message(client: Client, server: Any, broker: Broker) -> None:
+    """Its own time, or its queue's, in milliseconds; nothing in a classic queue, where no time holds. (monitor 2)"""
+    quorum = {"x-queue-type": "quorum"}
+    broker.declare_queue("its own", durable=True, arguments=quorum)
+    broker.declare_queue("the queue's", durable=True, arguments=quorum | {"x-consumer-timeout": 90_000})
+    broker.declare_queue("the server's", durable=True, arguments=quorum)
+    broker.declare_queue("classic")
+    with pika.BlockingConnection(pika.URLParameters(server.url)) as connection:
+        channel = connection.channel()
+        channel.basic_consume("its own", lambda *_: None, arguments={"x-consumer-timeout": 70_000})
+        for queue in ("the queue's", "the server's", "classic"):
+            channel.basic_consume(queue, lambda *_: None)
+        found = {each["queue"]["name"]: each["consumer_timeout"] for each in client.get("/api/consumers")}
+    assert found == {"its own": 70_000, "the queue's": 90_000, "the server's": 1_800_000, "classic": None}
+
+
 def test_a_connection_in_figures_and_closed(client: Client, server: Any) -> None:
     """Connections, channels and consumers of real clients are shown, and an operator closes them."""
     connection = pika.BlockingConnection(pika.URLParameters(server.url))
@@ -598,7 +614,14 @@ def definitions() -> dict[str, Any]:
         "global_parameters": [{"name": "internal_cluster_id", "value": "x"}],
         "policies": [],
         "queues": [
-            {"name": "q", "vhost": "shop", "durable": True, "auto_delete": False, "arguments": {"x-max-length": 5}}
+            {
+                "name": "q",
+                "vhost": "shop",
+                "type": "classic",
+                "durable": True,
+                "auto_delete": False,
+                "arguments": {"x-max-length": 5},
+            }
         ],
         "exchanges": [
             {

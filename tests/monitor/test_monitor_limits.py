@@ -136,6 +136,8 @@ def test_what_is_shown(client: Client, ada: str) -> None:
         ("/api/vhost-limits/%2F/max-queues", {}, "[{key_missing,value}]"),
         ("/api/user-limits/guest/max-queues", {"value": 1}, "there is no limit 'max-queues'; one of max-connections"),
         ("/api/user-limits/nobody/max-channels", {"value": 1}, "no_such_user"),
+        ("/api/user-limits/nobody/max-quues", {"value": 1}, "there is no limit 'max-quues'; one of max-"),
+        ("/api/user-limits/nobody/max-channels", {"value": "x"}, "max-channels should be a whole number"),
         ("/api/topic-permissions/%2F/guest", {"exchange": "x", "write": "", "read": ""}, "no_such_exchange"),
         ("/api/topic-permissions/%2F/guest", {"exchange": "x", "write": "("}, "read"),
         ("/api/topic-permissions/%2F/guest", {"exchange": "x", "write": "(", "read": ""}, "regular expression"),

@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from hypothesis.strategies import booleans, integers, sampled_from
 from hypothesis_support import examples
-from monitor_parts_support import Census, Gaps, History, Totals, Track, _sampler, totals
+from monitor_parts_support import Census, Gaps, History, Totals, Track, _sampler, _views, totals
 from monitor_support import Client
 
 from multiqueue.broker import (
@@ -52,6 +52,23 @@ def test_two_looks_at_one_moment_read_the_broker_once(sampler: Sampler) -> None:
     first = sampler.look().latest
     assert sampler.look().latest is first
     sampler.close()
+
+
+def test_a_queue_that_rests_says_since_when(sampler: Sampler, broker: Broker, clock: FakeClock) -> None:
+    """Since the sample that first had its figures; one in which they are others says nothing. (monitor 2)"""
+    broker.declare_queue("q")
+
+    def idle_since() -> str | None:
+        pair = sampler.refresh()
+        return _views.queue_view(pair, pair.latest.queues["/", "q"])["idle_since"]  # type: ignore[no-any-return]
+
+    assert idle_since() is None
+    for _ in range(2):
+        clock.advance(1.0)
+        assert idle_since() == "1970-01-01T00:01:40.000+00:00"
+    clock.advance(1.0)
+    broker.publish(Message(b"", routing_key="q"))
+    assert idle_since() is None
 
 
 def test_the_first_look_in_a_second_is_of_now(sampler: Sampler, broker: Broker, clock: FakeClock) -> None:

@@ -602,7 +602,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def shut_down(self) -> None:
         if self.machine.is_running:
-            self.close_by_operator("broker shut down")
+            self.close_by_operator("broker forced connection closure with reason 'shutdown'")
         else:
             self.close_transport()
 

@@ -178,6 +178,7 @@ class SessionConsumer:
             priority=mine.priority,
             active=mine.active,
             unacked=0 if window is None else window.taken,
+            timeout=self.queue.timeout_of(mine),
         )
 
     def __repr__(self) -> str:

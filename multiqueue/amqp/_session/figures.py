@@ -25,7 +25,8 @@ def host_figures(host: VirtualHost) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerFigures:
-    """One consumer. `prefetch` is its own limit of unacked messages, 0 for none."""
+    """One consumer. `prefetch` is its own limit of unacked messages, 0 for none. `timeout` are the seconds that it may
+    keep one, None without a limit."""
 
     tag: str
     queue: str
@@ -35,6 +36,7 @@ class ConsumerFigures:
     priority: int
     active: bool
     unacked: int
+    timeout: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

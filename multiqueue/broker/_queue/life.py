@@ -889,6 +889,10 @@ class Life:
             self.notifier.pass_baton(after, ended)
         return self.evict_some(after) or is_more or len(due) == FEW
 
+    def timeout_of(self, owner: object) -> float | None:
+        """Seconds that this owner may keep a message, None without a limit. Any thread, without the lock."""
+        return None if self._timeouts is None else self._timeouts.of(owner)
+
     def _time_out(self, timeouts: ConsumerTimeouts, now: float, after: After) -> bool:
         """Take away some of what owners have kept for too long; True when there may be more. Such a consumer gets
         nothing further, and is told."""

@@ -449,6 +449,10 @@ class BrokerQueue:
             life.notifier.add(consumer)
         return consumer
 
+    def timeout_of(self, consumer: QueueConsumer) -> float | None:
+        """Seconds that a consumer may keep a message, None without a limit: its own, or the queue's."""
+        return self.life.timeout_of(consumer)
+
     def set_notify_work_desired(self, consumer: QueueConsumer, desired: bool) -> None:
         """The consumer does, or does not, want to be notified of work: suspension, back-pressure, start."""
         with self.callbacks.deciding() as after:

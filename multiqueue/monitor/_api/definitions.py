@@ -46,12 +46,14 @@ from ...broker import (
 from .._base.errors import bad_request
 from .bodies import HOST, OBJECT, POLICY, definitions, read_body, read_value, shown
 from .views import (
+    NODE,
     View,
     binding_view,
     metadata_view,
     permission_view,
     plain,
     policy_view,
+    queue_type,
     topic_permission_views,
     user_view,
 )
@@ -79,6 +81,9 @@ def export_definitions(broker: Broker, access: Access, version: str) -> View:
         "rabbitmq_version": broker.compat.release,
         "product_name": "multiqueue",
         "product_version": version,
+        "rabbitmq_definition_format": "cluster",
+        "original_cluster_name": NODE,
+        "explanation": f"Definitions of cluster '{NODE}'",
         "users": [user_view(user) for user in users],
         "vhosts": [
             {"name": host.name, "limits": host.limits.all(), "metadata": metadata_view(host.metadata.get())}
@@ -95,11 +100,17 @@ def export_definitions(broker: Broker, access: Access, version: str) -> View:
     }
 
 
-def export_host(host: VirtualHost) -> View:
+def export_host(host: VirtualHost, version: str) -> View:
     """The declarations of one virtual host."""
     said = metadata_view(host.metadata.get())
     return {
         "rabbit_version": host.compat.release,
+        "rabbitmq_version": host.compat.release,
+        "product_name": "multiqueue",
+        "product_version": version,
+        "rabbitmq_definition_format": "single_virtual_host",
+        "original_vhost_name": host.name,
+        "explanation": f"Definitions of virtual host '{host.name}'",
         "description": said["description"],
         "metadata": said,
         "limits": host.limits.all(),
@@ -140,6 +151,7 @@ def _declared(hosts: Iterable[VirtualHost], *, with_host: bool) -> View:
             {
                 "name": each.name,
                 **where,
+                "type": queue_type(each),
                 "durable": each.queue.settings.durable,
                 "auto_delete": each.queue.settings.auto_delete,
                 "arguments": plain(each.arguments),

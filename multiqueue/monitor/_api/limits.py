@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...amqp import Access, TopicPermissions, User
-from ...broker import HOST_LIMITS, Broker, BrokerError, NotAllowed, VirtualHost
+from ...amqp import USER_LIMITS, Access, TopicPermissions, User
+from ...broker import HOST_LIMITS, Broker, BrokerError, NotAllowed, VirtualHost, checked_limit
 from .._base.errors import Refused, bad_request, not_found
 from .asking import Answer, Ask, Table
 from .bodies import LIMIT, TOPIC_PERMISSIONS
@@ -74,6 +74,7 @@ class LimitRequests:
         """Set a limit of a user; a negative one is none."""
         ask.caller.check_administrator()
         name, value = ask["user"], ask.body()["value"]
+        self._set(lambda: checked_limit(ask["limit"], value, USER_LIMITS))  # which RabbitMQ looks at first
         if self._access.user(name) is None:
             raise Refused(400, "bad_request", ["no_such_user", name])
         return self._set(lambda: self._keep(lambda: self._access.limit(name, ask["limit"], value)))

@@ -56,7 +56,7 @@ def default_name(name: str) -> str:
 
 def whoami(ask: Ask) -> Any:
     """`/api/whoami`."""
-    return {"name": ask.caller.user.name, "tags": sorted(ask.caller.user.tags)}
+    return {"name": ask.caller.user.name, "tags": sorted(ask.caller.user.tags), "is_internal_user": True}
 
 
 def windows(pages: list[str], broker: Broker | None) -> Handler:
@@ -216,7 +216,8 @@ class Reading:
             "proc_total": threads_limit(),
             "db_dir": "" if self._data is None else str(self._data),
         }
-        view = node_view(self._sampler.look(), time.monotonic() - self._started, limits, self._listeners())
+        uptime, release = time.monotonic() - self._started, self._broker.compat.release
+        view = node_view(self._sampler.look(), uptime, release, limits, self._listeners())
         self._sampler.add_samples(view, ask.query, "node")
         return view
 
@@ -318,7 +319,7 @@ class Reading:
         for each in declared:
             sample = known.get((host, each.name))
             if sample is None or sample.declared.queue is not each.queue:
-                sample = QueueSample(host, each, each.queue.statistics())
+                sample = QueueSample(host, each, each.queue.statistics(), pair.latest.wall)
             found.append(sample)
         return found
 
@@ -539,7 +540,7 @@ class Reading:
         known = {"amqp091": "amqp", "amqp": "amqp", "http": "http", "https": "https", "amqps": "amqp/ssl"}
         protocol, found = known.get(ask["protocol"]), [listener["protocol"] for listener in self._listeners()]
         if protocol in found:
-            return {"status": "ok", "protocol": protocol}
+            return {"status": "ok", "protocol": protocol, "protocols": found}
         return _failed("No active listener", missing=ask["protocol"], protocols=found)
 
     def nothing_in_host(self, ask: Ask) -> Any:

@@ -1,7 +1,8 @@
 """RabbitMQ's JSON for what a sample has: one function for each kind of object.
 
-The field names are those of RabbitMQ 3.10's management plugin. A figure that this broker does not have (Erlang's
-reductions, garbage collections of a process) is left out instead of being made up. Pure: no lock, no I/O.
+The field names are those of the management plugin of RabbitMQ 4.3, and those that only 3.10 has. A figure that this
+broker does not have (Erlang's reductions, garbage collections of a process) is left out instead of being made up. Pure:
+no lock, no I/O.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import json
 import os
 import socket
+import ssl
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict
@@ -21,7 +23,16 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from ...amqp import RABBITMQ_HASH, ChannelFigures, ConnectionFigures, ConsumerFigures, Permissions, User
-from ...broker import Binding, Exchange, FairStatistics, HostMetadata, Policy, QueueConsumer, QueueStatistics
+from ...broker import (
+    Binding,
+    DeclaredQueue,
+    Exchange,
+    FairStatistics,
+    HostMetadata,
+    Policy,
+    QueueConsumer,
+    QueueStatistics,
+)
 from .._figures.history import LENGTHS, OCTETS
 from .._figures.node import CHURN, COUNTERS, GAUGES
 from .._figures.samples import (
@@ -125,7 +136,7 @@ def queue_view(pair: Pair, sample: QueueSample) -> View:
     settings, governing = declared.queue.settings, declared.queue.governing
     before = figures_before(pair, sample)
     connection = pair.latest.connections.get(getattr(declared.owner, "name", ""))
-    type = declared.arguments.get("x-queue-type") or "classic"
+    type = queue_type(declared)
     owner = {} if connection is None else {"owner_pid_details": _ends(connection)}
     return {
         "name": declared.name,
@@ -137,12 +148,15 @@ def queue_view(pair: Pair, sample: QueueSample) -> View:
         "durable": settings.durable,
         "auto_delete": settings.auto_delete,
         "exclusive": settings.exclusive,
+        "internal": False,
+        "internal_owner": False,
         "arguments": plain(declared.arguments),
         "consumers": now.consumers,
         "consumer_capacity": capacity(now),
         "consumer_utilisation": capacity(now),
         **_special_consumers(sample),
         "head_message_timestamp": _head_timestamp(sample),
+        "idle_since": _idle_since(pair, sample),
         "redelivering_since": _loop_since(pair, sample),
         "oldest_unacknowledged_since": milliseconds(pair.latest.held_since.get(sample.key)),
         "policy": governing.policy,
@@ -158,6 +172,11 @@ def queue_view(pair: Pair, sample: QueueSample) -> View:
     }
 
 
+def queue_type(declared: DeclaredQueue) -> str:
+    """The type that a queue has at RabbitMQ."""
+    return str(declared.arguments.get("x-queue-type") or "classic")
+
+
 def milliseconds(at: float | None) -> int | None:
     """A time as the API writes it: since 1970."""
     return None if at is None else int(at * 1000)
@@ -171,6 +190,12 @@ def is_in_a_loop(pair: Pair, sample: QueueSample) -> bool:
 
 def _loop_since(pair: Pair, sample: QueueSample) -> int | None:
     return milliseconds(sample.redelivering_since) if is_in_a_loop(pair, sample) else None
+
+
+def _idle_since(pair: Pair, sample: QueueSample) -> str | None:
+    """When a sample first saw the queue as it is; null where that is the latest one."""
+    at = sample.changed_at
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds") if at < pair.latest.wall else None
 
 
 def _special_consumers(sample: QueueSample) -> View:
@@ -358,6 +383,7 @@ def connection_view(pair: Pair, now: ConnectionFigures) -> View:
         "ssl_hash": None,
         "send_pend": now.unsent_bytes,
         "peer_cert_issuer": None,
+        "peer_cert_serial_number": None,
         "peer_cert_subject": None,
         "peer_cert_validity": None,
         "auth_mechanism": now.mechanism,
@@ -431,6 +457,7 @@ def _consumer_view(connection: ConnectionFigures, channel: ChannelFigures, now: 
         "activity_status": "up" if now.active else "waiting",
         "exclusive": now.exclusive,
         "prefetch_count": now.prefetch,
+        "consumer_timeout": milliseconds(now.timeout),
         "messages_unacknowledged": now.unacked,
         "arguments": {"x-priority": now.priority} if now.priority else {},
         "channel_details": {
@@ -529,6 +556,12 @@ def overview_view(pair: Pair, version: str, release: str, listeners: list[View])
         "product_version": version,
         "node": NODE,
         "cluster_name": NODE,
+        "cluster_tags": {},
+        "node_tags": {},
+        "default_queue_type": "classic",
+        "crypto_lib_version": ssl.OPENSSL_VERSION,
+        "is_op_policy_updating_enabled": True,
+        "require_definition_json_extension": False,
         "rates_mode": "basic",
         "sample_retention_policies": {"global": [600], "basic": [600], "detailed": [600]},
         "exchange_types": [exchange_type_view(name) for name in _TYPES],
@@ -581,13 +614,16 @@ def exchange_type_view(name: str) -> View:
     }
 
 
-def node_view(pair: Pair, uptime: float, limits: View, listeners: Iterable[View]) -> View:
-    """The one node there is: this process."""
+def node_view(pair: Pair, uptime: float, release: str, limits: View, listeners: Iterable[View]) -> View:
+    """The one node there is: this process. `release` is as in `overview_view`."""
     now, before = pair.latest.node, pair.previous.node
     return {
         "name": NODE,
         "type": "disc",
         "running": True,
+        "being_drained": False,
+        "rabbitmq_version": release,
+        "crypto_lib_version": ssl.OPENSSL_VERSION,
         "os_pid": str(os.getpid()),
         "uptime": int(uptime * 1000),
         "processors": os.cpu_count() or 1,

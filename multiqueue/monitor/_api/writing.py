@@ -386,7 +386,7 @@ class Writing:
         """The definitions of one virtual host."""
         ask.caller.check_administrator()
         try:
-            return export_host(self._host(ask))
+            return export_host(self._host(ask), self._version)
         except Refused:
             raise bad_request("vhost_not_found") from None  # not 404
 

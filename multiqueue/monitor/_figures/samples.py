@@ -65,12 +65,14 @@ QueueKey = tuple[str, str]  # virtual host, name
 class QueueSample:
     """One queue of a sample.
 
-    `redelivering_since`, in seconds since 1970: from then on more messages were delivered again than left the queue.
+    In seconds since 1970: at `changed_at` the sample was taken that first had these figures; from `redelivering_since`
+    on more messages were delivered again than left the queue.
     """
 
     virtual_host: str
     declared: DeclaredQueue
     figures: QueueStatistics
+    changed_at: float
     redelivering_since: float | None = None
 
     @property
@@ -315,7 +317,7 @@ class _HostCensus:
             if before is not None:
                 gone.append(before.figures)
             since = None if before is None else _redelivering_since(before, figures, wall)
-            known[place] = now = QueueSample(self._host.name, declared[place], figures, since)
+            known[place] = now = QueueSample(self._host.name, declared[place], figures, wall, since)
             changed.append(now)
             if since is not None:
                 self.redelivering[now.key] = now

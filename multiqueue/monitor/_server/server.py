@@ -267,10 +267,11 @@ def serve_http(
     bound, at = door.listener.getsockname()[:2]
 
     def listeners() -> list[View]:
-        found = [{"node": NODE, "protocol": "https" if tls else "http", "ip_address": bound, "port": at}]
+        found = [("https" if tls else "http", bound, at, tls is not None)]
         if amqp is not None:
-            found.insert(0, {"node": NODE, "protocol": "amqp", "ip_address": amqp.host, "port": amqp.port})
-        return found
+            found.insert(0, ("amqp", amqp.host, amqp.port, amqp.port == amqp.tls_port))
+        names = "protocol", "ip_address", "port", "tls"
+        return [{"node": NODE, **dict(zip(names, each, strict=True))} for each in found]
 
     reading = Reading(broker, amqp, access, sampler, version=_version(), data=directory, listeners=listeners)
     writing = Writing(broker, amqp, access, sampler, version=_version())
