@@ -247,6 +247,18 @@ def test_a_header_behind_the_first_piece(
     assert found == [f"{row},{row}" for row in range(100)]
 
 
+def test_a_header_that_could_not_be_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A header is no row, also where the store did not answer when it was looked for. (pipeline 33)"""
+    monkeypatch.setattr(_python_io, "_LEAST_PIECE_BYTES", 40)
+    monkeypatch.setattr(_python_io, "_FILE_BYTES", 0)
+    monkeypatch.setattr(Storage, "starts_of", lambda self, places, most: [OSError("SlowDown") for _ in places])
+    path = tmp_path / "a.csv"
+    path.write_text("\n" * 100 + "a\n" + "1\n" * 100)
+    files = [(Place(str(path)), path.stat().st_size)]
+    found: Any = _python_io.text_frame(Mapped(), Storage(), files, "csv", Options({"header": "true"}))  # type: ignore[arg-type]
+    assert found == ["1"] * 100
+
+
 def test_what_cannot_be_cut_says_why() -> None:
     """The reason why a file is one task names the option, or that the file is packed. (pipeline 33)"""
     assert uncut("csv", {"encoding": "ISO-8859-1"}) is uncut("jsonl", {}) is uncut("parquet", {}) is None

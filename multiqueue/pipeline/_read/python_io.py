@@ -59,7 +59,7 @@ def text_frame(
     cuts = uncut(lane_format, options) is None
     large = [place for place, size_bytes in files if cuts and reading.has_header and size_bytes > _LEAST_PIECE_BYTES]
     starts = zip(large, storage.starts_of(large, _HEADER_WITHIN_BYTES), strict=True)
-    kept = {place for place, start in starts if isinstance(start, bytes) and not _has_line(start, reading)}
+    kept = {place for place, start in starts if not (isinstance(start, bytes) and _has_line(start, reading))}
     return _mapped(spark, storage, files, reading, "value string, file string", cuts=cuts, whole=kept)
 
 
