@@ -20,6 +20,7 @@ from multiqueue.pipeline._base.errors import IllegalTransition as IllegalTransit
 from multiqueue.pipeline._base.errors import unwritten as unwritten
 from multiqueue.pipeline._base.items import FileSeen as FileSeen
 from multiqueue.pipeline._base.items import Lane as Lane
+from multiqueue.pipeline._base.items import PathColumn as PathColumn
 from multiqueue.pipeline._base.items import Step as Step
 from multiqueue.pipeline._base.items import item_id as item_id
 from multiqueue.pipeline._base.lifecycle import TRANSITIONS as TRANSITIONS

@@ -56,8 +56,8 @@ _PAGE = 1000
 # A page takes the CPU of so many requests for one object each.
 _WORTH_A_PAGE = 20
 
-_BEGINS_ANYWHERE = ("s3", "gs")
-"""The schemes of stores whose listings can begin behind any key."""
+IN_ORDER = ("s3", "gs")
+"""The schemes of stores whose listings are in the order of their keys, and can begin behind any."""
 
 # A page of a thousand entries takes half a megabyte.
 _PAGES_AHEAD = 32
@@ -174,7 +174,7 @@ class Storage:
         found: dict[Place, Status] = {}
         by_parent: dict[Place, set[str]] = {}
         for place in places:
-            if place.scheme in _BEGINS_ANYWHERE:
+            if place.scheme in IN_ORDER:
                 by_parent.setdefault(place.parent, set()).add(place.name)
         for parent, wanted in by_parent.items():
             names = sorted(wanted)

@@ -8,8 +8,8 @@ Promise     Each file that matches one of the lane's globs is yielded exactly on
             a name that is no text; and a glob's start that does not exist is reported.
 State       One open directory per level of the tree, and at most `_SLICE` names of each; of a store, a page, and the
             first pages of some directories that come next, which threads ask for (`Storage.ahead`).
-Order       Names are sorted in slices of `_SLICE`: directories with fewer entries come in order. In a store files come
-            in the order of their keys, so a walk can go on behind any of them.
+Order       Names are sorted in slices of `_SLICE`: directories with fewer entries come in order. In S3 and Google's
+            store files come in the order of their keys, so a walk can go on behind any of them.
 Symlinks    A named component follows them, `**` does not: a link to a parent would never end.
 Assumes     Hadoop's rule for hidden files: readers of Spark ignore names that start with `_` or `.`, without an
             error, so such a file is passed over unless the format is `paths`.
@@ -33,7 +33,7 @@ from pathlib import Path
 
 from .._base.items import FileSeen, Lane
 from .._base.place import Place, joined, parts_of, scheme_of
-from .._base.storage import Entry, Status, Storage
+from .._base.storage import IN_ORDER, Entry, Status, Storage
 from .path_columns import is_pruned
 
 # 1,000 names of a directory are a few hundred kB: enough to sort nearly every real directory as a whole.
@@ -133,6 +133,18 @@ def scan(
             for seen in walk.directory(top, _closure(patterns), is_root=True) if patterns else ():
                 passed_over.matched += 1
                 yield seen
+
+
+def is_in_order(lane: Lane) -> bool:
+    """Whether a scan of the lane can go on behind any of its files: all come in the order of their keys.
+
+    Not where columns of the path choose what is listed, nor beside local files. Azure's stores with directories and
+    S3's directory buckets have an order of their own.
+    """
+    tops = [top for top, _ in roots([absolute(pattern, lane.root) for pattern in lane.globs])]
+    return not any(column.test for column in lane.path_columns) and all(
+        scheme_of(top) in IN_ORDER and not parts_of(top)[0].endswith("--x-s3") for top in tops
+    )
 
 
 def fixed_root(pattern: str) -> tuple[Place, Parts]:

@@ -58,6 +58,10 @@ class _LaneScan:
     met: _scan.PassedOver
     began_s: float
     """Files that were written before are met."""
+    is_in_order: bool
+    """The listing can go on behind any file."""
+    listed_at: float | None
+    """When a listing that goes on here began: before, other files may have come."""
     rest: list[FileSeen] = field(default_factory=list)
 
 
@@ -163,7 +167,8 @@ class Scanner:
         files = list(islice(scan.files, _SLICE))
         self.looked_at += len(files)
         lane = scan.lane
-        seen = scan.rest + files
+        # A directory or a store that changes meanwhile may tell of a file twice.
+        seen = list({one.path: one for one in chain(scan.rest, files)}.values())
         with self._ledger.transaction():
             scanned = self._ledger.record_scan(lane.name, seen, lane.batch, known_s, lane.batch_bytes)
             if len(files) < _SLICE and self._is_to_go(lane, scanned.rest):
@@ -175,7 +180,9 @@ class Scanner:
             recorded = seen[: seen.index(scanned.rest[0])] if scanned.rest else seen
             if len(files) < _SLICE:
                 self._ledger.listings.end(lane)
-            elif recorded and scan.met.unread is None:  # what could not be read, the next run lists again
+            elif (
+                scan.is_in_order and recorded and scan.met.unread is None
+            ):  # what could not be read, the next run lists again
                 self._ledger.listings.note(lane, recorded[-1].path, scan.began_s)
         for one in scanned.refused:
             scan.met.add(REFUSED, one.path)
@@ -193,7 +200,7 @@ class Scanner:
         self.passed_over.include(scan.met)
         if scan.lane.events is not None and scan.met.unread is None:
             with self._ledger.transaction():
-                self._ledger.arrivals.note(scan.lane, listed_at=self._wall())
+                self._ledger.arrivals.note(scan.lane, listed_at=scan.listed_at or self._wall())
         if scan.met.unread is None and scan.met.missing is None and not scan.rest:
             with self._ledger.transaction():
                 self._ledger.forgetting.note_listing(scan.lane, scan.began_s)
@@ -232,13 +239,14 @@ class Scanner:
     def _scan_of(self, lane: Lane) -> _LaneScan:
         met = _scan.PassedOver()
         began_s = self._wall() - (0.0 if self._follow is None else self._follow.settle_s)
-        after, resumed_s = self._ledger.listings.of(lane)
+        is_in_order, listed_at = _scan.is_in_order(lane), None
+        after, resumed_s = self._ledger.listings.of(lane) if is_in_order else ("", 0.0)
         files = _scan.scan(lane, self._base, met, self._avoid, self._storage, after)
         if after and self._follow is None and lane.events is None:
             others = _scan.scan(lane, self._base, met, self._avoid, self._storage)
             files = chain(files, takewhile(lambda seen: seen.path <= after, others))
         elif after:
-            met.matched, began_s = 1, resumed_s
+            met.matched, began_s, listed_at = 1, resumed_s, resumed_s
         if self._follow is not None:
             files = filter(self._follow.has_settled, files)
-        return _LaneScan(lane, files, met, began_s)
+        return _LaneScan(lane, files, met, began_s, is_in_order, listed_at)

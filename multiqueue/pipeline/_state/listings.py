@@ -1,8 +1,7 @@
 """How far the listing of a lane in a store came, in the ledger: the next run's goes on there.
 
 Promise     All files of the lane up to there are in items, as they were when the listing began or later. Where globs
-            have changed since it counts for nothing. Local files are listed anew, and so are lanes whose columns of the
-            path choose what is listed.
+            have changed since, or what tells events of the lane, it counts for nothing.
 State       A row of `meta` for each such lane, while its listing is under way; written with the files.
 Threads     The ledger's one.
 """
@@ -12,7 +11,6 @@ from __future__ import annotations
 import json
 
 from .._base.items import Lane
-from .._base.place import scheme_of
 from .state import StateConnection
 
 _NAME = "listing of "
@@ -33,11 +31,10 @@ class LedgerListings:
 
     def note(self, lane: Lane, path: str, began_s: float) -> None:
         """The files up to this one are recorded."""
-        if scheme_of(path) and not any(column.test for column in lane.path_columns):
-            self._connection.execute(
-                "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-                (_NAME + lane.name, json.dumps([_asked(lane), path, began_s])),
-            )
+        self._connection.execute(
+            "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            (_NAME + lane.name, json.dumps([_asked(lane), path, began_s])),
+        )
 
     def end(self, lane: Lane) -> None:
         """The listing came to its end."""
@@ -45,4 +42,4 @@ class LedgerListings:
 
 
 def _asked(lane: Lane) -> list[object]:
-    return [str(lane.root), list(lane.globs), list(lane.exclude), lane.format]
+    return [str(lane.root), list(lane.globs), list(lane.exclude), lane.format, lane.events]
