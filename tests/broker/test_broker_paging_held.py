@@ -200,6 +200,28 @@ def test_what_waits_takes_little_memory(desk: Waiting) -> None:
     assert len(desk.there) == 1
 
 
+def test_what_waits_expires_wherever_it_is(desk: Waiting) -> None:
+    """A message whose time to live ends before its delay is dead-lettered then: far or near."""
+    desk.host.declare_queue("dead", settings=QueueSettings(durable=True))
+    dead_letters = {"dead_letter_exchange": "", "dead_letter_routing_key": "dead"}
+    queue = desk.host.declare_queue("short", settings=QueueSettings(durable=True, **dead_letters))
+    for number in range(100):
+        body = b"x" * 1000
+        desk.host.publish(
+            Message(body, routing_key="short", persistent=True, delay=100.0 + number, expiration=float(number))
+        )
+    desk.commit()
+    assert isinstance(queue.life.source, PagedEntries)
+    assert queue.life.source.held.far
+    assert queue.life.source.taken
+    desk.clock.advance(60.5)
+    desk.commit()
+    queue.housekeeping()
+    desk.commit()
+    assert [queue.statistics().held, queue.statistics().depth] == [39, 39]
+    assert desk.host.queue("dead").statistics().depth == 61
+
+
 def test_a_ring_of_messages_that_wait_stays_within_its_limit(desk: Waiting) -> None:
     """What is above a limit goes although all of it waits for its time."""
     desk.host.declare_queue("ring", settings=QueueSettings(durable=True, max_length=30, overflow=Overflow.RING))

@@ -502,6 +502,9 @@ class PagedReader:
     def expire(self, position: int) -> bool:
         """Drop a message that is past its time; False when somebody has it, or it is gone."""
         with self._queue.life.pinned(), self._memory.looking(self._area):
+            held = self.source.taken.get(position)
+            if held is not None and held.is_ready:  # it is near its time
+                return self._drop(held, DeadLetterReason.EXPIRED)
             try:
                 headers = self._headers([position])
                 bodies = self._bodies(headers)
