@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -279,6 +279,67 @@ def test_a_declaration_that_the_store_refuses_is_undone() -> None:
         attempt()
     host.wait_for_commits()
     assert len(store.definitions()) == 4
+    host.close()
+
+
+@pytest.mark.parametrize(
+    "remove",
+    [
+        lambda host: host.delete_queue("q"),
+        lambda host: host.delete_exchange("e"),
+        lambda host: host.unbind_queue("q", "e", "key"),
+    ],
+)
+@pytest.mark.parametrize("refusals", [1, 2])
+def test_a_removal_that_the_store_refuses_is_owed(remove: Callable[[VirtualHost], object], refusals: int) -> None:
+    """What was deleted is gone at once, and after the next opening too: housekeeping asks the store again
+    (broker-durability 10)."""
+    store = MemoryStore()
+    host = VirtualHost(store=store)
+    host.declare_queue("q", durable=True)
+    host.declare_exchange("e", durable=True)
+    host.bind_queue("q", "e", "key")
+    host.publish(persistent(b"kept", "key", exchange="e"))
+    store.fail_at(1, StoreFull("no room"))
+    remove(host)
+    left = shape(host)
+    for _ in range(refusals - 1):
+        store.fail_at(1, StoreFull("no room"))
+        host._journal.housekeeping()
+        host.wait_for_commits()
+    host._journal.housekeeping()
+    host.close()
+    store = store.reopened()
+    host = VirtualHost(store=store)
+    assert shape(host) == left
+    host.wait_for_commits()
+    assert sum(level.messages for level in store.levels()) == len(host.queues())
+    host.close()
+
+
+def test_a_removal_that_is_owed_spares_what_was_declared_anew() -> None:
+    """The queue, the exchange and the binding of the same names stay; the messages of the queue before do not."""
+    store = MemoryStore()
+    host = VirtualHost(store=store)
+
+    def declare() -> None:
+        host.declare_queue("q", durable=True)
+        host.declare_exchange("e", durable=True)
+        host.bind_queue("q", "e", "key")
+        host.publish(persistent(b"kept", "key", exchange="e"))
+
+    declare()
+    for remove in (host.delete_queue, host.delete_exchange):
+        store.fail_at(1, StoreFull("no room"))
+        remove("q" if remove == host.delete_queue else "e")
+    declare()
+    host._journal.housekeeping()
+    host.wait_for_commits()
+    left = shape(host)
+    host.close()
+    host = VirtualHost(store=store.reopened())
+    assert shape(host) == left
+    assert bodies(host) == [b"kept"]
     host.close()
 
 

@@ -176,10 +176,12 @@ class Journal:
             self.note(error)
             return None
 
-    def submit_if_open(self, operations: Sequence[Operation]) -> Commit | None:
+    def submit_if_open(
+        self, operations: Sequence[Operation], failed: Callable[[BaseException], object] | None = None
+    ) -> Commit | None:
         """As `submit`; a store at its end changes nothing any more, and that is no error."""
         try:
-            return self.submit(operations)
+            return self.submit(operations, failed=failed)
         except (StoreFailed, StoreClosed):
             return None
 

@@ -2,7 +2,7 @@
 
 Promise     A queue, exchange or binding exists after the next opening once its `add_queue`, `add_exchange` or `bind`
             has returned, and none that was taken out before `wait_for_commits` returned. A change that the store
-            refuses is undone, and raises.
+            refuses is undone, and raises; one that takes out is made all the same, and the store is asked again.
 State       `_order` is held while a change is made and handed to the store, so that definitions are committed in the
             order in which they came about. `_latest`, guarded by it, is the commit of the latest change.
 Lock order  `_order` -> the topology's; `_order` -> the store's. Definitions bring no message, so handing them in waits
@@ -172,9 +172,25 @@ class StoredTopology(Topology):
                 operations.append(Undefine(*_place_of(each)))
                 if isinstance(each, DeclaredQueue):
                     operations.append(DropQueue(each.queue.store_number))
-            if operations:
-                # A virtual host whose store is at its end refuses everything; what is gone here comes back with it.
-                self._latest = self._journal.submit_if_open(operations) or self._latest
+            self._forget_locked(operations)
+
+    def _forget_locked(self, operations: list[Operation]) -> None:
+        """Have the store forget what is gone. What it has no room to forget now, it is asked to once more later."""
+
+        def failed(error: BaseException) -> None:
+            if isinstance(error, StoreFull):
+                self._journal.owe(partial(self._forget_again, operations))
+
+        if operations:
+            # A virtual host whose store is at its end refuses everything; what is gone here comes back with it.
+            self._latest = self._journal.submit_if_open(operations, failed) or self._latest
+
+    def _forget_again(self, operations: list[Operation]) -> None:
+        """All but the names that have been declared anew since."""
+        with self._order:
+            declared: list[Declared] = [*self.exchanges(), *self.queues(), *self.bindings()]
+            places = {_place_of(each) for each in declared if is_kept(each)}
+            self._forget_locked([one for one in operations if not (isinstance(one, Undefine) and one in places)])
 
     def wait_for_commits(self) -> None:
         """Block until every earlier change is committed, or was refused. Raises as `Verbs.wait_for_commits`."""
