@@ -152,10 +152,10 @@ def test_the_root_is_no_file(tree: Path) -> None:
 
 
 def test_a_directory_that_is_missing(tmp_path: Path) -> None:
-    """A root that does not exist is told as what was passed over."""
+    """A root that does not exist is told as what was passed over, with what to do."""
     passed_over = _scan.PassedOver()
     assert found(tmp_path, "none/*.csv", passed_over=passed_over) == []
-    assert "directory not readable (No such file or directory)" in passed_over.sentences()[0]
+    assert "the directory does not exist; make it, or correct the lane's files" in passed_over.sentences()[0]
 
 
 @pytest.mark.slow(selected=True)

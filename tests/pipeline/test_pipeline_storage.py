@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from emulators_support import bucket_maker
-from pipeline_parts_support import Place, Storage, StorageSection, _executor_read, met, place_of, unchanged
+from pipeline_parts_support import Lane, Place, Storage, StorageSection, _executor_read, _scan, met, place_of, unchanged
 from pipeline_parts_support import storage as storage_module
-from s3_support import KEYS, Store
+from s3_support import KEYS, Answer, Ask, Store, between
 
 from multiqueue.pipeline import ConfigError, FileSeen, Item, JobError, PipelineError, Unprepared, parse_config
 
@@ -196,6 +196,46 @@ def test_many_objects_of_one_page_are_asked_for_by_a_listing(
     assert all(isinstance(one, FileNotFoundError) for one in found[-3:])
     if scheme != "abfss":
         assert len(asked) < len(wanted) / 2
+
+
+@pytest.mark.parametrize("answer", ["", "the same page"])
+def test_an_answer_that_is_no_page_of_a_listing(s3_store: Store, answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty answer is not the end of a listing, and a page that comes again is an error. (pipeline 14)"""
+    monkeypatch.setattr(storage_module, "_PAGE", 2)
+    bucket = s3_store.bucket({f"in/{number}": b"" for number in range(9)})
+    pages: list[Answer] = []
+
+    def wrong(ask: Ask) -> Ask:
+        def asked(method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
+            pages.append(ask(method, path, headers, body))
+            return pages[-1] if len(pages) < 2 else pages[0] if answer else (200, [], b"")
+
+        return asked
+
+    with between(s3_store.endpoint, translated=wrong) as endpoint:
+        storage = Storage({"s": StorageSection(**{**s3_store.section(bucket), "endpoint": endpoint})})
+        passed_over = _scan.PassedOver()
+        lane = Lane("a", Place(f"s3://{bucket}"), ("in/*",), format="paths")
+        found = {seen.path for seen in _scan.scan(lane, Path("/"), passed_over, storage=storage)}
+    assert found == {f"s3://{bucket}/in/{number}" for number in range(2)}
+    why = "OSError: the answer is no page of a listing, or the same page again"
+    assert passed_over.unread == f"'s3://{bucket}/in': directory not readable ({why})"
+
+
+def test_a_key_that_is_read_as_another_is_told(s3_store: Store) -> None:
+    """s3fs would read the object `a`: the other key is input that cannot be read, and not in an item. (pipeline 14)"""
+    bucket = s3_store.bucket({"in/a": b"one", "in/a?versionId=1": b"two", "in/a?versionId=1/b": b"three"})
+    storage = Storage({"s": StorageSection(**s3_store.section(bucket))})
+    other = Place(f"s3://{bucket}/in/a?versionId=1")
+    assert storage.start_of(other, 9) == b"one"
+    passed_over = _scan.PassedOver()
+    lane = Lane("a", Place(f"s3://{bucket}"), ("in/**",), format="paths")
+    found = [seen.path for seen in _scan.scan(lane, Path("/"), passed_over, storage=storage)]
+    assert found == [f"s3://{bucket}/in/a"]
+    assert passed_over.unread is not None
+    assert "keys with '?versionId=' are not read" in passed_over.unread
+    assert not _scan.fits(lane, other)
+    assert _scan.fits(replace(lane, root=Path("/")), Place("/in/a?versionId=1"))
 
 
 def test_a_store_that_lists_nothing_is_asked_for_each(s3_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

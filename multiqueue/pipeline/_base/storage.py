@@ -496,13 +496,16 @@ def _s3_pages(fs: FileSystem, bucket: str, start: str, after: str) -> Pages:
         fs.session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_moment)
     while True:
         said = fs.call_s3("list_objects_v2", **asked)
+        token = said.get("NextContinuationToken")
+        if not {"Name", "IsTruncated"} & said.keys() or (token and token == asked.get("ContinuationToken")):
+            raise OSError("the answer is no page of a listing, or the same page again")
         found = [_directory(one["Prefix"]) for one in said.get("CommonPrefixes", ())]
         yield found + [
             {**one, "name": one["Key"], "size": one["Size"], "type": "file"} for one in said.get("Contents", ())
         ]
         if not said.get("IsTruncated"):
             return
-        asked["ContinuationToken"] = said["NextContinuationToken"]
+        asked["ContinuationToken"] = token
 
 
 def _moment(said: Any) -> datetime:

@@ -198,7 +198,7 @@ def _leads_to(lane: Lane, start: Place, place: Place, patterns: frozenset[Parts]
     """Whether a walk from the start with these patterns comes to the place."""
     depth = len(start.parts)
     for name in place.parts[depth:]:
-        if not name or _excluded(name, lane.exclude):
+        if (_misread(name) and not place.is_local) or _excluded(name, lane.exclude):
             return False
         matching = [rest for rest in patterns if _matches(name, rest[0])]
         depth += 1
@@ -303,8 +303,8 @@ class _Walk:
         matching = [rest for rest in patterns if _matches(entry.name, rest[0])]
         if not matching:
             return
-        if not entry.name:
-            self._passed_over.refuse("keys with '//' are not read, for Hadoop takes '//' for '/'", entry.path + "/")
+        if isinstance(entry, _Object) and (why := _misread(entry.name)):
+            self._passed_over.refuse(why, entry.key)
             return
         if _is_directory(entry, self._passed_over):
             if any(len(rest) == 1 and not _MAGIC.search(rest[0]) for rest in matching):
@@ -379,6 +379,13 @@ def _compiled(part: str) -> re.Pattern[str]:
     return re.compile(fnmatch.translate(part))
 
 
+def _misread(name: str) -> str:
+    """Why keys of a store with this component are not read; empty where they are."""
+    if "?versionId=" in name:
+        return "keys with '?versionId=' are not read, for s3fs takes them for versions of other objects"
+    return "" if name else "keys with '//' are not read, for Hadoop takes '//' for '/'"
+
+
 def _excluded(name: str, exclude: tuple[str, ...]) -> bool:
     return any(_compiled(part).match(name) is not None for part in exclude)
 
@@ -402,7 +409,7 @@ def _slices(
                 yield names
     except FileNotFoundError:
         if is_root:  # otherwise somebody has removed it in this moment
-            passed_over.add("directory not readable (No such file or directory)", path)
+            passed_over.add("the directory does not exist; make it, or correct the lane's files", path)
             passed_over.missing = passed_over.missing or path
     except OSError as error:
         passed_over.refuse(f"directory not readable ({error.strerror})", path)
