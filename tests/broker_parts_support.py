@@ -34,11 +34,13 @@ from multiqueue.broker._paging import budget as budget
 from multiqueue.broker._paging import lists as lists
 from multiqueue.broker._paging import reader as reader
 from multiqueue.broker._paging import spill as spill
+from multiqueue.broker._paging.held import moment_of as moment_of
 from multiqueue.broker._paging.lists import Paging as Paging
 from multiqueue.broker._paging.loads import HEADER_BYTES as HEADER_BYTES
 from multiqueue.broker._paging.loads import Found as Found
 from multiqueue.broker._paging.loads import Load as Load
 from multiqueue.broker._paging.loads import Loads as Loads
+from multiqueue.broker._paging.loads import Span as Span
 from multiqueue.broker._paging.memory import MemoryManager as MemoryManager
 from multiqueue.broker._paging.paged_entries import PagedEntries as PagedEntries
 from multiqueue.broker._paging.spill import Spill as Spill

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from broker_parts_support import PagedEntries
+from broker_parts_support import Found, Load, Loads, PagedEntries, Span, moment_of
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -198,6 +198,40 @@ def test_what_waits_takes_little_memory(desk: Waiting) -> None:
         desk.clock.advance(10.0)
     desk.drain()
     assert len(desk.there) == 1
+
+
+def test_what_waits_takes_little_memory_once_it_is_written_out(desk: Waiting) -> None:
+    """A message that is not durable leaves the memory when its row is committed."""
+    desk.teardown()
+    desk.is_durable = False
+    desk.open()
+    desk.put([9 - number % 9 for number in range(300)], 0)
+    desk.is_sound()
+    assert desk.queue.statistics().held == 301
+    assert len(desk.queue.life.source.taken) < 20
+
+
+def test_nothing_can_be_had_before_what_is_far(desk: Waiting) -> None:
+    """What is let go is far, and neither that nor anything due later ends, or is taken by a load that read it."""
+    desk.put([9 - number % 9 for number in range(100)], 0)
+    source = desk.queue.life.source
+    entry = max(source.taken.values(), key=moment_of)
+    with desk.host.subscribe("q", prefetch=1), desk.queue.life.lock:
+        source.held.let_go(entry)
+        assert source.held.is_far(entry.held_until_ms, entry.position)
+        assert source.area.near < moment_of(entry)
+        near = source.area.near
+        assert not source.held.may_end(entry)
+        assert source.area.near == near
+        source.taken.pop(entry.position)
+        target = source.area.lists[0]
+        with source._memory as paging:
+            paging.let_wait(source.area, entry.position)
+            target.scans[0] = entry.position - 1
+            load = Load(source.area, target=target, spans=[Span(0, entry.position - 1, entry.position)])
+            source.area.looks.append(load)
+            Loads(paging).loaded(load, [Found(entry.position, 1000, entry, entry.held_until_ms)])
+            assert entry.position not in target.entries
 
 
 def test_what_waits_expires_wherever_it_is(desk: Waiting) -> None:

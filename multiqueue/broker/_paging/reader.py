@@ -173,7 +173,7 @@ class PagedReader:
                 found = self._loaded({each.position: headers[each.position] for each in found}, load.body_bytes)
         for position, entry in in_memory.items():
             if position not in headers and (selector is None or matches(selector, entry.message)):
-                found.append(Found(position, cost_of(entry.message, entry.size), entry))
+                found.append(Found(position, cost_of(entry.message, entry.size), entry, entry.held_until_ms))
         return sorted(found)
 
     def _page(
