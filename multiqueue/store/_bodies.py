@@ -44,9 +44,10 @@ from ._schema import FILE_NAME
 from ._sync_beside import SyncBeside, sync_data
 
 TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE)  # files; no fault of the disk, and over when others close theirs
-LARGE_COMMIT_BYTES = (
-    256 << 10
-)  # of large bodies in a commit: from here on to write them once is worth a second sync beside the first
+# Of large bodies in a commit: from here on to write them once is worth a second sync beside the first; at `relaxed`,
+# where that costs none, it takes less CPU from here on (docs/decisions/0712-both-files-of-a-commit-at-once.md).
+LARGE_COMMIT_BYTES = 256 << 10
+LARGE_RELAXED_BYTES = 80 << 10
 _LARGE_BYTES = 2 << 10  # a body that is smaller is no dearer as a row
 _SHARED_BYTES = 256  # and one that several messages have, together so large; smaller ones are not worth a place
 _OFFSET_BITS = 40

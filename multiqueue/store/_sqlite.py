@@ -22,7 +22,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
-from ._bodies import BODIES_IN_FILES, LARGE_COMMIT_BYTES, Bodies, BodyDamaged
+from ._bodies import BODIES_IN_FILES, LARGE_COMMIT_BYTES, LARGE_RELAXED_BYTES, Bodies, BodyDamaged
 from ._confirmed import MARK_NAME, LogIndex, Mark
 from ._errors import NoStore, StoreDamaged, StoreFailed, StoreLocked
 from ._front import StoreFront
@@ -54,8 +54,8 @@ class SqliteStore(StoreFront):
     takes up to about `log_bytes` more, for a moment also the bytes of a batch: 8 MiB unless told, or a 32nd part
     of a disk below 256 MiB. `reserve_bytes` of disk (three times `log_bytes` unless told) are held back so that
     messages can still be removed when the disk is full.
-    A commit that brings `large_commit_bytes` or more in bodies of 2 KiB or more writes these into a file
-    beside the messages' file; such files count in the quota.
+    A commit that brings `large_commit_bytes` or more (256 KiB unless told, 80 KiB at "relaxed") in bodies of 2 KiB
+    or more writes these into a file beside the messages' file; such files count in the quota.
     `max_pending_bytes` is how much may wait for its commit before `submit` blocks.
 
     Raises:
@@ -76,9 +76,11 @@ class SqliteStore(StoreFront):
         max_pending_bytes: int = MAX_PENDING_BYTES,
         log_bytes: int | None = None,
         reserve_bytes: int | None = None,
-        large_commit_bytes: int = LARGE_COMMIT_BYTES,
+        large_commit_bytes: int | None = None,
     ) -> None:
         durability = Durability(durability)
+        if large_commit_bytes is None:
+            large_commit_bytes = LARGE_RELAXED_BYTES if durability is Durability.RELAXED else LARGE_COMMIT_BYTES
         if durability is Durability.MEMORY:
             raise ValueError(
                 "a store on disk is 'sync' or 'relaxed'; MemoryStore and SqliteStore.scratch() keep nothing"

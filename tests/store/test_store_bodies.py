@@ -497,6 +497,14 @@ def test_the_directory_is_where_it_was(tmp_path: Path, monkeypatch: pytest.Monke
     assert not list((tmp_path / "there").iterdir())
 
 
+def test_at_relaxed_fewer_bytes_are_worth_a_file(tmp_path: Path) -> None:
+    """Where a file costs a commit no second sync, 80 KiB go into one."""
+    for durability in ("sync", "relaxed"):
+        with SqliteStore(tmp_path / durability, durability=durability, reserve_bytes=0) as store:
+            stored(store, *(put(1, large(number)) for number in range(9)))
+            assert len(files(tmp_path / durability)) == (durability == "relaxed")
+
+
 def test_a_commit_of_few_bytes_is_one_sync(tmp_path: Path) -> None:
     """Bodies that are not worth a second sync stay with their rows, however large each one is."""
     with SqliteStore(tmp_path, reserve_bytes=0) as store:
