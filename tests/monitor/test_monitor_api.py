@@ -282,6 +282,29 @@ def test_a_queue_in_figures(client: Client, broker: Broker) -> None:
     assert found["message_stats"]["deliver_get"] == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "limit", "retry"),
+    [
+        ({}, 20, "disabled"),
+        ({"x-delivery-limit": -1}, "unlimited", "disabled"),
+        ({"x-delivery-limit": 0, "x-delayed-retry-type": "all"}, 0, "disabled"),
+        ({"x-delayed-retry-type": "all", "x-delayed-retry-min": 100}, 20, "all (min: 100ms, max: 100ms)"),
+        (
+            {"x-delayed-retry-type": "failed", "x-delayed-retry-min": 100, "x-delayed-retry-max": 500},
+            20,
+            "failed (min: 100ms, max: 500ms)",
+        ),
+    ],
+)
+def test_a_quorum_queue_says_how_often_it_delivers(
+    client: Client, broker: Broker, arguments: dict[str, object], limit: object, retry: str
+) -> None:
+    """In RabbitMQ 4.3.6's words. (monitor 2)"""
+    broker.declare_queue("q", durable=True, arguments={"x-queue-type": "quorum", **arguments})
+    found = client.get("/api/queues/%2F/q")
+    assert (found["delivery_limit"], found["delayed_retry"], found["messages_delayed"]) == (limit, retry, 0)
+
+
 def test_a_consumer_says_how_long_it_may_keep_a_message(client: Client, server: Any, broker: Broker) -> None:
     """Its own time, or its queue's, in milliseconds; nothing in a classic queue, where no time holds. (monitor 2)"""
     quorum = {"x-queue-type": "quorum"}

@@ -26,11 +26,13 @@ from ...amqp import RABBITMQ_HASH, ChannelFigures, ConnectionFigures, ConsumerFi
 from ...broker import (
     Binding,
     DeclaredQueue,
+    DelayedRetry,
     Exchange,
     FairStatistics,
     HostMetadata,
     Policy,
     QueueConsumer,
+    QueueSettings,
     QueueStatistics,
 )
 from .._figures.history import LENGTHS, OCTETS
@@ -143,7 +145,7 @@ def queue_view(pair: Pair, sample: QueueSample) -> View:
         "vhost": sample.virtual_host,
         "node": NODE,
         "type": type,
-        **({"leader": NODE, "members": [NODE], "online": [NODE]} if type == "quorum" else {}),
+        **(_of_a_quorum_queue(settings, now) if type == "quorum" else {}),
         "state": "down" if sample.virtual_host in pair.latest.down else "flow" if now.is_throttled else "running",
         "durable": settings.durable,
         "auto_delete": settings.auto_delete,
@@ -169,6 +171,22 @@ def queue_view(pair: Pair, sample: QueueSample) -> View:
         "message_bytes_unacknowledged": now.unacked_bytes,
         **_queue_stats(pair, now, before),
         **owner,
+    }
+
+
+def _of_a_quorum_queue(settings: QueueSettings, now: QueueStatistics) -> View:
+    attempts, retry, least = settings.max_delivery_attempts, settings.delayed_retry, settings.delayed_retry_min
+    delays = "disabled"
+    if least and retry is not DelayedRetry.NONE:
+        most = settings.delayed_retry_max or least
+        delays = f"{retry.value} (min: {milliseconds(least)}ms, max: {milliseconds(most)}ms)"
+    return {
+        "leader": NODE,
+        "members": [NODE],
+        "online": [NODE],
+        "delivery_limit": "unlimited" if attempts is None else attempts - 1,
+        "delayed_retry": delays,
+        "messages_delayed": now.held,
     }
 
 
