@@ -45,13 +45,13 @@ def matcher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("pattern", HOSTILE)
 @pytest.mark.usefixtures("matcher")
 def test_no_expression_takes_any_time(pattern: str) -> None:
-    """It is refused with a reason, or matched: in less than 50 ms of a processor, where `re` needs hours."""
+    """It is refused with a reason, or matched: in less than a second of a processor, where `re` needs hours."""
     began = time.process_time()
     with contextlib.suppress(ValueError):
         search = bounded_pattern(pattern)
         for text in ("a" * 255, "a" * 127 + "b", "a" * 5000):
             search(text)
-    assert time.process_time() - began < 0.05
+    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ def test_two_cannot_have_it(tmp_path: Path, file: str) -> None:
     if file == "removed":
         (tmp_path / "spool.lock").unlink()
         holder = "another process for"
-    with pytest.raises(SpoolInUse, match=f"in use by {holder} .* give each readStream a spool"):
+    with pytest.raises(SpoolInUse, match=f"in use by {holder} .* give each readStream another spool"):
         Spool.open(tmp_path, patience=0)
     first.close()
     Spool.open(tmp_path, patience=0).close()

@@ -464,7 +464,8 @@ class PagedReader:
         except StoreError as error:
             if -1 not in self._told:
                 self._told.add(-1)
-                _log.error("%s: messages stay held, as their store cannot be read", self._queue.label, exc_info=error)
+                label, extra = self._queue.label, {"queue": self._queue.name}
+                _log.error("%s: messages stay held, as their store cannot be read", label, exc_info=error, extra=extra)
         finally:
             with life.lock:
                 source.held.end(through, life.clock())

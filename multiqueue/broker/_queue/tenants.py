@@ -221,7 +221,8 @@ class Lane(Turn):
         self.level: int = level
         self.inner: Ring | None = None
         self.live: int = 0  # Invariant: counts the entries that are WAITING
-        self.another, tenant.lane = tenant.lane, self
+        self.another: Lane | None = tenant.lane
+        tenant.lane = self
         # Entries in the order of their arrival, from `begin` on, and those that came back after their slot had gone.
         # What is not WAITING any more stays until it is met, or there is more of it than of others.
         self.arrived: list[FairEntry | None] = []
