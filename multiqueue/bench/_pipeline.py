@@ -147,7 +147,7 @@ class Waiting(Reading):
 def _cpu_s() -> float:
     """Seconds of CPU that this process and its children, the JVM among them, have used.
 
-    A child that has ended counts as it was last seen: who waits for one of Spark's Python workers is told nothing.
+    A child that has ended counts as it was last seen, for Spark's Python workers leave no figures behind.
     """
     parents: dict[int, int] = {}
     used: dict[int, tuple[tuple[int, str], int]] = {}

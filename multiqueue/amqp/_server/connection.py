@@ -388,7 +388,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     @property
     def protocol_headers(self) -> Mapping[bytes, tuple[int, int]]:
-        """What a client may begin with, and the version that it is told."""
+        """The protocol headers that a client may begin with, and the version that `connection.start` tells it."""
         is_old = self.server.compat.says("the header of AMQP 0-8 begins a connection")
         return {**PROTOCOL_HEADERS, **OLD_PROTOCOL_HEADERS} if is_old else PROTOCOL_HEADERS
 

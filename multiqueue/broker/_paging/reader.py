@@ -420,7 +420,7 @@ class PagedReader:
         return is_more
 
     def _has_come_below(self, entry: Entry, ends: Mapping[int, int]) -> bool:
-        """True when something has come, behind these ends, that goes before this entry."""
+        """True when a message that came behind these ends is to be evicted before this entry."""
         with self._memory:
             last = self._area.last
             return last != ends and any(last[each] > ends.get(each, 0) for each in last if each > entry.level)
