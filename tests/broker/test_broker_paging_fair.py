@@ -90,6 +90,25 @@ def test_what_has_a_time_to_live_pages_with_the_rest(data: Path | None) -> None:
         assert served == {"a": 200, "b": 200, "c": 200}
 
 
+def test_messages_that_came_in_runs_page_by_tenant(tmp_path: Path) -> None:
+    """What a connection publishes without waiting goes to the store in runs, and is found there again."""
+    with opened(tmp_path, MIB // 2) as broker:
+        publisher = broker.virtual_host().publisher(lambda told: None)
+        for number in range(20):
+            headers = [{"tenant": f"t{tenant}"} for tenant in range(5)]
+            body = str(number).encode().ljust(1024)
+            run = [Message(body, routing_key="q", persistent=True, headers=each) for each in headers]
+            assert publisher.publish_all(run, []) is not None
+        publisher.hand_in()
+        broker.wait_for_commits()
+        for number in range(20, 200):
+            for tenant in range(5):
+                put(broker, f"t{tenant}", number)
+        broker.wait_for_commits()
+        assert is_paging(broker)
+        assert drained(broker) == {f"t{tenant}": list(range(200)) for tenant in range(5)}
+
+
 @pytest.mark.parametrize("is_paged", [False, True])
 def test_what_comes_back_for_ever_keeps_nobody_waiting(data: Path | None, is_paged: bool) -> None:
     """A consumer returns one message each time it has it: the other tenants are served all the same, in their turns."""

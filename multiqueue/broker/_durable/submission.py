@@ -123,6 +123,8 @@ class Submission:
         if entries is None:
             return False
         life, begin = queue.life, self.length
+        for entry, put in zip(entries, puts, strict=True) if life.is_fair else ():
+            put.level = entry.level  # its tenant's: where the queue looks for it when it pages
         assert not self._parts[begin], "the part before was not ended"
         self._steps += [(begin + index, life, *each) for index, each in enumerate(zip(entries, puts, strict=True))]
         parts: list[list[Operation]] = [[put] for put in puts]
