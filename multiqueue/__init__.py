@@ -32,28 +32,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from queue import SimpleQueue as SimpleQueue
+    from queue import SimpleQueue
 
-    from .core import FairQueue as FairQueue
-    from .core import FairTaken as FairTaken
-    from .core import Lane as Lane
-    from .core import LifoQueue as LifoQueue
-    from .core import LinkedBlockingMultiQueue as LinkedBlockingMultiQueue
-    from .core import MultiQueueExecutor as MultiQueueExecutor
-    from .core import Offerable as Offerable
-    from .core import Pollable as Pollable
-    from .core import PriorityQueue as PriorityQueue
-    from .core import Queue as Queue
-    from .core import SubQueue as SubQueue
-    from .core import SubQueueSelection as SubQueueSelection
-    from .core import Taken as Taken
-    from .errors import Detached as Detached
-    from .errors import Empty as Empty
-    from .errors import Full as Full
-    from .errors import InvalidSelection as InvalidSelection
-    from .errors import MultiQueueError as MultiQueueError
-    from .errors import ShutDown as ShutDown
-    from .errors import SubQueueExists as SubQueueExists
+    from .core import (
+        FairQueue,
+        FairTaken,
+        Lane,
+        LifoQueue,
+        LinkedBlockingMultiQueue,
+        MultiQueueExecutor,
+        Offerable,
+        Pollable,
+        PriorityQueue,
+        Queue,
+        SubQueue,
+        SubQueueSelection,
+        Taken,
+    )
+    from .errors import Detached, Empty, Full, InvalidSelection, MultiQueueError, ShutDown, SubQueueExists
 
 __all__ = [
     "Detached",

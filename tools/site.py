@@ -100,21 +100,28 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def names_of(room: str) -> str:
-    """The page of a room: its own words, then each name of its `__all__`."""
+    """The page of a room: its own words, then each name that its door shows."""
     path = HOUSE.joinpath("multiqueue", *room.split(".")) if room else HOUSE / "multiqueue"
     tree = ast.parse((path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text())
-    names = next(
-        (
-            ast.literal_eval(node.value)
-            for node in tree.body
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
-        ),
-        [node.name for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")],
-    )
     theirs = {"SimpleQueue"} if not room else set()  # the standard library's
     door = _door(room)
     head = [f"# `{door}`", "", ast.get_docstring(tree) or "", ""]
-    return "\n".join([*head, *(f"::: {door}.{name}\n" for name in names if name not in theirs)])
+    return "\n".join([*head, *(f"::: {door}.{name}\n" for name in shown_by(tree) if name not in theirs)])
+
+
+def shown_by(tree: ast.Module) -> list[str]:
+    """The names in a module's `__all__`; else those that it imports as they are; else its classes."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            try:
+                return [str(name) for name in ast.literal_eval(node.value)]
+            except ValueError:  # made of what is imported
+                break
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    imported = {each.name for node in imports for each in node.names if each.name == each.asname}
+    return sorted(imported) or [
+        node.name for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:

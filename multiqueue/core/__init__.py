@@ -38,35 +38,6 @@ if TYPE_CHECKING:
     from ._statistics import MultiQueueStatistics as MultiQueueStatistics
     from ._statistics import SubQueueStatistics as SubQueueStatistics
 
-__all__ = [
-    "UNSET",
-    "FairQueue",
-    "FairTaken",
-    "Job",
-    "JobWatcher",
-    "Lane",
-    "LaneFuture",
-    "LaneSettings",
-    "LifoQueue",
-    "LinkedBlockingMultiQueue",
-    "MultiQueueExecutor",
-    "MultiQueueStatistics",
-    "Offerable",
-    "Pollable",
-    "PriorityQueue",
-    "Queue",
-    "Ring",
-    "SubQueue",
-    "SubQueueSelection",
-    "SubQueueStatistics",
-    "Taken",
-    "Ticket",
-    "Turn",
-    "Unset",
-    "engine",
-    "notebook_table",
-]
-
 # What brings concurrent.futures, logging, dataclasses and inspect along, three times as much as all the rest, is
 # loaded when a program first asks for it: `import multiqueue` would cost 45 ms of CPU more than `import queue`.
 _LATER = {
@@ -84,6 +55,23 @@ _LATER = {
     "MultiQueueStatistics": "_statistics",
     "SubQueueStatistics": "_statistics",
 }
+
+__all__ = [
+    *_LATER,
+    "FairQueue",
+    "FairTaken",
+    "LifoQueue",
+    "LinkedBlockingMultiQueue",
+    "Offerable",
+    "Pollable",
+    "PriorityQueue",
+    "Queue",
+    "SubQueue",
+    "SubQueueSelection",
+    "Taken",
+    "engine",
+    "notebook_table",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -18,14 +18,4 @@ from ._server.server import serve_lanes as serve_lanes
 
 _one_line_each("multiqueue.monitor")
 
-__all__ = [
-    "Figures",
-    "HttpServer",
-    "Lanes",
-    "MonitorError",
-    "PipelineWindows",
-    "Sample",
-    "Sampler",
-    "serve_http",
-    "serve_lanes",
-]
+__all__ = [name for name in dir() if name[0].isalpha()]

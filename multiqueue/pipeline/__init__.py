@@ -43,33 +43,4 @@ from ._verbs.run import run_pipeline as run_pipeline
 
 _one_line_each("multiqueue.pipeline")
 
-__all__ = [
-    "AttemptEnded",
-    "ConfigError",
-    "ExitStatus",
-    "FileSeen",
-    "Item",
-    "JobError",
-    "LanePlan",
-    "LaneProgress",
-    "MetricsFile",
-    "Payload",
-    "PipelineConfig",
-    "PipelineError",
-    "Plan",
-    "Reporter",
-    "RunResult",
-    "SessionLost",
-    "Silent",
-    "Snapshot",
-    "StateDamaged",
-    "StateInUse",
-    "StateMismatch",
-    "StepPlan",
-    "Unprepared",
-    "Unreachable",
-    "load_config",
-    "parse_config",
-    "plan_of",
-    "run_pipeline",
-]
+__all__ = [name for name in dir() if name[0].isalpha()]

@@ -31,31 +31,6 @@ from ._protocol import StoreStatistics as StoreStatistics
 from ._protocol import Undefine as Undefine
 from ._sqlite import SqliteStore as SqliteStore
 
-__all__ = [
-    "Commit",
-    "Define",
-    "Definition",
-    "Delete",
-    "Delivered",
-    "DropQueue",
-    "Durability",
-    "Header",
-    "Held",
-    "Level",
-    "MemoryStore",
-    "MessageStore",
-    "Operation",
-    "Outline",
-    "Put",
-    "SqliteStore",
-    "StoreClosed",
-    "StoreDamaged",
-    "StoreError",
-    "StoreFailed",
-    "StoreFull",
-    "StoreLocked",
-    "StoreStatistics",
-    "Undefine",
-]
+__all__ = [name for name in dir() if name[0].isalpha()]
 
 _one_line_each("multiqueue.store")
