@@ -20,7 +20,8 @@ def in_the_tests_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(_spark, "WARM_UP", 1)
     monkeypatch.setattr(_spark, "PARTITIONS", 1)
     monkeypatch.setattr(_spark, "SMALL_JOBS", 1)
-    monkeypatch.setattr(_pipeline, "LARGE_BYTES", 2_000)
+    for name in [name for name in vars(_pipeline) if name.endswith("_BYTES") and name != "_ROW_BYTES"]:
+        monkeypatch.setattr(_pipeline, name, 2_000)
     monkeypatch.setattr(_pipeline, "_warm_up", lambda: None)
     _spark.session.cache_clear()
     yield
