@@ -15,13 +15,12 @@ from multiqueue.bench._amqp_servers import OURS as OURS
 from multiqueue.bench._amqp_servers import RELAXED as RELAXED
 from multiqueue.bench._amqp_servers import THEIRS as THEIRS
 from multiqueue.bench._amqp_servers import Server as Server
-from multiqueue.bench._core_attempts import InPython as InPython
-from multiqueue.bench._core_attempts import Jobs as Jobs
 from multiqueue.bench._core_attempts import batches as batches
 from multiqueue.bench._core_attempts import check_arrivals as check_arrivals
 from multiqueue.bench._core_attempts import check_order as check_order
 from multiqueue.bench._core_attempts import deal as deal
 from multiqueue.bench._core_attempts import idling as idling
+from multiqueue.bench._core_attempts import jobs as jobs
 from multiqueue.bench._core_attempts import one_of_many as one_of_many
 from multiqueue.bench._core_attempts import producers_to_consumers as producers_to_consumers
 from multiqueue.bench._core_attempts import put_and_get as put_and_get
@@ -50,7 +49,7 @@ from multiqueue.bench._model import Workload as Workload
 from multiqueue.bench._model import paired_ratio as paired_ratio
 from multiqueue.bench._model import percentile as percentile
 from multiqueue.bench._model import summarize as summarize
-from multiqueue.bench._report import _cells as _cells
-from multiqueue.bench._report import as_markdown as as_markdown
+from multiqueue.bench._report import as_page as as_page
+from multiqueue.bench._report import cells as cells
 from multiqueue.bench._report import facts as facts
 from multiqueue.bench._report import quantity as quantity

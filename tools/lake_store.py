@@ -26,7 +26,7 @@ from xml.sax.saxutils import escape
 from multiqueue.bench import _pipeline as bench
 from multiqueue.bench._harness import run_suite
 from multiqueue.bench._model import Figures, Goal, Rival, Suite, Workload
-from multiqueue.bench._report import as_text
+from multiqueue.bench._report import as_page
 from multiqueue.bench._spark import session
 from multiqueue.pipeline import Silent, parse_config, run_pipeline
 
@@ -217,7 +217,8 @@ def main() -> None:
         asyncio.run(serve(*asked.serve))
         return
     suite = SUITE.only(asked.workloads) if asked.workloads else SUITE
-    print(as_text(run_suite(suite, rounds=asked.rounds, command=" ".join(sys.argv), progress=print)))
+    report = run_suite(suite, rounds=asked.rounds, command=" ".join(sys.argv), progress=print)
+    print(as_page(report, full=True))
 
 
 if __name__ == "__main__":

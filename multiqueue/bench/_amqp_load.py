@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Final
+from typing import Final, Literal
 from urllib.parse import unquote, urlsplit
 
 from .._words import counted
-from ._amqp_servers import OURS, RELAXED, THEIRS, Server, servers
+from ._amqp_servers import DOES_NOT_SHOW, OURS, RELAXED, THEIRS, Server, servers
 from ._harness import expect
 from ._model import RATE, BenchError, Figures, Goal, Metric, Rival, Suite, Workload
 
@@ -71,17 +71,15 @@ class Load:
 
     @property
     def name(self) -> str:
-        return self.label or f"{self.work}-{self.connections}{'-durable' if self.persistent else ''}"
+        return f"{self.label or f'{self.work}-{self.connections}'}{'-durable' if self.persistent else ''}"
 
     @property
     def title(self) -> str:
-        sides = "1 connection" if self.connections == 1 else f"{self.connections} connections"
+        sides = counted(self.connections, "connection")
         sides += " for as many queues of a fanout exchange" if self.fans_out else " on each side"
         size = "" if self.size == KIB else f", bodies of {self.size:,} bytes"
         if self.work == LATENCY:
-            size += (
-                " at half of the server's own highest rate" if self.at_half_rate else f" at {LATENCY_RATE} messages/s"
-            )
+            size += " at half of the server's own rate" if self.at_half_rate else f" at {LATENCY_RATE} messages/s"
         if self.tenants:
             size += f", {counted(self.tenants, 'tenant')} named in turn, {self.kind or 'standard'} queues"
         return f"{_TITLES[self.work]}, {'persistent' if self.persistent else 'transient'}, {sides}{size}"
@@ -106,9 +104,9 @@ LOADS: Final = (
     Load(LATENCY, 1, 4 * LATENCY_RATE),
     Load(LATENCY, 1, 4 * LATENCY_RATE, persistent=True),
     Load(LATENCY, 1, 20_000, at_half_rate=True, label="latency-half"),
-    Load(LATENCY, 1, 20_000, persistent=True, at_half_rate=True, label="latency-half-durable"),
+    Load(LATENCY, 1, 20_000, True, at_half_rate=True, label="latency-half"),
     *(
-        Load(work, connections, count, persistent, size, label=f"{label}-{name}{'-durable' if persistent else ''}")
+        Load(work, connections, count, persistent, size, label=f"{label}-{name}")
         for work, label, connections, persistent in (
             (PUBLISH, "body-publish", 1, False),
             (PUBLISH_CONSUME, "body-both", 1, False),
@@ -122,27 +120,12 @@ LOADS: Final = (
         for count in (min(20_000, 256 * KIB * KIB // size) // connections,)
     ),
     *(
-        Load(
-            PUBLISH_CONSUME,
-            queues,
-            40_000 // queues,
-            persistent,
-            fans_out=True,
-            label=f"fan-out-{queues}{'-durable' if persistent else ''}",
-        )
+        Load(PUBLISH_CONSUME, queues, 40_000 // queues, persistent, fans_out=True, label=f"fan-out-{queues}")
         for persistent in (False, True)
         for queues in (1, 10, 100)
     ),
     *(
-        Load(
-            PUBLISH_ACK,
-            1,
-            30_000,
-            persistent,
-            tenants=tenants,
-            kind=kind,
-            label=f"{kind or 'standard'}-{tenants}{'-durable' if persistent else ''}",
-        )
+        Load(PUBLISH_ACK, 1, 30_000, persistent, tenants=tenants, kind=kind, label=f"{kind or 'standard'}-{tenants}")
         for persistent in (False, True)
         for tenants in (1, 100, 10_000)
         for kind in ("", "fair")
@@ -151,11 +134,7 @@ LOADS: Final = (
 
 
 def compiled(directory: str) -> Path:
-    """The program, made in this directory.
-
-    Raises:
-        BenchError: there is no C compiler, or no librabbitmq to compile against.
-    """
+    """The program, made in this directory. Raises BenchError: there is no C compiler, or no librabbitmq."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise BenchError("--load c needs a C compiler; on Debian: apt-get install gcc libc6-dev librabbitmq-dev")
@@ -261,9 +240,7 @@ def suite(servers: list[Server], program: Path = SOURCE) -> Suite:
         "amqp-load",
         tuple(_workload(load, servers, program) for load in LOADS),
         does_not_show=(
-            "a network: clients and server share this machine's CPUs and its loopback interface",
-            "a cluster, mirrored or quorum queues: both servers have one classic queue to a connection",
-            "what a sync of the disk costs: that depends on the disk under the temporary directory",
+            *DOES_NOT_SHOW,
             f"equal safety, but for {RELAXED!r}: {OURS} confirms a persistent message after a sync, RabbitMQ 4 one of a"
             " classic queue without",
         ),
@@ -272,8 +249,7 @@ def suite(servers: list[Server], program: Path = SOURCE) -> Suite:
 
 def _workload(load: Load, servers: list[Server], program: Path) -> Workload:
     metrics: tuple[Metric, ...] = (RATE, SERVER_CPU)
-    measured = [server for server in servers if load.persistent or server.name != RELAXED]
-    names = [server.name for server in measured]
+    names = [server.name for server in servers if load.persistent or server.name != RELAXED]
     goal, note = RATE, ""
     if load.work == LATENCY:
         metrics, goal = (P50, P99, SERVER_CPU), P99
@@ -283,16 +259,17 @@ def _workload(load: Load, servers: list[Server], program: Path) -> Workload:
             "p50 and p99 are the delivery's: ours comes after the commit; RabbitMQ delivers before it writes, and"
             " confirms without writing what was acknowledged meanwhile"
         )
+    roles: dict[str, Literal["rival"]] = {THEIRS: "rival"}
+    rivals = tuple(
+        Rival(server.name, partial(_Attempt, program, server, load), role=roles.get(server.name, "ours"))
+        for server in servers
+        if server.name in names
+    )
     return Workload(
         load.name,
         load.title,
         load.connections * load.messages,
-        tuple(
-            Rival(
-                server.name, partial(_Attempt, program, server, load), role="rival" if server.name == THEIRS else "ours"
-            )
-            for server in measured
-        ),
+        rivals,
         baseline=THEIRS if THEIRS in names else OURS,
         metrics=metrics,
         n_unit="messages",
@@ -309,11 +286,7 @@ SUITE = suite([Server(OURS, "", None)])
 
 @contextmanager
 def measured_suite(against: str | None) -> Iterator[Suite]:
-    """The suite with the program compiled and our server started, beside the server at `against`.
-
-    Raises:
-        BenchError: as `compiled`; or our server did not start.
-    """
+    """The suite with the program compiled and our server started, beside the server at `against`."""
     with tempfile.TemporaryDirectory(prefix="multiqueue-bench-") as directory:
         program = compiled(directory)
         with servers(against, with_relaxed=True) as started:

@@ -1,4 +1,4 @@
-"""The same programs three times: with pika's blocking connection, with its select connection, with our client.
+"""The same programs twice: with pika's blocking connection, and with our client.
 
 Each is written the way its own documentation shows it. A program is made ready by its constructor; its methods do the
 work and return when the server has it, or has no more: without confirms a publisher asks the queue until it has all.
@@ -8,20 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 BODY = b"x" * 1024
 BATCH = 100  # messages between two waits for confirms
 PREFETCH = 50
 PATIENCE = 120.0  # seconds before a program is taken to be stuck
-
-
-class Program(Protocol):
-    """Every client's operations on one queue. Those that have batches of confirms can `publish_confirmed` as well."""
-
-    def publish(self, n: int, persistent: bool) -> None: ...
-    def consume(self, n: int, auto_ack: bool) -> None: ...
-    def close(self) -> None: ...
 
 
 class PikaBlocking:
@@ -60,90 +52,6 @@ class PikaBlocking:
 
     def close(self) -> None:
         self._connection.close()
-
-
-class PikaSelect:
-    """pika.SelectConnection: everything is a callback of its loop, which runs in the caller's thread."""
-
-    _loop: Any
-
-    def __init__(self, url: str, queue: str) -> None:
-        import pika
-
-        self._queue = queue
-        self._properties = {True: pika.BasicProperties(delivery_mode=2), False: pika.BasicProperties()}
-        self._connection: Any = pika.SelectConnection(
-            pika.URLParameters(url), on_open_callback=self._opened, on_close_callback=lambda *_: self._loop.stop()
-        )
-        self._loop = self._connection.ioloop
-        self._loop.start()
-
-    def _opened(self, connection: Any) -> None:
-        self._channel: Any = connection.channel(on_open_callback=lambda channel: self._loop.stop())
-
-    def publish(self, n: int, persistent: bool) -> None:
-        left, properties = n, self._properties[persistent]
-
-        def some() -> None:
-            nonlocal left
-            for _ in range(min(BATCH, left)):
-                self._channel.basic_publish("", self._queue, BODY, properties)
-            left -= min(BATCH, left)
-            if left:
-                self._loop.call_later(0, some)
-            else:
-                self._channel.queue_declare(self._queue, passive=True, callback=counted)
-
-        def counted(frame: Any) -> None:
-            if frame.method.message_count < n:
-                self._channel.queue_declare(self._queue, passive=True, callback=counted)
-            else:
-                self._loop.stop()
-
-        self._loop.call_later(0, some)
-        self._loop.start()
-
-    def publish_confirmed(self, n: int, persistent: bool) -> None:
-        published, confirmed, properties = 0, 0, self._properties[persistent]
-
-        def some(_: object = None) -> None:
-            nonlocal published
-            for _ in range(BATCH):
-                self._channel.basic_publish("", self._queue, BODY, properties)
-            published += BATCH
-
-        def answered(frame: Any) -> None:
-            nonlocal confirmed
-            confirmed = frame.method.delivery_tag if frame.method.multiple else confirmed + 1
-            if confirmed >= n:
-                self._loop.stop()
-            elif confirmed >= published:
-                some()
-
-        self._channel.confirm_delivery(ack_nack_callback=answered, callback=some)
-        self._loop.start()
-
-    def consume(self, n: int, auto_ack: bool) -> None:
-        left = n
-
-        def callback(channel: Any, method: Any, properties: Any, body: bytes) -> None:
-            nonlocal left
-            left -= 1
-            if not auto_ack:
-                channel.basic_ack(method.delivery_tag)
-            if not left:
-                channel.close()
-                self._loop.stop()
-
-        if not auto_ack:
-            self._channel.basic_qos(prefetch_count=PREFETCH)
-        self._channel.basic_consume(self._queue, callback, auto_ack=auto_ack)
-        self._loop.start()
-
-    def close(self) -> None:
-        self._connection.close()
-        self._loop.start()
-        self._loop.close()
 
 
 class OurClient:
@@ -194,8 +102,5 @@ class OurClient:
         self._connection.close()
 
 
-PROGRAMS: dict[str, Callable[[str, str], Program]] = {
-    "pika blocking": PikaBlocking,
-    "pika select": PikaSelect,
-    "multiqueue": OurClient,
-}
+PIKA, OUR_CLIENT = "pika blocking", "multiqueue"
+PROGRAMS: dict[str, Callable[[str, str], Any]] = {PIKA: PikaBlocking, OUR_CLIENT: OurClient}

@@ -23,6 +23,12 @@ OURS = "our server"
 RELAXED = "ours, relaxed"
 THEIRS = "RabbitMQ"
 
+DOES_NOT_SHOW = (
+    "a network: clients and server share this machine's CPUs and its loopback interface",
+    "a cluster, mirrored or quorum queues: both servers have one classic queue to a connection",
+    "what a sync of the disk costs: that depends on the disk under the temporary directory",
+)
+
 # The command that users run; it is interrupted when its standard input ends, which it does when we do.
 _SERVE = """
 import os, signal, sys, threading

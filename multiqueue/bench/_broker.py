@@ -61,12 +61,7 @@ def _through_queue_queue(n: int, workers: int = 0) -> Attempt:
 
 
 def _one_thread(
-    n: int,
-    *,
-    kind: QueueKind = QueueKind.STANDARD,
-    depth: int = 0,
-    idle_consumers: int = 0,
-    release_one_in: int = 0,
+    n: int, *, kind: QueueKind = QueueKind.STANDARD, depth: int = 0, idle_consumers: int = 0, release_one_in: int = 0
 ) -> Attempt:
     """One thread puts, pulls and accepts, on a queue with or without something else about it."""
     broker_queue = BrokerQueue("bench", settings=QueueSettings(kind=kind))
@@ -211,7 +206,6 @@ def _workload(
         title,
         MESSAGES,
         tuple(Rival(each, make, role="yardstick" if each == _QUEUE_QUEUE else "ours") for each, make in rivals.items()),
-        baseline,
         n_unit="messages",
         threads=str(threads),
         goals=() if goal is None else (Goal(CPU_RATE.name, goal, other, baseline),),

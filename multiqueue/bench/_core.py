@@ -1,14 +1,11 @@
 """The suite `core`: what the multi-queue and the executor cost and gain, beside what else there is.
 
-The goals are ratios on CPython 3.11. On another interpreter they are a comparison and no promise. Where the engine in C
-runs, one rival is the engine in Python, in a separate process: `python -m multiqueue.bench._core WORKLOAD RIVAL N`.
+The goals are ratios on CPython 3.11. On another interpreter they are a comparison and no promise.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -16,16 +13,14 @@ from functools import partial
 
 from multiqueue import MultiQueueExecutor
 
-from ..core import engine
 from ._core_attempts import (
     IDLE_CPU,
     P50,
     P99,
-    InPython,
-    Jobs,
     batches,
     both_ways,
     idling,
+    jobs,
     one_of_many,
     producers_to_consumers,
     put_and_get,
@@ -45,7 +40,6 @@ from ._core_queues import (
     ours_with_idle,
     scan,
 )
-from ._harness import run_attempt
 from ._model import BEST_RIVAL, CPU_RATE, RATE, Attempt, Goal, Rival, Suite, Workload
 
 ITEMS = 50_000  # a tenth of a second for `queue.Queue`: twenty times the switch interval of the GIL
@@ -56,7 +50,6 @@ CAPACITY = 100
 EIGHT = 8
 JOBS = 100_000
 WORKERS = 4
-IN_PYTHON = "multiqueue, engine in Python"
 
 UNBOUNDED_FIELD = (STANDARD, SIMPLE, OURS, OUR_QUEUE, *PEERS)
 BOUNDED_FIELD = (STANDARD, OURS, OURS_SAME_TOTAL, OUR_QUEUE, *PEERS)
@@ -64,35 +57,12 @@ EIGHT_FIELD = (*WORKAROUNDS, OURS_TAKE, OURS_FAIR)
 
 
 def _rivals(field: Iterable[Contender], open_attempt: Callable[[Contender, int], Attempt]) -> tuple[Rival, ...]:
-    return tuple(
-        Rival(
-            contender.name,
-            partial(open_attempt, contender),
-            role=contender.role,
-            requires=contender.requires,
-            share=contender.share,
-            note=contender.note,
-        )
-        for contender in field
-    )
+    return tuple(Rival(each.name, partial(open_attempt, each), **each.settings) for each in field)
 
 
 def _at_least(ratio: float, rival: str = OURS.name, against: str = STANDARD.name) -> tuple[Goal, ...]:
     """The goal by wall clock and by CPU: on a busy machine only the second can be trusted."""
     return tuple(Goal(metric.name, ratio, rival, against) for metric in (RATE, CPU_RATE))
-
-
-def _single() -> Workload:
-    return Workload(
-        "single",
-        "put and get by one thread",
-        ITEMS,
-        _rivals(UNBOUNDED_FIELD, put_and_get),
-        STANDARD.name,
-        n_unit="pairs",
-        goals=_at_least(1.7),
-        note="The queue is empty before each put.",
-    )
 
 
 def _scaling() -> Workload:
@@ -106,7 +76,6 @@ def _scaling() -> Workload:
         "put and get by one thread, and by two on queues of their own",
         ITEMS,
         tuple(rivals),
-        rivals[0].name,
         n_unit="pairs",
         threads="1 or 2",
         divisor=2,
@@ -127,7 +96,6 @@ def _transfer(
             BOUNDED_FIELD if capacity else UNBOUNDED_FIELD,
             partial(producers_to_consumers, producers=producers, consumers=consumers, capacity=capacity),
         ),
-        STANDARD.name,
         threads=f"{producers} + {consumers}",
         goals=goals,
         divisor=math.lcm(producers, consumers),
@@ -143,7 +111,6 @@ def _idle_subqueues() -> Workload:
         "put and get by one thread on one active sub-queue of many",
         ITEMS,
         _rivals((STANDARD, *with_idle, scan(64), scan(1_000)), put_and_get),
-        STANDARD.name,
         n_unit="pairs",
         goals=_at_least(1 / 1.15, most.name, one.name),
         note="The goal, less than 1.15 times the cost of one sub-queue, is a ratio of at least 0.87 here. "
@@ -158,7 +125,6 @@ def _batches(threads: int) -> Workload:
         f"batches of {BATCH}, put_many and get_many, {how}",
         ITEMS * 4,
         _rivals((STANDARD, SIMPLE, QUEUE_OF_LISTS, OURS, OUR_QUEUE), partial(batches, size=BATCH, threads=threads)),
-        STANDARD.name,
         threads="1" if threads == 1 else "1 + 1",
         goals=_at_least(10.0),
         divisor=BATCH,
@@ -167,29 +133,51 @@ def _batches(threads: int) -> Workload:
     )
 
 
-def _wake_up() -> Workload:
-    return Workload(
-        "wake-up",
-        "round trip between two threads that block on each other",
-        ROUND_TRIPS,
-        _rivals(UNBOUNDED_FIELD, both_ways),
-        STANDARD.name,
-        metrics=(P50, P99),
-        n_unit="round trips",
-        threads="2",
-        goals=(Goal(P50.name, 1.0),),
-        note="Two wake-ups each. Most of it is the operating system's, and p99 mostly other processes'.",
-    )
-
-
-def _blocked_on_eight() -> tuple[Workload, ...]:
-    return (
+SUITE = Suite(
+    "core",
+    (
+        Workload(
+            "single",
+            "put and get by one thread",
+            ITEMS,
+            _rivals(UNBOUNDED_FIELD, put_and_get),
+            n_unit="pairs",
+            goals=_at_least(1.7),
+            note="The queue is empty before each put.",
+        ),
+        _transfer(1, 1, goals=_at_least(2.5)),
+        _transfer(4, 1, goals=_at_least(3.0)),
+        _transfer(4, 4),
+        _transfer(1, 1, capacity=CAPACITY),
+        _transfer(
+            4,
+            1,
+            capacity=CAPACITY,
+            goals=_at_least(2.5),
+            note="The goal is for 100 in each sub-queue, 400 in all. With 25 in each, the same total as its rivals, "
+            "a producer must sleep four times as often; multiqueue.Queue is the one queue of 100.",
+        ),
+        _transfer(4, 4, capacity=CAPACITY),
+        _idle_subqueues(),
+        _scaling(),
+        _batches(threads=1),
+        _batches(threads=2),
+        Workload(
+            "wake-up",
+            "round trip between two threads that block on each other",
+            ROUND_TRIPS,
+            _rivals(UNBOUNDED_FIELD, both_ways),
+            metrics=(P50, P99),
+            n_unit="round trips",
+            threads="2",
+            goals=(Goal(P50.name, 1.0),),
+            note="Two wake-ups each. Most of it is the operating system's, and p99 mostly other processes'.",
+        ),
         Workload(
             "eight",
             "8 producers on 8 queues, one consumer blocked on all",
             ITEMS,
             _rivals(EIGHT_FIELD, partial(producers_to_consumers, producers=EIGHT, consumers=1)),
-            WORKAROUNDS[0].name,
             threads="8 + 1",
             goals=_at_least(1.3, against=BEST_RIVAL),
             divisor=EIGHT,
@@ -201,7 +189,6 @@ def _blocked_on_eight() -> tuple[Workload, ...]:
             "round trip: into one of 8 queues, answered through a queue.SimpleQueue",
             ROUND_TRIPS // 2,
             _rivals(EIGHT_FIELD, partial(one_of_many, queues=EIGHT)),
-            WORKAROUNDS[0].name,
             metrics=(P50, P99),
             n_unit="round trips",
             threads="2",
@@ -212,70 +199,27 @@ def _blocked_on_eight() -> tuple[Workload, ...]:
             "CPU of a consumer blocked on 8 queues while nothing comes",
             IDLE_MS,
             _rivals(
-                [*(replace(contender, share=1.0) for contender in EIGHT_FIELD), *PEERS],
+                [*(replace(each, settings={**each.settings, "share": 1.0}) for each in EIGHT_FIELD), *PEERS],
                 partial(idling, queues=EIGHT),
             ),
-            WORKAROUNDS[0].name,
             metrics=(IDLE_CPU,),
             n_unit="ms",
             threads="2",
             note="Of the whole process, its waking up and ending included. The last three wait on one queue.",
         ),
-    )
-
-
-def _executor() -> Workload:
-    pool, ours = "ThreadPoolExecutor", "MultiQueueExecutor"
-    return Workload(
-        "executor",
-        f"{JOBS:,} empty jobs submitted at once, {WORKERS} workers",
-        JOBS,
-        (
-            Rival(pool, partial(Jobs, partial(ThreadPoolExecutor, WORKERS))),
-            Rival(ours, partial(Jobs, partial(MultiQueueExecutor, WORKERS)), role="ours"),
+        Workload(
+            "executor",
+            f"{JOBS:,} empty jobs submitted at once, {WORKERS} workers",
+            JOBS,
+            (
+                Rival("ThreadPoolExecutor", partial(jobs, partial(ThreadPoolExecutor, WORKERS))),
+                Rival("MultiQueueExecutor", partial(jobs, partial(MultiQueueExecutor, WORKERS)), role="ours"),
+            ),
+            n_unit="jobs",
+            threads=f"1 + {WORKERS}",
+            note="What a job costs beside its own work; one lane.",
         ),
-        pool,
-        n_unit="jobs",
-        threads=f"1 + {WORKERS}",
-        note="What a job costs beside its own work; one lane.",
-    )
-
-
-def _with_both_engines(workload: Workload) -> Workload:
-    """With the engine in Python too, where that in C runs and the workload has a rival that is ours by name."""
-    ours = next((rival for rival in workload.rivals if rival.name == OURS.name), None)
-    if engine != "c" or ours is None:
-        return workload
-    pure = replace(ours, name=IN_PYTHON, open=partial(InPython, workload.name, ours.name), note="")
-    return replace(workload, rivals=(*workload.rivals, pure))
-
-
-_WORKLOADS = (
-    _single(),
-    _transfer(1, 1, goals=_at_least(2.5)),
-    _transfer(4, 1, goals=_at_least(3.0)),
-    _transfer(4, 4),
-    _transfer(1, 1, capacity=CAPACITY),
-    _transfer(
-        4,
-        1,
-        capacity=CAPACITY,
-        goals=_at_least(2.5),
-        note="The goal is for 100 in each sub-queue, 400 in all. With 25 in each, the same total as its rivals, "
-        "a producer must sleep four times as often; multiqueue.Queue is the one queue of 100.",
     ),
-    _transfer(4, 4, capacity=CAPACITY),
-    _idle_subqueues(),
-    _scaling(),
-    _batches(threads=1),
-    _batches(threads=2),
-    _wake_up(),
-    *_blocked_on_eight(),
-    _executor(),
-)
-SUITE = Suite(
-    "core",
-    tuple(map(_with_both_engines, _WORKLOADS)),
     does_not_show=(
         "A program's gain: consumers here do nothing with an item. Where they work between two gets, the "
         "queue's share of the time is smaller, and so are the differences.",
@@ -285,8 +229,3 @@ SUITE = Suite(
         "With a load beyond the machine's CPUs the wall clock shows mostly the others; compare CPU there.",
     ),
 )
-
-if __name__ == "__main__":
-    _workload, _rival, _n = sys.argv[1:]
-    (_found,) = SUITE.only([_workload]).workloads
-    print(json.dumps(run_attempt(next(each for each in _found.rivals if each.name == _rival), int(_n))))

@@ -9,10 +9,6 @@ cannot ask again before the responder is parked; on a free-threaded build it may
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -21,8 +17,8 @@ from queue import SimpleQueue
 from typing import Any
 
 from ._core_queues import UNBOUNDED, Contender, Ends
-from ._harness import Crew, Elapsed
-from ._model import BenchError, Figures, ItemsLost, Metric, percentile
+from ._harness import Elapsed, Once, Race, expect
+from ._model import Figures, ItemsLost, Metric, percentile
 
 SHOWN = 5  # items named in a message; the counts say the rest
 P50 = Metric("p50", "us", "less")
@@ -68,36 +64,21 @@ def deal(n: int, hands: int) -> list[range]:
     return [range(hand * share, (hand + 1) * share) for hand in range(hands)]
 
 
-class Transfer:
-    """One race of producers' and consumers' bodies over one queue; an `Attempt`."""
+def _transfer(
+    ends: Ends, bodies: Sequence[Body], streams: Sequence[Sequence[int]], received: Sequence[Sequence[Any]]
+) -> Race:
+    """A race of producers' and consumers' bodies over one queue: all items come once, and each producer's in order."""
 
-    def __init__(
-        self, ends: Ends, bodies: Sequence[Body], streams: Sequence[Sequence[int]], received: Sequence[Sequence[Any]]
-    ) -> None:
-        self._ends = ends
-        self._streams = streams
-        self._received = received
-        self._crew = Crew(bodies)
-
-    def run(self) -> Figures:
-        """Race, and return items per second of wall clock and of CPU."""
-        return self._crew.race().rates(sum(map(len, self._streams)))
-
-    def check(self) -> None:
-        """Raise `ItemsLost` unless all came, once, and in order from each producer to each consumer."""
-        unpack = self._ends.unpack
-        got = [list(map(unpack, each)) if unpack else each for each in self._received]
-        check_arrivals((item for stream in self._streams for item in stream), (item for each in got for item in each))
+    def check() -> None:
+        got = [list(map(ends.unpack, each)) if ends.unpack else each for each in received]
+        check_arrivals((item for stream in streams for item in stream), (item for each in got for item in each))
         for each in got:
-            check_order(self._streams, each)
+            check_order(streams, each)
 
-    def close(self) -> None:
-        """Release a crew that never raced, and what the contender started."""
-        self._crew.abandon()
-        self._ends.close()
+    return Race(sum(map(len, streams)), bodies, check, [ends.close])
 
 
-def put_and_get(contender: Contender, n: int, *, threads: int = 1) -> Transfer:
+def put_and_get(contender: Contender, n: int, *, threads: int = 1) -> Race:
     """Each thread puts one item into a queue of its own and gets it again, until all have done n together.
 
     Items and the room for them exist beforehand: the first touch of fresh memory can cost more than the queue.
@@ -106,22 +87,22 @@ def put_and_get(contender: Contender, n: int, *, threads: int = 1) -> Transfer:
     streams = [list(share) for share in deal(n, threads)]
     received: list[list[Any]] = [[None] * len(stream) for stream in streams]
     bodies = [_alone(*each) for each in zip(made, streams, received, strict=True)]
-    return Transfer(made[0]._replace(close=lambda: [ends.close() for ends in made]), bodies, streams, received)
+    return _transfer(made[0]._replace(close=lambda: [ends.close() for ends in made]), bodies, streams, received)
 
 
 def producers_to_consumers(
     contender: Contender, n: int, *, producers: int, consumers: int, capacity: int = UNBOUNDED
-) -> Transfer:
+) -> Race:
     """Producers put their shares while consumers get theirs; n is a multiple of both numbers."""
     ends = contender.make(producers, capacity)
     streams, shares = deal(n, producers), deal(n, consumers)
     received: list[list[Any]] = [[] for _ in shares]
     bodies = [_producer(ends, number, stream) for number, stream in enumerate(streams)]
     bodies += [_consumer(ends, len(share), keep) for share, keep in zip(shares, received, strict=True)]
-    return Transfer(ends, bodies, streams, received)
+    return _transfer(ends, bodies, streams, received)
 
 
-def batches(contender: Contender, n: int, *, size: int, threads: int) -> Transfer:
+def batches(contender: Contender, n: int, *, size: int, threads: int) -> Race:
     """Batches of `size` are put and got: by one thread in turns, or by a producer and a consumer.
 
     A contender without batches is called for each item. The items exist beforehand, as in `put_and_get`: making one
@@ -146,7 +127,7 @@ def batches(contender: Contender, n: int, *, size: int, threads: int) -> Transfe
             put_many(part)
             received.extend(get_many(size))
 
-    return Transfer(ends, [both] if threads == 1 else [produce, consume], [stream], [received])
+    return _transfer(ends, [both] if threads == 1 else [produce, consume], [stream], [received])
 
 
 def _alone(ends: Ends, stream: Sequence[int], received: list[Any]) -> Body:
@@ -191,97 +172,66 @@ def _repeated(get: Callable[[], Any]) -> Callable[[int], Sequence[Any]]:
     return lambda count: [get() for _ in range(count)]
 
 
-class RoundTrips:
-    """n questions and their answers; question k goes into queue k modulo their number. An `Attempt`."""
+def _round_trips(question: Ends, answer: Ends, n: int) -> Race:
+    """n questions, each answered with itself; question k goes into queue k modulo their number."""
+    samples_ns: list[int] = []
+    answers: list[Any] = []
 
-    def __init__(self, question: Ends, answer: Ends, n: int) -> None:
-        self._question, self._answer, self._n = question, answer, n
-        self._samples_ns: list[int] = []
-        self._answers: list[Any] = []
-        self._crew = Crew([self._ask, self._respond])
-
-    def run(self) -> Figures:
-        """Race, and return the percentiles of the round trips in microseconds."""
-        self._crew.race()
-        return {
-            P50.name: percentile(self._samples_ns, 0.50) / 1000,
-            P99.name: percentile(self._samples_ns, 0.99) / 1000,
-        }
-
-    def check(self) -> None:
-        """Raise `ItemsLost` unless each question was answered with itself."""
-        for number, answer in enumerate(self._answers):
-            if _item(self._question, answer) != number:
-                raise ItemsLost(f"question {number} was answered with {answer!r}")
-
-    def close(self) -> None:
-        """Release a crew that never raced, and what the contenders started."""
-        self._crew.abandon()
-        self._question.close()
-        self._answer.close()
-
-    def _ask(self) -> None:
-        clock, get = time.perf_counter_ns, self._answer.get
-        for number in range(self._n):
-            put, parcel = _put_and_parcel(self._question, number)
+    def ask() -> None:
+        clock, get = time.perf_counter_ns, answer.get
+        for number in range(n):
+            put, parcel = _put_and_parcel(question, number)
             start = clock()
             put(parcel)
-            answer = get()
-            self._samples_ns.append(clock() - start)
-            self._answers.append(answer)
+            got = get()
+            samples_ns.append(clock() - start)
+            answers.append(got)
 
-    def _respond(self) -> None:
-        get, put = self._question.get, self._answer.puts[0]
-        for _ in range(self._n):
+    def respond() -> None:
+        get, put = question.get, answer.puts[0]
+        for _ in range(n):
             put(get())
 
+    def figures(_: Elapsed) -> Figures:
+        return {P50.name: percentile(samples_ns, 0.50) / 1000, P99.name: percentile(samples_ns, 0.99) / 1000}
 
-class Idling:
-    """One consumer blocks for n milliseconds until one item comes; an `Attempt`."""
+    def check() -> None:
+        for number, got in enumerate(answers):
+            if _item(question, got) != number:
+                raise ItemsLost(f"question {number} was answered with {got!r}")
 
-    def __init__(self, ends: Ends, n: int) -> None:
-        self._ends, self._seconds = ends, n / 1000
-        self._received: list[Any] = []
-        self._crew = Crew([self._consume, self._put_late])
-
-    def run(self) -> Figures:
-        """Race, and return the CPU of the whole process in percent of one CPU."""
-        elapsed = self._crew.race()
-        return {IDLE_CPU.name: 100 * elapsed.cpu / elapsed.wall}
-
-    def check(self) -> None:
-        """Raise `ItemsLost` unless the item came."""
-        if [_item(self._ends, parcel) for parcel in self._received] != [0]:
-            raise ItemsLost(f"the consumer got {self._received!r} in the place of one item")
-
-    def close(self) -> None:
-        """Release a crew that never raced, and what the contender started."""
-        self._crew.abandon()
-        self._ends.close()
-
-    def _consume(self) -> None:
-        self._received.append(self._ends.get())
-
-    def _put_late(self) -> None:
-        put, parcel = _put_and_parcel(self._ends, 0)
-        time.sleep(self._seconds)
-        put(parcel)
+    return Race(n, [ask, respond], check, [question.close, answer.close], figures)
 
 
-def both_ways(contender: Contender, n: int) -> RoundTrips:
+def both_ways(contender: Contender, n: int) -> Race:
     """Question and answer both go through the contender."""
-    return RoundTrips(contender.make(1, UNBOUNDED), contender.make(1, UNBOUNDED), n)
+    return _round_trips(contender.make(1, UNBOUNDED), contender.make(1, UNBOUNDED), n)
 
 
-def one_of_many(contender: Contender, n: int, *, queues: int) -> RoundTrips:
+def one_of_many(contender: Contender, n: int, *, queues: int) -> Race:
     """The question goes into one of `queues` that the responder blocks on, the answer through a C queue."""
     answers: SimpleQueue[Any] = SimpleQueue()
-    return RoundTrips(contender.make(queues, UNBOUNDED), Ends([answers.put], answers.get), n)
+    return _round_trips(contender.make(queues, UNBOUNDED), Ends([answers.put], answers.get), n)
 
 
-def idling(contender: Contender, n: int, *, queues: int) -> Idling:
-    """A consumer blocked on `queues` of the contender."""
-    return Idling(contender.make(queues, UNBOUNDED), n)
+def idling(contender: Contender, n: int, *, queues: int) -> Race:
+    """A consumer blocks on `queues` of the contender for n milliseconds, until one item comes."""
+    ends = contender.make(queues, UNBOUNDED)
+    received: list[Any] = []
+
+    def put_late() -> None:
+        put, parcel = _put_and_parcel(ends, 0)
+        time.sleep(n / 1000)
+        put(parcel)
+
+    def check() -> None:
+        if [_item(ends, parcel) for parcel in received] != [0]:
+            raise ItemsLost(f"the consumer got {received!r} in the place of one item")
+
+    def figures(elapsed: Elapsed) -> Figures:
+        return {IDLE_CPU.name: 100 * elapsed.cpu / elapsed.wall}  # of the whole process
+
+    return Race(n, [lambda: received.append(ends.get()), put_late], check, [ends.close], figures)
 
 
 def _put_and_parcel(ends: Ends, item: int) -> tuple[Callable[[Any], object], object]:
@@ -293,51 +243,15 @@ def _item(ends: Ends, parcel: Any) -> int:
     return ends.unpack(parcel) if ends.unpack else int(parcel)
 
 
-class Jobs:
-    """n empty jobs through an executor of 4 workers; an `Attempt`."""
+def jobs(make: Callable[[], Executor], n: int) -> Once:
+    """n empty jobs through an executor: all submitted, then all waited for."""
+    executor, results = make(), list[int]()
 
-    def __init__(self, make: Callable[[], Executor], n: int) -> None:
-        self._n, self._executor, self._done = n, make(), 0
-
-    def run(self) -> Figures:
-        """Submit all, wait for all, and return jobs per second of wall clock and of CPU."""
+    def run() -> Figures:
         wall, cpu = time.perf_counter(), time.process_time()
-        submit = self._executor.submit
-        futures = [submit(int) for _ in range(self._n)]
-        self._done = [future.result() for future in futures].count(0)
-        return Elapsed(time.perf_counter() - wall, time.process_time() - cpu).rates(self._n)
+        submit = executor.submit
+        futures = [submit(int) for _ in range(n)]
+        results.extend(future.result() for future in futures)
+        return Elapsed(time.perf_counter() - wall, time.process_time() - cpu).rates(n)
 
-    def check(self) -> None:
-        """Raise `ItemsLost` unless each job had its result."""
-        if self._done != self._n:
-            raise ItemsLost(f"{self._done} of {self._n} jobs had their result")
-
-    def close(self) -> None:
-        """End the workers."""
-        self._executor.shutdown()
-
-
-class InPython:
-    """A workload's rival in a process with the engine in Python; an `Attempt`, whose clock runs there."""
-
-    def __init__(self, workload: str, rival: str, n: int) -> None:
-        self._command = [sys.executable, "-m", "multiqueue.bench._core", workload, rival, str(n)]
-
-    def run(self) -> Figures:
-        """Run it, and return what it measured.
-
-        Raises:
-            BenchError: it failed, and what it said.
-        """
-        environment = {**os.environ, "MULTIQUEUE_PURE": "1"}
-        done = subprocess.run(self._command, capture_output=True, text=True, env=environment, check=False)
-        if done.returncode != 0:
-            raise BenchError((done.stderr.strip() or "it failed without a word").splitlines()[-1])
-        figures: dict[str, float] = json.loads(done.stdout)
-        return figures
-
-    def check(self) -> None:
-        """It was checked there."""
-
-    def close(self) -> None:
-        """It has ended."""
+    return Once(run, lambda: expect(results.count(0), n, "jobs had their result"), executor.shutdown)

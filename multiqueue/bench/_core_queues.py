@@ -12,10 +12,11 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from importlib import import_module
+from typing import Any, NamedTuple
 
 import multiqueue
 
@@ -40,19 +41,20 @@ class Ends(NamedTuple):
     close: Callable[[], object] = lambda: None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Contender:
     """A queue and how to make it ready: `make(producers, capacity)`, with `UNBOUNDED` for no capacity.
 
-    `role`, `requires`, `share` and `note` are those of the `Rival` it becomes in each workload.
+    `settings` are those of the `Rival` that it becomes in each workload.
     """
 
     name: str
     make: Callable[[int, int], Ends]
-    role: Literal["ours", "rival", "yardstick"] = "rival"
-    requires: str | None = None
-    share: float = 1.0
-    note: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _contender(name: str, make: Callable[[int, int], Ends], **settings: Any) -> Contender:
+    return Contender(name, make, settings)
 
 
 def one_queue(factory: Callable[[int], Any], producers: int, capacity: int) -> Ends:
@@ -67,18 +69,11 @@ def _simple_queue(producers: int, capacity: int) -> Ends:
     return one_queue(lambda _: queue.SimpleQueue(), producers, capacity)
 
 
-def _culsans(producers: int, capacity: int) -> Ends:
-    import culsans
-
-    made: Any = culsans.Queue(capacity)
-    return Ends([made.sync_q.put] * producers, made.sync_q.get)
-
-
-def _janus(producers: int, capacity: int) -> Ends:
-    import janus
-
-    made: Any = janus.Queue(capacity)
-    return Ends([made.sync_q.put] * producers, made.sync_q.get, close=made.close)
+def _sync_side(module: str, producers: int, capacity: int) -> Ends:
+    """Of a queue with two sides, one for coroutines."""
+    made: Any = import_module(module).Queue(capacity)
+    close = made.close if module == "janus" else lambda: None
+    return Ends([made.sync_q.put] * producers, made.sync_q.get, close=close)
 
 
 def _aiologic(producers: int, capacity: int) -> Ends:
@@ -122,7 +117,7 @@ def _fair_queue(producers: int, capacity: int) -> Ends:
 def ours_with_idle(subqueues: int) -> Contender:
     """A multi-queue of so many sub-queues, one of which is used."""
     name = f"multiqueue, {subqueues:,} sub-queue{'s' * (subqueues > 1)}"
-    return Contender(name, partial(our_subqueues, idle=subqueues - 1), role="ours")
+    return _contender(name, partial(our_subqueues, idle=subqueues - 1), role="ours")
 
 
 def _queue_of_lists(producers: int, capacity: int) -> Ends:
@@ -134,22 +129,21 @@ def _item_of(tagged: tuple[int, int]) -> int:
     return tagged[1]
 
 
-def tag_in_one(factory: Any, producers: int, capacity: int) -> Ends:
+def tag_in_one(producers: int, capacity: int) -> Ends:
     """All put `(number, item)` into one queue: no capacity, pause or turn for any of them alone."""
-    return one_queue(factory, producers, capacity)._replace(
-        pack=lambda number, item: (number, item),
-        unpack=_item_of,
+    return one_queue(queue.Queue, producers, capacity)._replace(
+        pack=lambda number, item: (number, item), unpack=_item_of
     )
 
 
-def forwarding_threads(producers: int, capacity: int, *, inbox_capacity: int = 0) -> Ends:
+def forwarding_threads(producers: int, capacity: int) -> Ends:
     """A thread for each queue moves its items, tagged, into one inbox that the consumer blocks on.
 
-    They end by a stop mark behind everything that was put. After a run that got stuck they may be blocked in a full
-    inbox: they are daemons, given `PATIENCE` and then left.
+    They end by a stop mark behind everything that was put; after a run that got stuck they are given `PATIENCE` and
+    left, as daemons.
     """
     queues: list[queue.Queue[Any]] = [queue.Queue(capacity) for _ in range(producers)]
-    inbox: queue.Queue[Any] = queue.Queue(inbox_capacity)
+    inbox: queue.Queue[Any] = queue.Queue()
 
     def forward(number: int, source: queue.Queue[Any]) -> None:
         while (item := source.get()) is not _STOP:
@@ -198,53 +192,34 @@ def scan(queues: int) -> Contender:
     def make(producers: int, capacity: int) -> Ends:
         return poll_loop(max(producers, queues), capacity, interval=0.0)
 
-    return Contender(f"scan of {queues:,} queue.Queue", make, share=10 / (queues + 10))
+    return _contender(f"scan of {queues:,} queue.Queue", make, share=10 / (queues + 10))
 
 
-STANDARD = Contender("queue.Queue", partial(one_queue, queue.Queue))
-SIMPLE = Contender(
+STANDARD = _contender("queue.Queue", partial(one_queue, queue.Queue))
+SIMPLE = _contender(
     "queue.SimpleQueue", _simple_queue, role="yardstick", note="written in C; no capacity, join or shutdown"
 )
-OURS = Contender("multiqueue", our_subqueues, role="ours", note="a sub-queue for each producer")
-OUR_QUEUE = Contender("multiqueue.Queue", _our_queue, role="ours", note="the drop-in: one queue for all")
-OURS_SAME_TOTAL = Contender(
+OURS = _contender("multiqueue", our_subqueues, role="ours", note="a sub-queue for each producer")
+OUR_QUEUE = _contender("multiqueue.Queue", _our_queue, role="ours", note="the drop-in: one queue for all")
+OURS_SAME_TOTAL = _contender(
     "multiqueue, same total",
     partial(our_subqueues, share_capacity=True),
     role="ours",
     note="the capacity divided among the sub-queues",
 )
-QUEUE_OF_LISTS = Contender("queue.Queue of lists", _queue_of_lists, role="yardstick", note="a whole batch is one item")
+QUEUE_OF_LISTS = _contender("queue.Queue of lists", _queue_of_lists, role="yardstick", note="a whole batch is one item")
 PEERS = (
-    Contender("culsans", _culsans, requires="culsans"),
-    Contender("aiologic", _aiologic, requires="aiologic", note="green_put and green_get"),
-    Contender("janus", _janus, requires="janus"),
+    _contender("culsans", partial(_sync_side, "culsans"), requires="culsans"),
+    _contender("aiologic", _aiologic, requires="aiologic", note="green_put and green_get"),
+    _contender("janus", partial(_sync_side, "janus"), requires="janus"),
 )
 WORKAROUNDS = (
-    Contender(
-        "tag in one queue.Queue",
-        partial(tag_in_one, queue.Queue),
-        note="loses each queue's capacity, pausing and fairness",
-    ),
-    Contender("forwarding threads", forwarding_threads, note="unbounded inbox: loses back-pressure", share=0.5),
-    Contender(
-        "forwarding threads, inbox of 8",
-        partial(forwarding_threads, inbox_capacity=8),
-        share=0.05,
-        note="keeps back-pressure",
-    ),
-    Contender("poll every 1 ms", partial(poll_loop, interval=0.001), share=0.25),
-    Contender("poll every 10 ms", partial(poll_loop, interval=0.010), share=0.1),
-    Contender(
-        "tag in one queue.SimpleQueue",
-        partial(tag_in_one, lambda _: queue.SimpleQueue()),
-        role="yardstick",
-        note="written in C; no capacity, join or shutdown either",
-    ),
+    _contender("tag in one queue.Queue", tag_in_one, note="loses each queue's capacity, pausing and fairness"),
+    _contender("forwarding threads", forwarding_threads, note="unbounded inbox: loses back-pressure", share=0.5),
+    _contender("poll every 1 ms", partial(poll_loop, interval=0.001), share=0.25),
+    _contender("poll every 10 ms", partial(poll_loop, interval=0.010), share=0.1),
 )
-OURS_TAKE = Contender(
-    "multiqueue",
-    partial(our_subqueues, tell_source=True),
-    role="ours",
-    note="take(): the item and its sub-queue",
+OURS_TAKE = _contender(
+    "multiqueue", partial(our_subqueues, tell_source=True), role="ours", note="take(): the item and its sub-queue"
 )
-OURS_FAIR = Contender("multiqueue.FairQueue", _fair_queue, role="ours", note="a key for each producer")
+OURS_FAIR = _contender("multiqueue.FairQueue", _fair_queue, role="ours", note="a key for each producer")

@@ -25,8 +25,8 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -61,7 +61,7 @@ def run_suite(
         date=date.isoformat(timespec="seconds"),
         command=command,
         rounds=rounds,
-        seconds=time.monotonic() - started,
+        seconds=round(time.monotonic() - started, 1),
         machine=machine,
         versions=_versions([*needed, "blocking-multiqueue"]),
         commit=source,
@@ -71,48 +71,40 @@ def run_suite(
 
 
 def run_workload(workload: Workload, rounds: int) -> WorkloadResult:
-    """Run one workload's rivals in rounds: A B C, B C A, C A B, ..."""
-    entrants = [_Entrant(workload, rival) for rival in workload.rivals]
+    """Run one workload's rivals in rounds: A B C, B C A, C A B, ... One that failed is not run again.
+
+    It has no figures: part of the rounds is none.
+    """
+    rivals = workload.rivals
+    found: dict[str, list[Figures]] = {rival.name: [] for rival in rivals}
+    problems: dict[str, tuple[Status, str]] = {
+        rival.name: ("missing", f"{rival.requires} is not installed") for rival in rivals if not is_installed(rival)
+    }
     for number in range(rounds):
-        start = number % len(entrants)
-        for entrant in entrants[start:] + entrants[:start]:
-            entrant.run_once()
-    return WorkloadResult(workload, tuple(entrant.result() for entrant in entrants))
+        start = number % len(rivals)
+        for rival in rivals[start:] + rivals[:start]:
+            if rival.name in problems:
+                continue
+            try:
+                found[rival.name].append(run_attempt(rival, workload.n_for(rival)))
+            except Exception as error:  # noqa: BLE001 - a rival's bug must not end the run of the others
+                problems[rival.name] = _problem(rival, error)
+
+    def result(rival: Rival) -> RivalResult:
+        n, (status, problem) = workload.n_for(rival), problems.get(rival.name, ("measured", ""))
+        if problem:
+            return RivalResult(rival, n, status, problem=problem)
+        samples = {m.name: tuple(figures[m.name] for figures in found[rival.name]) for m in workload.metrics}
+        return RivalResult(rival, n, status, samples)
+
+    return WorkloadResult(workload, tuple(map(result, rivals)))
 
 
-class _Entrant:
-    """A rival in a workload, and what became of it so far. After its first failure it is not run again."""
-
-    def __init__(self, workload: Workload, rival: Rival) -> None:
-        self.rival = rival
-        self._metrics = workload.metrics
-        self._n = workload.n_for(rival)
-        self._figures: list[Figures] = []
-        self._problem = "" if is_installed(rival) else f"{rival.requires} is not installed"
-        self._status: Status = "missing" if self._problem else "measured"
-
-    def run_once(self) -> None:
-        """Run one attempt, unless the rival is out."""
-        if self._problem:
-            return
-        try:
-            self._figures.append(run_attempt(self.rival, self._n))
-        except ItemsLost as error:  # what another's queue loses is a result; what ours loses is a failure
-            self._fail(f"{type(error).__name__}: {error}", "failed" if self.rival.role == "ours" else "lost")
-        except BenchError as error:
-            self._fail(f"{type(error).__name__}: {error}")
-        except Exception as error:  # noqa: BLE001 - a rival's bug must not end the run of the others
-            self._fail(f"raised {type(error).__name__}: {error}")
-
-    def _fail(self, problem: str, status: Status = "failed") -> None:
-        self._status, self._problem = status, problem
-
-    def result(self) -> RivalResult:
-        """The samples of all rounds, or the problem: part of the rounds is no figure."""
-        if self._problem:
-            return RivalResult(self.rival, self._n, self._status, problem=self._problem)
-        samples = {m.name: tuple(figures[m.name] for figures in self._figures) for m in self._metrics}
-        return RivalResult(self.rival, self._n, self._status, samples)
+def _problem(rival: Rival, error: Exception) -> tuple[Status, str]:
+    """What another's queue loses is a result; what ours loses is a failure."""
+    said = f"{type(error).__name__}: {error}"
+    is_lost = isinstance(error, ItemsLost) and rival.role != "ours"
+    return "lost" if is_lost else "failed", said if isinstance(error, BenchError) else f"raised {said}"
 
 
 def run_attempt(rival: Rival, n: int) -> Figures:
@@ -121,33 +113,25 @@ def run_attempt(rival: Rival, n: int) -> Figures:
     Raises: `BenchError` if the work was not done, and whatever the rival itself raised.
     """
     attempt = rival.open(n)
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
     try:
-        with _no_garbage_collector():
+        try:
             figures = attempt.run()
+        finally:
+            if was_enabled:
+                gc.enable()
         attempt.check()
     finally:
         attempt.close()
     return figures
 
 
-@contextmanager
-def _no_garbage_collector() -> Iterator[None]:
-    was_enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
 def is_installed(rival: Rival) -> bool:
     """Whether the module that a rival needs is there."""
-    if rival.requires is None:
-        return True
     try:
-        return importlib.util.find_spec(rival.requires) is not None
+        return rival.requires is None or importlib.util.find_spec(rival.requires) is not None
     except ModuleNotFoundError:
         return False  # the parent package is missing
 
@@ -188,7 +172,11 @@ class Crew:
         deadline = time.monotonic() + time_limit
         for _ in self._threads:
             if not self._finished.acquire(timeout=max(0.0, deadline - time.monotonic())):
-                raise Stuck(self._describe(time_limit))
+                running = [thread.name for thread in self._threads if thread.is_alive()]
+                raise Stuck(
+                    f"{len(running)} of {len(self._threads)} threads did not finish within {time_limit:.0f} s: "
+                    f"{', '.join(running)}; an item or a wake-up was lost, or the machine is far too busy"
+                )
             if self._errors:
                 raise self._errors[0]
         for thread in self._threads:
@@ -217,13 +205,6 @@ class Crew:
             self._ends.append((time.perf_counter(), time.process_time()))
             self._finished.release()
 
-    def _describe(self, time_limit: float) -> str:
-        running = [thread.name for thread in self._threads if thread.is_alive()]
-        return (
-            f"{len(running)} of {len(self._threads)} threads did not finish within {time_limit:.0f} s: "
-            f"{', '.join(running)}; an item or a wake-up was lost, or the machine is far too busy"
-        )
-
 
 @dataclass
 class Race:
@@ -233,17 +214,28 @@ class Race:
     bodies: Sequence[Callable[[], object]]
     check: Callable[[], None]  # raises `ItemsLost`
     on_close: Sequence[Callable[[], object]] = ()
+    figures: Callable[[Elapsed], Figures] | None = None  # None: the rates of n
 
     def __post_init__(self) -> None:
         self._crew = Crew(self.bodies)
 
     def run(self) -> Figures:
-        return self._crew.race().rates(self.n)
+        elapsed = self._crew.race()
+        return elapsed.rates(self.n) if self.figures is None else self.figures(elapsed)
 
     def close(self) -> None:
         self._crew.abandon()
         for action in self.on_close:
             action()
+
+
+@dataclass
+class Once:
+    """One call that times itself, and what must be true afterwards. An `Attempt`."""
+
+    run: Callable[[], Figures]
+    check: Callable[[], None] = lambda: None  # raises `ItemsLost`
+    close: Callable[[], None] = lambda: None
 
 
 def expect(found: int, expected: int, what: str = "messages are there") -> None:

@@ -32,17 +32,13 @@ class Stuck(BenchError):
 class Attempt(Protocol):
     """One run of one rival: made ready by `Rival.open`, run, checked, and always closed.
 
-    `run` times itself, because only it knows where the work begins; nothing else is timed.
+    `run` times itself, because only it knows where the work begins, and returns a value for each of its metrics.
+    `check` raises `ItemsLost` unless all work was really done; `close` ends what `open` started.
     """
 
-    def run(self) -> Figures:
-        """Do the work and return what was measured, one value for each metric of the workload."""
-
-    def check(self) -> None:
-        """Raise `ItemsLost` unless all work was really done."""
-
-    def close(self) -> None:
-        """End what `open` started."""
+    def run(self) -> Figures: ...
+    def check(self) -> None: ...
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +87,14 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One thing to do, `n` units of it, and who does it. The first metric is the headline."""
+    """One thing to do, `n` units of it, and who does it. The first metric is the headline, the first rival the baseline
+    unless `baseline` names another."""
 
     name: str
     title: str
     n: int
     rivals: tuple[Rival, ...]
-    baseline: str
+    baseline: str = ""
     metrics: tuple[Metric, ...] = (RATE, CPU_RATE)
     n_unit: str = "items"
     threads: str = "1"
@@ -109,6 +106,7 @@ class Workload:
         names = [rival.name for rival in self.rivals]
         if len(set(names)) != len(names):
             raise ValueError(f"workload {self.name!r} names a rival twice: {names}")
+        object.__setattr__(self, "baseline", self.baseline or names[0])
         if self.baseline not in names:
             raise ValueError(f"workload {self.name!r} has no rival {self.baseline!r} to be its baseline: {names}")
         for goal in self.goals:
@@ -136,11 +134,7 @@ class Suite:
     does_not_show: tuple[str, ...] = ()
 
     def only(self, names: Sequence[str]) -> Suite:
-        """The suite with just the workloads of these names, in the suite's order.
-
-        Raises:
-            ValueError: no workload has that name.
-        """
+        """The suite with just the workloads of these names, in its order. Raises ValueError: there is none."""
         known = [workload.name for workload in self.workloads]
         if unknown := [name for name in names if name not in known]:
             raise ValueError(f"suite {self.name!r} has no workload {unknown[0]!r}, but {', '.join(known)}")

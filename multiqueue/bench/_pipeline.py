@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._harness import expect
 from ._model import Figures, Goal, Metric, Rival, Suite, Workload
-from ._spark import LENGTHS, NEEDS, OURS, Measure, check_machine, session
+from ._spark import LENGTHS, NEEDS, OURS, check_machine, measure, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -190,7 +190,6 @@ def _reading(
         title,
         files,
         tuple(rival(each, *way) for each, way in ways.items()),
-        JOB,
         metrics=(SECONDS, CPU),
         n_unit="files",
         threads="local[2]",
@@ -219,16 +218,11 @@ SUITE = Suite(
             "nine lanes of one file behind a lane of many: the longest wait",
             20_000,
             (
-                Rival(TWO, lambda n: Measure(n, 2.0), role="yardstick"),
+                Rival(TWO, lambda n: measure(2.0), role="yardstick"),
                 Rival(
-                    OURS,
-                    lambda n: Waiting(n, SMALL_ROWS, 1, by_pipeline),
-                    role="ours",
-                    requires=NEEDS,
-                    note="defaults",
+                    OURS, lambda n: Waiting(n, SMALL_ROWS, 1, by_pipeline), role="ours", requires=NEEDS, note="defaults"
                 ),
             ),
-            TWO,
             metrics=(LENGTHS,),
             n_unit="files of the large lane",
             threads="local[2]",

@@ -1,13 +1,12 @@
 """The findings of a run of a suite: every sample, what follows from the samples, and how they are shown and kept.
 
-`Report.as_json()` is the record. The text has a table for each workload, the Markdown page one of medians for all that
-are measured alike.
+`Report.as_json()` is the record. The page has a table for all workloads that are measured alike.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -111,54 +110,43 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """The whole report as plain dictionaries and lists; docs/reference/benchmarks.md has the shape."""
-        names = "suite", "date", "command", "rounds"
+        names = "suite", "date", "command", "rounds", "seconds", "machine", "versions", "commit"
         return {
             "schema": SCHEMA,
             **{name: getattr(self, name) for name in names},
-            "seconds": round(self.seconds, 1),
-            "machine": dict(self.machine),
-            "versions": dict(self.versions),
-            "commit": self.commit,
             "workloads": [_workload_json(result) for result in self.workloads],
             "does_not_show": list(self.does_not_show),
         }
 
 
 def _workload_json(result: WorkloadResult) -> dict[str, Any]:
+    workload = result.workload
+
+    def measured(rival: RivalResult, metric: Metric) -> dict[str, Any]:
+        samples = [_rounded(sample) for sample in rival.samples[metric.name]]
+        ratio = _summary_json(result.ratio(rival, metric))
+        return {"samples": samples, **(_summary_json(rival.summary(metric)) or {}), "ratio": ratio}
+
     names = "name", "title", "note", "n", "n_unit", "threads", "baseline"
     return {
-        **{name: getattr(result.workload, name) for name in names},
-        "metrics": [{"name": m.name, "unit": m.unit, "better": m.better} for m in result.workload.metrics],
+        **{name: getattr(workload, name) for name in names},
+        "metrics": [{name: getattr(m, name) for name in ("name", "unit", "better")} for m in workload.metrics],
         "rivals": [
             {
-                "name": rival.rival.name,
-                "role": rival.rival.role,
-                "note": rival.rival.note,
-                "n": rival.n,
-                "status": rival.status,
-                "problem": rival.problem,
-                "metrics": {
-                    m.name: {
-                        "samples": [_rounded(sample) for sample in rival.samples[m.name]],
-                        **(_summary_json(rival.summary(m)) or {}),
-                        "ratio": _summary_json(result.ratio(rival, m)),
-                    }
-                    for m in result.workload.metrics
-                    if rival.status == "measured"
-                },
+                **{name: getattr(each.rival, name) for name in ("name", "role", "note")},
+                **{name: getattr(each, name) for name in ("n", "status", "problem")},
+                "metrics": {m.name: measured(each, m) for m in workload.metrics if each.status == "measured"},
             }
-            for rival in result.rivals
+            for each in result.rivals
         ],
         "goals": [
             {
-                "rival": judged.goal.rival,
-                "metric": judged.goal.metric,
-                "at_least": judged.goal.at_least,
-                "against": judged.against,
-                "ratio": _summary_json(judged.ratio),
-                "is_reached": judged.is_reached,
+                **{name: getattr(each.goal, name) for name in ("rival", "metric", "at_least")},
+                "against": each.against,
+                "ratio": _summary_json(each.ratio),
+                "is_reached": each.is_reached,
             }
-            for judged in result.goals()
+            for each in result.goals()
         ],
     }
 
@@ -176,137 +164,106 @@ Row = Sequence[str]
 
 
 class Table(NamedTuple):
-    """A title, the names of the columns, rows of as many cells, and remarks. The first column is text."""
+    """The names of the columns, rows of as many cells, and how many of the columns are text."""
 
-    title: str
     header: Row
     rows: Sequence[Row]
-    remarks: Sequence[str] = ()
+    texts: int
 
-
-def tables(report: Report) -> list[Table]:
-    """A table for each workload, and one of the goals if any workload has some."""
-    return [*(_workload_table(result) for result in report.workloads), *_goals_table(report)]
-
-
-def _goals_table(report: Report) -> list[Table]:
-    goals = [_goal_row(result, goal) for result in report.workloads for goal in result.goals()]
-    return [Table("Goals", ("workload", "rival", "metric", "ratio to", "goal", "reached"), goals)] if goals else []
-
-
-def _medians(report: Report) -> list[Table]:
-    """A table for each list of metrics, with all workloads that are measured by it."""
-    alike: dict[tuple[str, ...], list[WorkloadResult]] = {}
-    for result in report.workloads:
-        alike.setdefault(tuple(f"{m.name}, {m.unit}" for m in result.workload.metrics), []).append(result)
-    found = []
-    for metrics, results in alike.items():
-        rows = [
-            ["" if number else result.workload.name, rival.rival.name, *_median_cells(result, rival)]
-            for result in results
-            for number, rival in enumerate(result.rivals)
-        ]
-        remarks = [
-            f"- `{result.workload.name}`: {'; '.join(filter(None, (result.workload.title, result.workload.note)))}"
-            for result in results
-        ]
-        found.append(Table("", ("workload", "rival", *metrics), rows, remarks))
-    return found
-
-
-def _median_cells(result: WorkloadResult, rival: RivalResult) -> list[str]:
-    metrics = result.workload.metrics
-    if rival.status == "measured":
-        return [quantity(rival.summary(metric).median) for metric in metrics]
-    return [rival.status, *[""] * (len(metrics) - 1)]
+    def lines(self) -> Iterator[str]:
+        """As Markdown, and aligned: for a page and for a terminal."""
+        widths = [max(map(len, column)) for column in zip(self.header, *self.rows, strict=True)]
+        rule = ["-" * width if place < self.texts else "-" * (width - 1) + ":" for place, width in enumerate(widths)]
+        for row in (self.header, rule, *self.rows):
+            cells = zip(row, widths, strict=True)
+            shown = [cell.ljust(w) if place < self.texts else cell.rjust(w) for place, (cell, w) in enumerate(cells)]
+            yield f"| {' | '.join(shown)} |"
 
 
 def facts(report: Report) -> list[tuple[str, str]]:
     """The facts of the run that a reader needs beside its figures, as names and values."""
     machine = report.machine
     load, cpus = machine["load_average"], machine["usable_cpus"]
+    is_busy = isinstance(load, float) and isinstance(cpus, int) and load > cpus
+    advice = ": a busy machine, trust the CPU figures before the wall clock's" if is_busy else ""
     return [
         ("command", report.command),
         ("date", f"{report.date}, took {report.seconds:.0f} s"),
         ("commit", report.commit),
-        (
-            "python",
-            f"{machine['python']} ({machine['build']}), GIL switch {machine['switch_interval_ms']} ms",
-        ),
+        ("python", f"{machine['python']} ({machine['build']}), GIL switch {machine['switch_interval_ms']} ms"),
         ("versions", ", ".join(f"{name} {version}" for name, version in report.versions.items())),
         ("machine", f"{machine['cpu']}, {cpus} of {machine['cpus']} CPUs, {machine['system']}"),
-        ("load at the start", f"{load} on {cpus} CPUs{_advice(load, cpus)}"),
-        (
-            "rounds",
-            f"{report.rounds}, rivals interleaved; medians, quartiles in brackets or as a share of the median",
-        ),
+        ("load at the start", f"{load} on {cpus} CPUs{advice}"),
+        ("rounds", f"{report.rounds}, rivals interleaved; medians, quartiles in brackets or as a share of the median"),
     ]
 
 
-def as_text(report: Report) -> str:
-    """The whole report for a pipe or a log."""
-    blocks = ["\n".join(f"{name}: {value}" for name, value in facts(report))]
-    blocks += ["\n".join((table.title, *_aligned(table), *table.remarks)) for table in tables(report)]
-    blocks.append("\n".join(("What these figures do not show:", *(f"- {line}" for line in report.does_not_show))))
-    return "\n\n".join(blocks)
-
-
-def as_markdown(report: Report) -> str:
-    """The report as a page for docs/measurements: facts, goals, medians. Spreads are in the JSON beside it."""
+def as_page(report: Report, *, full: bool = False) -> str:
+    """The report as Markdown: facts, goals, medians. `full`: with spreads and ratios, as a JSON has them."""
     lines = [f"# multiqueue bench {report.suite}, {report.date[:10]}, Python {report.machine['build']}", ""]
     lines += [f"- {name}: {value}" for name, value in facts(report)]
-    for table in _goals_table(report):
-        lines += ["", f"## {table.title}", "", *_page_table(table, figures_from=len(table.header))]
-    data = f"{_stem(report)}.json"
-    lines += ["", "## Figures", "", f"Medians. The [JSON]({data}) beside this page has spreads and ratios."]
-    for table in _medians(report):
-        lines += ["", *table.remarks, "", *_page_table(table, figures_from=2)]
-    lines += ["", "## What these figures do not show", "", *(f"- {line}" for line in report.does_not_show)]
+    if goals := [_goal_row(result, goal) for result in report.workloads for goal in result.goals()]:
+        header = "workload", "rival", "metric", "ratio to", "goal", "reached"
+        lines += ["", "## Goals", "", *Table(header, goals, len(header)).lines()]
+    lines += ["", "## Figures", ""]
+    lines += [] if full else [f"Medians. The [JSON]({_stem(report)}.json) beside this page has spreads and ratios.", ""]
+    alike: dict[tuple[Metric, ...], list[WorkloadResult]] = {}
+    for result in report.workloads:
+        alike.setdefault(result.workload.metrics, []).append(result)
+    for metrics, results in alike.items():
+        lines += [line for result in results for line in _remarks(result, full)]
+        lines += ["", *_figures(metrics, results, full).lines(), ""]
+    lines += ["## What these figures do not show", "", *(f"- {line}" for line in report.does_not_show)]
     return "\n".join(lines) + "\n"
 
 
 def quantity(value: float) -> str:
     """Three significant digits: `1.92 M`, `683 k`, `52.1`, `0.0123`."""
-    for limit, unit in ((1e6, " M"), (1e3, " k")):
-        if abs(value) >= limit * 0.9995:  # 999.6 k would be written as 1000 k
-            return f"{_digits(value / limit)}{unit}"
-    return _digits(value)
+    limit, unit = next((each for each in ((1e6, " M"), (1e3, " k")) if abs(value) >= each[0] * 0.9995), (1, ""))
+    value /= limit  # 999.6 k would be written as 1000 k
+    return f"{value:.0f}{unit}" if abs(value) >= 100 else f"{value:.3g}{unit}"
 
 
-def _digits(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def _advice(load: object, cpus: object) -> str:
-    busy = isinstance(load, float) and isinstance(cpus, int) and load > cpus
-    return ": a busy machine, trust the CPU figures before the wall clock's" if busy else ""
-
-
-def _workload_table(result: WorkloadResult) -> Table:
+def _remarks(result: WorkloadResult, full: bool) -> Iterator[str]:
     workload = result.workload
-    header = ["rival"]
-    for metric in workload.metrics:
-        header += [f"{metric.name}, {metric.unit}", "spread", *(["ratio"] if metric.has_ratio else [])]
-    rows = [[rival.rival.name, *_cells(result, rival)] for rival in result.rivals]
-    ratio = f"ratio to {workload.baseline}; " if any(metric.has_ratio for metric in workload.metrics) else ""
-    remarks = [f"{ratio}n = {workload.n:,} {workload.n_unit}, threads: {workload.threads}. {workload.note}".rstrip()]
-    for rival in result.rivals:
+    said = [workload.title, workload.note.rstrip(".")]
+    if full:
+        said.append(f"n = {workload.n:,} {workload.n_unit}, threads: {workload.threads}")
+        said += [f"ratios to {workload.baseline}"] if any(metric.has_ratio for metric in workload.metrics) else []
+    yield f"- `{workload.name}`: {'; '.join(filter(None, said))}"
+    for rival in result.rivals if full else ():
         fewer = f"n = {rival.n:,}" if rival.n != workload.n else ""
         if about := "; ".join(filter(None, (rival.problem, rival.rival.note, fewer))):
-            remarks.append(f"- {rival.rival.name}: {about}")
-    return Table(f"{workload.name}: {workload.title}", header, rows, remarks)
+            yield f"  - {rival.rival.name}: {about}"
 
 
-def _cells(result: WorkloadResult, rival: RivalResult) -> list[str]:
-    cells: list[str] = []
+def _figures(metrics: Sequence[Metric], results: Sequence[WorkloadResult], full: bool) -> Table:
+    """All workloads that are measured by these metrics."""
+    header = ["workload", "rival"]
+    for metric in metrics:
+        header += _columns(metric, [f"{metric.name}, {metric.unit}", "spread", "ratio"], full)
+    rows = [
+        ["" if number else result.workload.name, rival.rival.name, *cells(result, rival, full)]
+        for result in results
+        for number, rival in enumerate(result.rivals)
+    ]
+    return Table(header, rows, 2)
+
+
+def cells(result: WorkloadResult, rival: RivalResult, full: bool) -> list[str]:
+    """A rival's figures in a workload, or for each of them its status."""
+    found: list[str] = []
     for metric in result.workload.metrics:
+        its = [rival.status, "", ""]
         if rival.status == "measured":
             summary = rival.summary(metric)
-            cells += [quantity(summary.median), f"{summary.spread:.0%}"]
-        else:
-            cells += [rival.status, ""]
-        cells += [_ratio(result.ratio(rival, metric))] if metric.has_ratio else []
-    return cells
+            its = [quantity(summary.median), f"{summary.spread:.0%}", _ratio(result.ratio(rival, metric))]
+        found += _columns(metric, its, full)
+    return found
+
+
+def _columns(metric: Metric, three: list[str], full: bool) -> list[str]:
+    return three[: (3 if metric.has_ratio else 2) if full else 1]
 
 
 def _goal_row(result: WorkloadResult, judged: GoalResult) -> Row:
@@ -318,24 +275,6 @@ def _goal_row(result: WorkloadResult, judged: GoalResult) -> Row:
 
 def _ratio(summary: Summary | None) -> str:
     return "" if summary is None else f"{summary.median:.2f} ({summary.low:.2f}-{summary.high:.2f})"
-
-
-def _aligned(table: Table) -> list[str]:
-    columns = list(zip(table.header, *table.rows, strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    return [
-        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
-        for row in (table.header, *table.rows)
-    ]
-
-
-def _page_table(table: Table, *, figures_from: int) -> list[str]:
-    rule = ["---" if column < figures_from else "---:" for column in range(len(table.header))]
-    return [_pipes(table.header), _pipes(rule), *map(_pipes, table.rows)]
-
-
-def _pipes(cells: Row) -> str:
-    return "| " + " | ".join(cells) + " |"
 
 
 def default_directory() -> Path | None:
@@ -350,14 +289,10 @@ def _stem(report: Report) -> str:
 
 
 def record(report: Report, directory: Path) -> tuple[Path, Path]:
-    """Write `<date>-<suite>-<python>.md` and `.json` into the directory, over those of the same day; return both.
-
-    Raises:
-        OSError: a file cannot be written.
-    """
+    """Write `<date>-<suite>-<python>.md` and `.json` into the directory, over those of the same day; return both."""
     directory.mkdir(parents=True, exist_ok=True)
     stem = _stem(report)
     page, data = directory / f"{stem}.md", directory / f"{stem}.json"
-    page.write_text(as_markdown(report), encoding="utf-8")
+    page.write_text(as_page(report), encoding="utf-8")
     data.write_text(json.dumps(report.as_json()) + "\n", encoding="utf-8")
     return page, data

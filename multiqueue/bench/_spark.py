@@ -10,15 +10,13 @@ from __future__ import annotations
 import queue
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from ._harness import expect
-from ._model import BEST_RIVAL, BenchError, Figures, Goal, ItemsLost, Metric, Rival, Suite, Workload
+from ._harness import Once, expect
+from ._model import BEST_RIVAL, BenchError, Figures, Goal, Metric, Rival, Suite, Workload
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,11 +48,7 @@ NEEDS = "pyspark"
 
 
 def check_machine() -> None:
-    """Return if a session can be started.
-
-    Raises:
-        BenchError: there is no Java, or an old one.
-    """
+    """Return if a session can be started. Raises BenchError: there is no Java, or an old one."""
     from multiqueue.spark import check_environment
 
     errors = [f"{each.subject}: {each.message}" for each in check_environment() if each.level == "error"]
@@ -87,73 +81,28 @@ def trivial(spark: SparkSession) -> int:
     return int(spark.range(1, numPartitions=1).collect()[0].id)
 
 
-class InSession:
-    """What the attempts of this suite have in common: a session that is up, and nothing left behind."""
-
-    def __post_init__(self) -> None:
-        session()
-
-    def close(self) -> None:
-        """Nothing is left."""
+def measure(value: float, metric: Metric = LENGTHS) -> Once:
+    """A figure that another one is held against: nothing is measured."""
+    return Once(lambda: {metric.name: value})
 
 
-@dataclass
-class Measure(InSession):
-    """A figure that another one is held against: nothing is measured. An `Attempt`."""
+def jobs(n: int, way: Callable[[SparkSession, int], list[Any]]) -> Once:
+    """n jobs, all submitted at once, in some way."""
+    spark = session()
+    results: list[Any] = []
 
-    n: int
-    value: float
-    metric: Metric = LENGTHS
+    def run() -> Figures:
+        start = time.perf_counter()
+        results.extend(way(spark, n))
+        return {JOB_RATE.name: n / (time.perf_counter() - start)}
 
-    def __post_init__(self) -> None:
-        """It needs no session."""
-
-    def run(self) -> Figures:
-        return {self.metric.name: self.value}
-
-    def check(self) -> None:
-        """It is what it is."""
-
-
-@dataclass
-class Jobs(InSession):
-    """n jobs, all submitted at once, in some way. An `Attempt`."""
-
-    n: int
-    way: Callable[[SparkSession, int], list[Any]]
-    results: list[Any] = field(default_factory=list)
-
-    def run(self) -> Figures:
-        spark, start = session(), time.perf_counter()
-        self.results = self.way(spark, self.n)
-        return {JOB_RATE.name: self.n / (time.perf_counter() - start)}
-
-    def check(self) -> None:
-        if self.results != [0] * self.n:
-            raise ItemsLost(f"{len(self.results)} results of {self.n} jobs, {self.results.count(0)} of them right")
+    return Once(run, lambda: expect(results.count(0), n, "jobs have their result"))
 
 
 def _by_pool(spark: SparkSession, n: int) -> list[Any]:
     """A bare pool: no priorities, no cancelling; what a job sets is seen by the next."""
     with ThreadPoolExecutor(RUNNING) as pool:
         return [future.result() for future in [pool.submit(trivial, spark) for _ in range(n)]]
-
-
-def _by_tagged_pool(spark: SparkSession, n: int) -> list[Any]:
-    """A pool whose jobs can be told apart and cancelled: the marks are set and taken back by hand."""
-    context = spark.sparkContext
-
-    def marked() -> int:
-        tag = uuid.uuid4().hex
-        context.setJobGroup(tag, "bench: trivial", interruptOnCancel=True)
-        context.addJobTag(tag)
-        try:
-            return trivial(spark)
-        finally:
-            context.removeJobTag(tag)
-
-    with ThreadPoolExecutor(RUNNING) as pool:
-        return [future.result() for future in [pool.submit(marked) for _ in range(n)]]
 
 
 def _by_dispatcher(spark: SparkSession, n: int) -> list[Any]:
@@ -164,82 +113,64 @@ def _by_dispatcher(spark: SparkSession, n: int) -> list[Any]:
         return [future.result() for future in [lane.submit(trivial) for _ in range(n)]]
 
 
-@dataclass
-class Urgent(InSession):
-    """An urgent job behind n others: how many lengths of a running job it waits. An `Attempt`."""
+def _urgent(n: int, has_lanes: bool) -> Once:
+    """An urgent job behind n others: how many lengths of a running job it waits."""
+    from multiqueue.spark import SparkDispatcher
 
-    n: int
-    has_lanes: bool
-    lengths: list[float] = field(default_factory=list)
-    waited: float = -1.0
+    spark = session()
+    lengths: list[float] = []
+    waits: list[float] = []
 
-    def run(self) -> Figures:
-        from multiqueue.spark import SparkDispatcher
+    def timed(spark: SparkSession) -> None:
+        start = time.perf_counter()
+        trivial(spark)
+        lengths.append(time.perf_counter() - start)
 
-        with SparkDispatcher(session(), RUNNING) as dispatcher:
+    def urgent(spark: SparkSession, submitted: float) -> None:
+        waits.append(time.perf_counter() - submitted)
+
+    def run() -> Figures:
+        with SparkDispatcher(spark, RUNNING) as dispatcher:
             batch = dispatcher.lane("batch", priority=1)
-            people = dispatcher.lane("people", priority=0) if self.has_lanes else batch
-            for _ in range(self.n):
-                batch.submit(self._timed)
+            people = dispatcher.lane("people", priority=0) if has_lanes else batch
+            for _ in range(n):
+                batch.submit(timed)
             # The first ones are over: all places have jobs of a usual length.
-            while len(self.lengths) < min(RUNNING, self.n):
+            while len(lengths) < min(RUNNING, n):
                 time.sleep(0.001)
-            self.waited = people.submit(partial(_waited, time.perf_counter())).result()
+            people.submit(urgent, time.perf_counter()).result()
             dispatcher.cancel()
-        return {LENGTHS.name: self.waited / max(self.lengths)}
+        return {LENGTHS.name: waits[0] / max(lengths)}
 
-    def check(self) -> None:
-        if self.waited < 0:
-            raise ItemsLost("the urgent job did not run")
-
-    def _timed(self, spark: SparkSession) -> None:
-        start = time.perf_counter()
-        trivial(spark)
-        self.lengths.append(time.perf_counter() - start)
+    return Once(run, lambda: expect(len(waits), 1, "urgent jobs ran"))
 
 
-def _waited(submitted: float, spark: SparkSession) -> float:
-    return time.perf_counter() - submitted
+def _tenants(n: int, has_lanes: bool) -> Once:
+    """A tenant with n jobs and nine with a few, who come after it: the mean wait of the nine's."""
+    from multiqueue.spark import SparkDispatcher
 
+    spark = session()
+    waits: list[float] = []
+    futures: list[Future[None]] = []
 
-@dataclass
-class Tenants(InSession):
-    """A tenant with n jobs and nine with a few, who come after it: the mean wait of the nine's. An `Attempt`."""
-
-    n: int
-    has_lanes: bool
-    waits: list[float] = field(default_factory=list)
-    done: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def run(self) -> Figures:
-        from multiqueue.spark import SparkDispatcher
-
-        start = time.perf_counter()
-        with SparkDispatcher(session(), RUNNING) as dispatcher:
-            self._submit(dispatcher, BIG_TENANT, self.n)
-            for tenant in SMALL_TENANTS:
-                self._submit(dispatcher, tenant, SMALL_JOBS)
-        return {WAIT.name: sum(self.waits) / len(self.waits), TOTAL.name: time.perf_counter() - start}
-
-    def check(self) -> None:
-        expect(self.done, self.n + SMALL_JOBS * len(SMALL_TENANTS), "jobs are done")
-
-    def _submit(self, dispatcher: Any, tenant: str, count: int) -> None:
-        lane = dispatcher.lane(tenant if self.has_lanes else "all")
-        for _ in range(count):
-            future: Future[None] = lane.submit(self._job, tenant, time.perf_counter())
-            future.add_done_callback(self._count)
-
-    def _job(self, spark: SparkSession, tenant: str, submitted: float) -> None:
+    def job(spark: SparkSession, tenant: str, submitted: float) -> None:
         if tenant != BIG_TENANT:
-            self.waits.append(time.perf_counter() - submitted)
+            waits.append(time.perf_counter() - submitted)
         trivial(spark)
 
-    def _count(self, future: Future[None]) -> None:
-        if not future.cancelled() and future.exception() is None:
-            with self.lock:
-                self.done += 1
+    def run() -> Figures:
+        start = time.perf_counter()
+        with SparkDispatcher(spark, RUNNING) as dispatcher:
+            for tenant, count in ((BIG_TENANT, n), *((each, SMALL_JOBS) for each in SMALL_TENANTS)):
+                lane = dispatcher.lane(tenant if has_lanes else "all")
+                futures.extend(lane.submit(job, tenant, time.perf_counter()) for _ in range(count))
+        return {WAIT.name: sum(waits) / len(waits), TOTAL.name: time.perf_counter() - start}
+
+    def check() -> None:
+        done = sum(not future.cancelled() and future.exception() is None for future in futures)
+        expect(done, n + SMALL_JOBS * len(SMALL_TENANTS), "jobs are done")
+
+    return Once(run, check)
 
 
 Frames = dict[str, "DataFrame"]
@@ -247,23 +178,17 @@ Reader = Callable[[Frames], Iterator[int]]
 """Reads all frames, and gives how many rows came at a time."""
 
 
-@dataclass
-class Reading(InSession):
-    """n rows of `SOURCES` frames, read in some way. An `Attempt`."""
+def reading(n: int, way: Reader) -> Once:
+    """n rows of `SOURCES` frames, read in some way."""
+    counts: list[int] = []
+    spark = session()
 
-    n: int
-    way: Reader
-    got: int = 0
+    def run() -> Figures:
+        frames, start = _frames(spark, n), time.perf_counter()
+        counts.append(sum(way(frames)))
+        return {ROW_RATE.name: n / (time.perf_counter() - start)}
 
-    def run(self) -> Figures:
-        frames, start = _frames(session(), self.n), time.perf_counter()
-        for count in self.way(frames):
-            self.got += count
-        return {ROW_RATE.name: self.n / (time.perf_counter() - start)}
-
-    def check(self) -> None:
-        if self.got != self.n:
-            raise ItemsLost(f"{self.got} of {self.n} rows came")
+    return Once(run, lambda: expect(sum(counts), n, "rows came"))
 
 
 def _frames(spark: SparkSession, n: int) -> Frames:
@@ -345,7 +270,6 @@ def _fan_in(name: str, title: str, n: int, rivals: tuple[Rival, ...], note: str)
         f"{title} of {SOURCES} DataFrames to one consumer",
         n,
         rivals,
-        rivals[0].name,
         metrics=(ROW_RATE,),
         n_unit="rows",
         threads=f"{SOURCES} + 1",
@@ -366,11 +290,9 @@ SUITE = Suite(
             f"trivial jobs, {RUNNING} at a time",
             JOBS,
             (
-                _rival(POOL, Jobs, _by_pool, note="jobs can not be cancelled"),
-                _rival(f"{POOL}, tagged by hand", Jobs, _by_tagged_pool),
-                _rival(OURS, Jobs, _by_dispatcher),
+                _rival(POOL, jobs, _by_pool, note="jobs can not be cancelled"),
+                _rival(OURS, jobs, _by_dispatcher),
             ),
-            POOL,
             metrics=(JOB_RATE,),
             n_unit="jobs",
             threads=str(RUNNING),
@@ -382,11 +304,10 @@ SUITE = Suite(
             "an urgent job submitted behind queued ones: how long until it starts",
             QUEUED,
             (
-                _rival(FIFO, Urgent, False, share=0.1, note="one lane for all"),
-                Rival(ONE_LENGTH, lambda n: Measure(n, 1.0), role="yardstick"),
-                _rival(OURS, Urgent, True),
+                Rival(ONE_LENGTH, lambda n: measure(1.0), role="yardstick"),
+                _rival(FIFO, _urgent, False, share=0.1, note="one lane for all"),
+                _rival(OURS, _urgent, True),
             ),
-            ONE_LENGTH,
             metrics=(LENGTHS,),
             n_unit="queued jobs",
             threads=str(RUNNING),
@@ -399,10 +320,9 @@ SUITE = Suite(
             "one tenant with many jobs, then nine with 10 each: the mean wait of the nine's jobs",
             QUEUED,
             (
-                _rival(FIFO, Tenants, False, note="one lane for all"),
-                _rival(OURS, Tenants, True, note="a lane for each"),
+                _rival(FIFO, _tenants, False, note="one lane for all"),
+                _rival(OURS, _tenants, True, note="a lane for each"),
             ),
-            FIFO,
             metrics=(WAIT, TOTAL),
             n_unit="jobs of the big tenant",
             threads=str(RUNNING),
@@ -413,9 +333,9 @@ SUITE = Suite(
             "rows",
             ROWS,
             (
-                _rival("toLocalIterator", Reading, partial(_rows_by_iterators, False)),
-                _rival("toLocalIterator, prefetching", Reading, partial(_rows_by_iterators, True)),
-                _rival(OURS, Reading, _rows_by_fan_in),
+                _rival("toLocalIterator", reading, partial(_rows_by_iterators, False)),
+                _rival("toLocalIterator, prefetching", reading, partial(_rows_by_iterators, True)),
+                _rival(OURS, reading, _rows_by_fan_in),
             ),
             "By hand: a thread for each DataFrame, and one bounded queue.Queue.",
         ),
@@ -424,8 +344,8 @@ SUITE = Suite(
             "Arrow batches",
             ARROW_ROWS,
             (
-                _rival("toArrow", Reading, _arrow_by_tables, needs="pyarrow", note="whole tables in memory"),
-                _rival(OURS, Reading, _arrow_by_fan_in, needs="pyarrow"),
+                _rival("toArrow", reading, _arrow_by_tables, needs="pyarrow", note="whole tables in memory"),
+                _rival(OURS, reading, _arrow_by_fan_in, needs="pyarrow"),
             ),
             "fan_in holds two partitions and four batches of each DataFrame, 256 MiB of all; toArrow all of it.",
         ),

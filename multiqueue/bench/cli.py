@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,7 +17,7 @@ import click
 from .._extras import needs
 from ._harness import is_installed, run_suite
 from ._model import BenchError, Suite
-from ._report import Report, as_text, default_directory, record
+from ._report import as_page, default_directory, record
 
 ROUNDS = 9
 QUICK_ROUNDS = 3
@@ -150,8 +150,9 @@ def _measure(
     _check_installed(name, _chosen(_load(name), only))
     record_to = None if directory is None else _directory(directory)
     try:
-        getattr(_module(name), "check_machine", lambda: None)()
-        with _started(name, against) as whole:
+        module = _module(name)
+        getattr(module, "check_machine", lambda: None)()
+        with getattr(module, "measured_suite", lambda _: nullcontext(_load(name)))(against) as whole:
             suite = _chosen(whole, only)
             report = run_suite(
                 suite.scaled(QUICK_FACTOR) if quick else suite,
@@ -161,9 +162,14 @@ def _measure(
             )
     except BenchError as error:
         raise NotReady(str(error)) from error
-    click.echo(json.dumps(report.as_json(), indent=1) if as_json else as_text(report))
+    click.echo(json.dumps(report.as_json(), indent=1) if as_json else as_page(report, full=True))
     if record_to is not None:
-        _keep(report, record_to)
+        try:
+            written = record(report, record_to)
+        except OSError as error:
+            text = f"cannot record into {record_to}: {error.strerror}; --record DIR names another"
+            raise click.ClickException(text) from error
+        click.echo(f"recorded: {', '.join(map(str, written))}", err=True)
     if report.failures:
         raise click.ClickException(
             "; ".join(f"{result.workload.name}: {one.rival.name}: {one.problem}" for result, one in report.failures)
@@ -171,29 +177,17 @@ def _measure(
 
 
 def _module(name: str) -> ModuleType:
-    """The suite's module; each loads its own room alone.
-
-    Raises:
-        NotReady: the machine lacks a module.
-    """
+    """The suite's module; each loads its own room alone. Raises NotReady: the machine lacks a module."""
     try:
         return importlib.import_module(_SUITES[name][0], __package__)
-    except ModuleNotFoundError as error:
-        raise NotReady(needs(f"bench {name}", error.name or str(error))) from error
-    except ImportError as error:  # a room's own, with what to install
-        raise NotReady(f"bench {name}: {error}") from error
+    except ImportError as error:  # else a room's own, with what to install
+        is_absent = isinstance(error, ModuleNotFoundError)
+        raise NotReady(needs(f"bench {name}", error.name or "") if is_absent else f"bench {name}: {error}") from error
 
 
 def _load(name: str) -> Suite:
     found: Suite = _module(name).SUITE
     return found
-
-
-def _started(name: str, against: str | None) -> AbstractContextManager[Suite]:
-    """The suite, with what it measures started where it must be."""
-    start = getattr(_module(name), "measured_suite", None)
-    started: AbstractContextManager[Suite] = nullcontext(_load(name)) if start is None else start(against)
-    return started
 
 
 def _check_installed(name: str, suite: Suite) -> None:
@@ -228,16 +222,6 @@ def _directory(given: str) -> Path:
 
 
 def _command() -> str:
-    """The command as one would type it, whichever way it was started; a record is no place for passwords."""
-    arguments = sys.argv[sys.argv.index("bench") + 1 :] if "bench" in sys.argv else sys.argv[1:]
+    """The command as one would type it, however it was started; a record is no place for passwords."""
+    arguments = sys.argv[sys.argv.index("bench") + 1 :] if "bench" in sys.argv else []
     return re.sub(r"(://[^\s/@:]*):[^\s/@]*@", r"\1:...@", shlex.join(["multiqueue", "bench", *arguments]))
-
-
-def _keep(report: Report, directory: Path) -> None:
-    try:
-        written = record(report, directory)
-    except OSError as error:
-        raise click.ClickException(
-            f"cannot record into {directory}: {error.strerror}; --record DIR names another"
-        ) from error
-    click.echo(f"recorded: {', '.join(map(str, written))}", err=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,8 +39,8 @@ def test_a_table_shows_figures_ratios_goals_and_who_is_missing(run: Any) -> None
     """The reader sees each rival with its ratio, what is not installed, and what the figures do not show."""
     result = run()
     assert result.exit_code == 0
-    line = next(line for line in result.stdout.splitlines() if line.startswith("ours"))
-    assert line.split() == ["ours", "25", "0%", "2.50", "(2.50-2.50)"]
+    line = next(line for line in result.stdout.splitlines() if "| ours " in line and "25" in line)
+    assert [cell.strip() for cell in line.split("|")] == ["", "", "ours", "25", "0%", "2.50 (2.50-2.50)", ""]
     assert "absent: no_such_module is not installed" in result.stdout
     assert "2.50 (2.50-2.50) yes" in result.stdout
     assert "Anything at all." in result.stdout
@@ -105,7 +106,7 @@ def test_record_writes_a_page_and_its_json(run: Any, tmp_path: Path) -> None:
     report = json.loads(data.read_text())
     assert page.stem == data.stem == f"{report['date'][:10]}-test-{report['machine']['build']}"
     text = page.read_text()
-    assert "| ours | 25 |" in text
+    assert re.search(r"\| ours +\| +25 \|", text)
     assert "## What these figures do not show" in text
     assert f"commit: {report['commit']}" in text
 
@@ -144,13 +145,9 @@ def test_a_directory_that_cannot_be_written_is_one_sentence(run: Any, tmp_path: 
 
 
 @pytest.mark.parametrize(("suite", "workload"), [("core", "idle-subqueues"), ("broker", "idle-consumers")])
-def test_the_module_runs_by_itself(suite: str, workload: str) -> None:
-    """`python -m multiqueue.bench core` needs nothing else of the command line; its help lists the workloads."""
-    done = subprocess.run(
-        [sys.executable, "-m", "multiqueue.bench", suite, "--help"], capture_output=True, text=True, check=True
-    )
-    assert f"python -m multiqueue.bench {suite}" in done.stdout
-    assert workload in done.stdout
+def test_the_help_lists_the_workloads(suite: str, workload: str) -> None:
+    """A reader learns from the command what `--only` takes."""
+    assert workload in CliRunner().invoke(cli.bench, [suite, "--help"]).stdout
 
 
 def test_measuring_the_core_loads_no_broker() -> None:
@@ -160,16 +157,7 @@ def test_measuring_the_core_loads_no_broker() -> None:
     assert done.stdout == "False\n"
 
 
-@pytest.mark.parametrize(
-    ("argv", "command"),
-    [
-        (["/x/bin/multiqueue", "bench", "core", "--only", "1p1c"], "multiqueue bench core --only 1p1c"),
-        (["/x/bench/__main__.py", "core"], "multiqueue bench core"),
-    ],
-)
-def test_the_command_is_recorded_as_one_would_type_it(
-    argv: list[str], command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A reader can copy it from the record, whichever way it was started."""
-    monkeypatch.setattr(sys, "argv", argv)
-    assert cli._command() == command
+def test_the_command_is_recorded_as_one_would_type_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader can copy it from the record, whatever it was started by; a password is left out."""
+    monkeypatch.setattr(sys, "argv", ["/x/bin/multiqueue", "bench", "amqp", "--against", "amqp://me:secret@there/"])
+    assert cli._command() == "multiqueue bench amqp --against amqp://me:...@there/"

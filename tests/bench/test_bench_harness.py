@@ -12,7 +12,7 @@ from bench_parts_support import (
     ItemsLost,
     Rival,
     Stuck,
-    _cells,
+    cells,
     run_attempt,
     run_suite,
     run_workload,
@@ -73,7 +73,7 @@ def test_what_a_rival_loses_is_a_cell_and_what_ours_loses_a_failure() -> None:
     result = run_workload(workload_of(*rivals, scripted_rival("ours", [1.0], fault=lossy, role="ours")), rounds=1)
     assert [one.status for one in result.rivals] == ["measured", "lost", "failed"]
     assert [failed.rival.name for failed in result.failures] == ["ours"]
-    assert _cells(result, result.rivals[1])[0] == "lost"
+    assert cells(result, result.rivals[1], full=False)[0] == "lost"
     assert "3 events of 5 came" in result.rivals[1].problem
 
 

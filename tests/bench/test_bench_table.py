@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from bench_parts_support import as_markdown, facts, quantity, run_suite
+from bench_parts_support import as_page, facts, quantity, run_suite
 from bench_support import scripted_rival, suite_of
 
 
@@ -38,8 +38,8 @@ def test_a_busy_machine_is_told(load: float | None, advised: bool) -> None:
 
 def test_the_page_puts_the_command_and_the_machine_before_the_figures() -> None:
     """A figure without them is not worth keeping."""
-    page = as_markdown(run_suite(suite_of(scripted_rival("base", [1.0])), rounds=1, command="the command"))
-    assert page.index("command: the command") < page.index("machine: ") < page.index("| base |")
+    page = as_page(run_suite(suite_of(scripted_rival("base", [1.0])), rounds=1, command="the command"))
+    assert page.index("command: the command") < page.index("machine: ") < page.index("| base ")
 
 
 def test_the_page_has_a_table_for_all_workloads_that_are_measured_alike() -> None:
@@ -48,8 +48,8 @@ def test_the_page_has_a_table_for_all_workloads_that_are_measured_alike() -> Non
     both = dataclasses.replace(
         suite, workloads=(suite.workloads[0], dataclasses.replace(suite.workloads[0], name="second", note="a note"))
     )
-    page = as_markdown(run_suite(both, rounds=1, command=""))
+    page = as_page(run_suite(both, rounds=1, command=""))
     assert page.count("| workload | rival | ") == 1
-    assert page.count("| base |") == page.count("|  | other |") == 2
+    assert page.count("| base  |") == page.count("| other |") == 2
     assert f"- `second`: {suite.workloads[0].title}; a note" in page
     assert "spread |" not in page

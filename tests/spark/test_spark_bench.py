@@ -50,13 +50,13 @@ def test_every_rival_of_the_suite_does_the_work(workload: Workload) -> None:
 @pytest.mark.slow(selected=True)
 def test_lost_work_is_found_out() -> None:
     """A rival that does not do every job or loses a row has no figure."""
-    jobs = _spark.Jobs(3, lambda spark, n: [0] * (n - 1))
+    jobs = _spark.jobs(3, lambda spark, n: [0] * (n - 1))
     jobs.run()
-    with pytest.raises(ItemsLost, match="2 results of 3 jobs"):
+    with pytest.raises(ItemsLost, match="2 jobs have their result, and 3 should be"):
         jobs.check()
-    reading = _spark.Reading(8, lambda frames: iter([7]))
+    reading = _spark.reading(8, lambda frames: iter([7]))
     reading.run()
-    with pytest.raises(ItemsLost, match="7 of 8 rows came"):
+    with pytest.raises(ItemsLost, match="7 rows came, and 8 should be"):
         reading.check()
 
 
