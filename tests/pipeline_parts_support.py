@@ -36,6 +36,7 @@ from multiqueue.pipeline._base.place import Place as Place
 from multiqueue.pipeline._base.place import local as local
 from multiqueue.pipeline._base.place import place_of as place_of
 from multiqueue.pipeline._base.rate import rate_told as rate_told
+from multiqueue.pipeline._base.small_objects import SmallObjects as SmallObjects
 from multiqueue.pipeline._base.storage import Entry as Entry
 from multiqueue.pipeline._base.storage import Status as Status
 from multiqueue.pipeline._base.storage import Storage as Storage

@@ -255,25 +255,20 @@ def test_a_store_that_lists_nothing_is_asked_for_each(s3_store: Store, monkeypat
 def test_a_task_asks_once_for_a_small_object(s3_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The executors' Python makes one request for each small object, and none for an empty one."""
     pytest.importorskip("pyarrow")
+    from aiobotocore.httpsession import AIOHTTPSession
+
     bucket = s3_store.bucket({"a": BODY, "b": b"", "c": b"four"})
     storage = Storage({"s": StorageSection(**s3_store.section(bucket))})
     sizes = {"a": len(BODY), "b": 0, "c": 4}
     files = [_executor_read.File("s", f"{bucket}/{key}", key, size) for key, size in sizes.items()]
     protocol, arguments, _ = storage.fsspec(Place(f"s3://{bucket}"))
-    calls: list[str] = []
-    made = _executor_read._system
-
-    def system(*how: object) -> object:
-        fs = made(*how)
-        call = fs._call_s3
-        fs._call_s3 = lambda method, *more, **kw: calls.append(method) or call(method, *more, **kw)
-        return fs
-
-    monkeypatch.setattr(_executor_read, "_system", system)
+    sent: list[str] = []
+    send = AIOHTTPSession.send
+    monkeypatch.setattr(AIOHTTPSession, "send", lambda self, one: sent.append(one.method) or send(self, one))
     reading = _executor_read.Reading("lines", stores={"s": (protocol, arguments)})
     batches = list(_executor_read._texts(files, reading))
     assert [text for batch in batches for text in batch.column("value").to_pylist()] == ["one", "two", "three", "four"]
-    assert calls == ["get_object", "get_object"]
+    assert sent == ["GET", "GET"]
 
 
 def test_the_section_of_a_place() -> None:

@@ -36,6 +36,7 @@ from ..._extras import needs
 from ..._locks import Lock
 from .errors import Unprepared
 from .place import Place
+from .small_objects import SmallObjects
 from .stores import StorageSection
 
 T = TypeVar("T")
@@ -107,7 +108,7 @@ class Storage:
         # The section with the longest URL comes first: it is the one that is meant.
         self._sections = sorted((sections or {}).values(), key=lambda one: -len(one.place.parts))
         self._lock = Lock()
-        self._made: dict[tuple[str, str], FileSystem] = {}
+        self._made: dict[tuple[str, str], SmallObjects] = {}
         self._pages_ahead = 0
         # Its threads begin when they are needed, and end with this object.
         self._askers = ThreadPoolExecutor(_AT_ONCE, "multiqueue-listing")
@@ -134,12 +135,16 @@ class Storage:
         Raises:
             Unprepared: the package for such stores is not installed.
         """
+        objects, key = self._objects(place)
+        return objects.fs, key
+
+    def _objects(self, place: Place) -> tuple[SmallObjects, str]:
         protocol, arguments, key = self.fsspec(place)
         section = self.section(place)
         name = ("" if section is None else section.url, place.parts[0])
         with self._lock:
             if name not in self._made:
-                self._made[name] = new_filesystem(place.scheme, protocol, arguments)
+                self._made[name] = SmallObjects(new_filesystem(place.scheme, protocol, arguments))
             return self._made[name], key
 
     # What is there
@@ -289,9 +294,9 @@ class Storage:
             return None
         if not place.is_local and place.suffix not in (".gz", ".bz2"):  # one request, and no block read ahead
             with self._telling(place):
-                fs, key = self.filesystem(place)
+                objects, key = self._objects(place)
                 try:
-                    return bytes(fs.cat_file(key, start=0, end=most_bytes))
+                    return objects.start_of(key, most_bytes)
                 except Exception:  # an empty object has no first byte
                     if self.status(place).size_bytes:
                         raise

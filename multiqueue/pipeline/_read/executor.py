@@ -3,7 +3,7 @@
 Promise     Only bytes become lines, whole texts or Parquet columns here; what a line says is parsed by Spark, which
             reads the same with either way.
 Ships       By value: the executors need pyarrow, and fsspec with the store's library for places in stores, and nothing
-            of this package. So this module imports the standard library alone.
+            of this package. So this module imports the standard library alone, and `small_objects`, which goes with it.
 Seams       A task may have a piece of a file, from one byte to another: of lines those that begin in it, of Parquet
             the row groups that do. Where lines begin is told by `seam`, which gives the piece before and the piece
             behind the same answer: each line is in one piece, whole.
@@ -24,7 +24,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import chain
 from typing import IO, Any
+
+from .._base.small_objects import SmallObjects
 
 _PIECE_BYTES = 4 << 20
 _BATCH_LINES = 20_000
@@ -36,6 +39,9 @@ _SEAM_BYTES = 64 << 10
 # Small files are fetched whole, so many at a time: a store takes tens of milliseconds to answer.
 _AHEAD = 8
 _SMALL_BYTES = 4 << 20
+
+# Characters that Spark's readers take for blank.
+_BLANK = "".join(map(chr, range(33)))
 
 
 class Unreadable(ValueError):
@@ -84,7 +90,7 @@ class Reading:
     arrow_schema: bytes = b""
     """Of Parquet files, as they are wanted."""
     file_column: str = ""
-    """Of those columns, the one that has the file of each row."""
+    """The column that has the file of each row: one of `columns`, or beside the texts; empty for none."""
 
 
 def reader(groups: Sequence[Sequence[File]], reading: Reading) -> Callable[[Iterable[Any]], Iterator[Any]]:
@@ -109,26 +115,26 @@ def _batches_of(files: Sequence[File], reading: Reading) -> Iterator[Any]:
 
 
 def _texts(files: Sequence[File], reading: Reading) -> Iterator[Any]:
-    """Batches of a text and its file."""
+    """Batches of texts, and of the file of each where `file_column` asks for it."""
     import pyarrow  # type: ignore[import-untyped]
 
-    names: list[str] = []
     texts: list[str] = []
+    names: list[Any] = []
     held = 0
 
     def batch() -> Any:
-        made = pyarrow.RecordBatch.from_arrays(
-            [pyarrow.array(texts, pyarrow.string()), pyarrow.array(names, pyarrow.string())], ["value", "file"]
-        )
-        names.clear()
+        columns = {"value": pyarrow.array(texts, pyarrow.string())}
+        if reading.file_column:
+            columns[reading.file_column] = pyarrow.concat_arrays(names)
         texts.clear()
-        return made
+        names.clear()
+        return pyarrow.RecordBatch.from_pydict(columns)
 
     for file, stream in _opened(files, reading):
-        for text in _texts_of(file, stream, reading):
-            texts.append(text)
-            names.append(file.shown)
-            held += len(text)
+        for some in _texts_of(file, stream, reading):
+            texts += some
+            names.append(_repeated(file.shown, len(some)) if reading.file_column else None)
+            held += sum(map(len, some))
             if len(texts) >= _BATCH_LINES or held >= _BATCH_BYTES:
                 yield batch()
                 held = 0
@@ -136,19 +142,23 @@ def _texts(files: Sequence[File], reading: Reading) -> Iterator[Any]:
         yield batch()
 
 
-def _texts_of(file: File, stream: IO[bytes], reading: Reading) -> Iterator[str]:
+def _texts_of(file: File, stream: IO[bytes], reading: Reading) -> Iterator[list[str]]:
     if file.is_piece:
-        yield from lines_of_piece(stream, file.start, file.end, reading)
+        yield from _lines_of_piece(stream, file.start, file.end, reading)
         return
-    unpacked = _unpacked(file, stream)
+    blocks = _blocks(_unpacked(file, stream))
     try:
-        yield from lines_of(unpacked, reading) if reading.kind == "lines" else _documents(unpacked, reading)
+        yield from _lines(blocks, reading, is_start=True) if reading.kind == "lines" else _documents(blocks, reading)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise Unreadable(f"{file.shown} cannot be unpacked: {error}") from error
 
 
 def lines_of_piece(stream: IO[bytes], start: int, end: int | None, reading: Reading) -> Iterator[str]:
     """The lines of a file that begin between two bytes of it, as `lines_of` gives them."""
+    return chain.from_iterable(_lines_of_piece(stream, start, end, reading))
+
+
+def _lines_of_piece(stream: IO[bytes], start: int, end: int | None, reading: Reading) -> Iterator[list[str]]:
     if reading.encoding is None:
         stream.seek(0)
         encoding = _json_encoding(stream.read(4))
@@ -158,7 +168,7 @@ def lines_of_piece(stream: IO[bytes], start: int, end: int | None, reading: Read
             reading = replace(reading, encoding=encoding)
             start, end = (0, None) if start == 0 else (start, start)
     ends = reading.separator.encode(reading.encoding or "utf-8")
-    yield from _lines(_piece(stream, start, end, ends), reading, is_start=start == 0)
+    return _lines(_piece(stream, start, end, ends), reading, is_start=start == 0)
 
 
 def _piece(stream: IO[bytes], start: int, end: int | None, separator: bytes) -> Iterator[bytes]:
@@ -202,25 +212,25 @@ def _before(place: int, separator: bytes) -> int:
 
 def lines_of(stream: IO[bytes], reading: Reading) -> Iterator[str]:
     """The lines of a file, its header and blank ones left out where that is asked for."""
-    yield from _lines(_blocks(stream), reading, is_start=True)
+    return chain.from_iterable(_lines(_blocks(stream), reading, is_start=True))
 
 
-def _lines(blocks: Iterator[bytes], reading: Reading, *, is_start: bool) -> Iterator[str]:
-    has_header = reading.has_header and is_start
-    for line in _split(_decoded(blocks, reading, is_start=is_start), reading.separator):
-        is_blank = not line.strip("".join(map(chr, range(33))))
-        if reading.skips_blank and (is_blank or (reading.comment and line.startswith(reading.comment))):
-            continue
-        if has_header:
+def _lines(blocks: Iterator[bytes], reading: Reading, *, is_start: bool) -> Iterator[list[str]]:
+    has_header, comment = reading.has_header and is_start, reading.comment
+    for lines in _split(_decoded(blocks, reading, is_start=is_start), reading.separator):
+        if reading.skips_blank:  # nearly every line begins behind the blank characters
+            lines = [line for line in lines if line >= "!" or line.strip(_BLANK)]
+            lines = [line for line in lines if not line.startswith(comment)] if comment else lines
+        if has_header and lines:
             has_header = False
-            continue
-        yield line
+            del lines[0]
+        yield lines
 
 
-def _documents(stream: IO[bytes], reading: Reading) -> Iterator[str]:
-    text = "".join(_decoded(_blocks(stream), reading, is_start=True))
+def _documents(blocks: Iterator[bytes], reading: Reading) -> Iterator[list[str]]:
+    text = "".join(_decoded(blocks, reading, is_start=True))
     if text or not reading.skips_blank:
-        yield text
+        yield [text]
 
 
 def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
@@ -247,7 +257,7 @@ def _json_encoding(start: bytes) -> str:
     return json.detect_encoding(start)
 
 
-def _split(pieces: Iterable[str], separator: str) -> Iterator[str]:
+def _split(pieces: Iterable[str], separator: str) -> Iterator[list[str]]:
     """The lines of a text that comes in pieces. One that ends in a separator has no empty line behind it."""
     rest = ""
     for piece in pieces:
@@ -259,12 +269,9 @@ def _split(pieces: Iterable[str], separator: str) -> Iterator[str]:
             text = text.removesuffix("\r")
             *lines, rest = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
             rest += held
-        yield from lines
-    if separator or not rest.endswith("\r"):
-        if rest:
-            yield rest
-    else:
-        yield rest[:-1]
+        yield lines
+    if rest:
+        yield [rest if separator else rest.removesuffix("\r")]
 
 
 def _contents(files: Sequence[File], reading: Reading) -> Iterator[Any]:
@@ -304,10 +311,14 @@ def _rows(file: File, stream: IO[bytes], reading: Reading) -> Iterator[Any]:
                 for name, one in zip(names, wanted, strict=True)
             ]
             if reading.file_column:
-                cast[reading.columns.index(reading.file_column)] = pyarrow.repeat(
-                    pyarrow.scalar(file.shown, pyarrow.string()), batch.num_rows
-                )
+                cast[reading.columns.index(reading.file_column)] = _repeated(file.shown, batch.num_rows)
             yield pyarrow.RecordBatch.from_arrays(cast, schema=wanted)
+
+
+def _repeated(text: str, count: int) -> Any:
+    import pyarrow
+
+    return pyarrow.repeat(pyarrow.scalar(text, pyarrow.string()), count)
 
 
 def _begins_in(file: File, group: Any) -> bool:
@@ -405,10 +416,10 @@ def _is_read_as(found: Any, wanted: Any) -> bool:
 
 def _opened(files: Sequence[File], reading: Reading) -> Iterator[tuple[File, IO[bytes]]]:
     """The files in order, each open while it is at hand; small objects of stores are fetched ahead."""
-    systems: dict[str, Any] = {}
+    systems: dict[str, SmallObjects] = {}
     for file in files:
         if file.store is not None and file.store not in systems:
-            systems[file.store] = _system(*reading.stores[file.store])
+            systems[file.store] = SmallObjects(_system(*reading.stores[file.store]))
     ahead: deque[Future[bytes] | None] = deque()
     with ThreadPoolExecutor(_AHEAD) as pool:
 
@@ -417,8 +428,7 @@ def _opened(files: Sequence[File], reading: Reading) -> Iterator[tuple[File, IO[
                 return None
             if not file.size_bytes:
                 return pool.submit(bytes)  # it has no first byte to ask for
-            # With the range no library asks for the size before.
-            return pool.submit(systems[file.store].cat_file, file.path, start=0, end=file.size_bytes)
+            return pool.submit(systems[file.store].start_of, file.path, file.size_bytes)
 
         try:
             for place, file in enumerate(files):
@@ -431,7 +441,7 @@ def _opened(files: Sequence[File], reading: Reading) -> Iterator[tuple[File, IO[
                     with open(file.path, "rb") as local:
                         yield file, local
                 else:
-                    with systems[file.store].open(file.path, "rb", cache_type="readahead") as stream:
+                    with systems[file.store].fs.open(file.path, "rb", cache_type="readahead") as stream:
                         yield file, stream
         finally:
             for future in ahead:

@@ -17,6 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from .._base import small_objects as _small_objects
 from .._base.errors import JobError
 from .._base.place import Place
 from .._base.storage import Storage
@@ -43,9 +44,17 @@ _MOST_DIGITS = 38
 
 
 def text_frame(
-    spark: SparkSession, storage: Storage, files: Sequence[tuple[Place, int]], lane_format: str, options: Options
+    spark: SparkSession,
+    storage: Storage,
+    files: Sequence[tuple[Place, int]],
+    lane_format: str,
+    options: Options,
+    file_column: str = "",
 ) -> DataFrame:
-    """The texts of the files, with their files: a line a row, or a document, or a whole text."""
+    """The texts of the files as `value`: a line a row, or a document, or a whole text.
+
+    With `file_column` a column of this name has the file of each row.
+    """
     whole = options.is_true("wholetext") if lane_format == "text" else options.is_true("multiLine")
     encoding = options["encoding"] or options["charset"]
     reading = _executor_read.Reading(
@@ -55,12 +64,14 @@ def text_frame(
         skips_blank=lane_format != "text",
         has_header=lane_format == "csv" and options.is_true("header"),
         comment=options["comment"] if lane_format == "csv" else "",
+        file_column=file_column,
     )
     cuts = uncut(lane_format, options) is None
     large = [place for place, size_bytes in files if cuts and reading.has_header and size_bytes > _LEAST_PIECE_BYTES]
     starts = zip(large, storage.starts_of(large, _HEADER_WITHIN_BYTES), strict=True)
     kept = {place for place, start in starts if not (isinstance(start, bytes) and _has_line(start, reading))}
-    return _mapped(spark, storage, files, reading, "value string, file string", cuts=cuts, whole=kept)
+    schema = f"value string, {file_column} string" if file_column else "value string"
+    return _mapped(spark, storage, files, reading, schema, cuts=cuts, whole=kept)
 
 
 def _has_line(start: bytes, reading: _executor_read.Reading) -> bool:
@@ -179,7 +190,8 @@ def _mapped(
     """`cuts` says whether a file may be read in pieces, if it is not one of `whole`."""
     from pyspark import cloudpickle
 
-    cloudpickle.register_pickle_by_value(_executor_read)  # type: ignore[no-untyped-call] # executors do not have it
+    for module in (_executor_read, _small_objects):  # executors do not have them
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     stores: dict[str, tuple[str, Mapping[str, Any]]] = {}
     found = []
     uncut_paths = set()

@@ -155,8 +155,7 @@ class Reading:
         if self.way == BY_PYTHON:
             sizes = [(place, seen.size_bytes) for place, seen in zip(self.item.places, self.item.files, strict=True)]
             preset = Options({**_READERS[self.lane.format][1], **self.lane.options})
-            texts = _python_io.text_frame(self.spark, self.storage, sizes, self.lane.format, preset)
-            frame = texts.withColumnRenamed("file", FILE)
+            frame = _python_io.text_frame(self.spark, self.storage, sizes, self.lane.format, preset, FILE)
         else:
             options = {"wholetext": "true"} if is_whole else {}
             if separator := self.option("lineSep"):
@@ -205,9 +204,10 @@ class Reading:
         if self.lane.format == "parquet":
             return _python_io.parquet_frame(self.spark, self.storage, sized, columns, FILE if self.wants_files else "")
         preset = Options({**_READERS[self.lane.format][1], **self.lane.options})
-        texts = _python_io.text_frame(self.spark, self.storage, sized, self.lane.format, preset)
+        wanted = FILE if self.own_columns else ""
+        texts = _python_io.text_frame(self.spark, self.storage, sized, self.lane.format, preset, wanted)
         if self.lane.format == "text":
-            return texts.selectExpr("value", f"file AS {FILE}") if self.wants_files else texts.select("value")
+            return texts
         is_csv = self.lane.format == "csv"
 
         def parsed_by(reader: DataFrameReader) -> Callable[..., DataFrame]:
@@ -219,14 +219,14 @@ class Reading:
             if self.is_true("header"):
                 columns = _renamed(columns, self._header_of(files[0]).names)
         if not self.own_columns:
-            return parsed_by(reader.schema(columns))(texts.select("value"))
+            return parsed_by(reader.schema(columns))(texts)
         if self.sets_aside:
             columns = _with_corrupt(columns)
         if not self.is_true("multiLine"):
             return self._parsed(texts, columns)
         frames = []
         for one in sized:  # a document may be several rows, and no function gives its file beside each
-            text = _python_io.text_frame(self.spark, self.storage, [one], self.lane.format, preset).select("value")
+            text = _python_io.text_frame(self.spark, self.storage, [one], self.lane.format, preset)
             rows = parsed_by(reader.schema(columns))(text)
             frames.append(rows.selectExpr("*", f"{_file_literal(one[0])} AS {FILE}"))
         return functools.reduce(lambda whole, frame: whole.unionAll(frame), frames)
@@ -241,9 +241,9 @@ class Reading:
         else:
             row = functions.from_json("value", columns, options)
         if not self.sets_aside:  # a generator has each record parsed whole, as `small_files` says
-            rows = texts.select(functions.col("file").alias(FILE), functions.inline(functions.array(row)))
+            rows = texts.select(FILE, functions.inline(functions.array(row)))
             return rows.select(*(quoted(name) for name in columns.names), FILE)
-        return texts.select(row.alias("row"), functions.col("file").alias(FILE)).select("row.*", FILE)
+        return texts.select(row.alias("row"), FILE).select("row.*", FILE)
 
     def parser_options(self, options: Mapping[str, str] | None = None) -> dict[str, str]:
         """Options for Spark where it parses a text: the lane's and these, without those that were for the bytes."""

@@ -1,0 +1,107 @@
+"""Small objects of S3, asked for without most of its library: the same bytes, and the library where that fails."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pipeline_parts_support import Place, SmallObjects, Storage, StorageSection
+from s3_support import KEYS, Answer, Ask, Store, between
+
+NAMES = ("plain.csv", "a b+c.csv", "100%41 é ~!*'().csv", "q=1&x#y?z.csv", "dt=2026-01-01/a:b.csv", "@;,$.csv")
+
+
+class Asked:
+    """A proxy's part: notes what is asked for, checks each signature, and may answer by itself."""
+
+    def __init__(self, answer: Callable[[str], int | None] = lambda path: None) -> None:
+        self.gets: list[str] = []
+        self.answer = answer
+
+    def __call__(self, ask: Ask) -> Ask:
+        def told(method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
+            self.gets.append(path)
+            if (status := self.answer(path)) is not None:
+                return status, [], b""
+            given = re.search("Signature=(.*)", headers["Authorization"])
+            assert given is not None
+            assert given[1] == signature(method, path, headers)
+            return ask(method, path, headers, body)
+
+        return told
+
+
+def signature(method: str, path: str, headers: dict[str, str]) -> str:
+    """What botocore would sign such a request with."""
+    from botocore.auth import S3SigV4Auth
+    from botocore.awsrequest import AWSRequest
+    from botocore.credentials import Credentials
+
+    signed = re.search("SignedHeaders=([^,]*)", headers["Authorization"])
+    assert signed is not None
+    kept = {name: value for name, value in headers.items() if name.lower() in signed[1].split(";")}
+    auth = S3SigV4Auth(Credentials(KEYS["key"], KEYS["secret"]), "s3", KEYS["region"])
+    request = AWSRequest(method, f"http://{headers['Host']}{path}", kept)
+    request.context["timestamp"] = headers["X-Amz-Date"]
+    return str(auth.signature(auth.string_to_sign(request, auth.canonical_request(request)), request))
+
+
+def objects_of(store: Store, bucket: str, endpoint: str, **more: Any) -> SmallObjects:
+    section = {**store.section(bucket), "endpoint": endpoint, **more}
+    return Storage({"s": StorageSection(**section)})._objects(Place(f"s3://{bucket}"))[0]
+
+
+def calls_of_library(objects: SmallObjects) -> list[str]:
+    """The objects that are read by the library from now on."""
+    calls: list[str] = []
+    read = objects.fs.cat_file
+    objects.fs.cat_file = lambda path, **more: calls.append(path) or read(path, **more)
+    return calls
+
+
+def test_names_of_objects(s3_store: Store) -> None:
+    """An object of any name is read by one request, which is signed as botocore signs."""
+    bucket = s3_store.bucket({name: name.encode() * 9 for name in NAMES})
+    asked = Asked()
+    with between(s3_store.endpoint, translated=asked) as endpoint:
+        objects = objects_of(s3_store, bucket, endpoint)
+        calls = calls_of_library(objects)
+        for name in NAMES:
+            assert objects.start_of(f"{bucket}/{name}", 10_000) == name.encode() * 9
+            assert objects.start_of(f"{bucket}/{name}", 7) == (name.encode() * 9)[:7]
+    assert calls == []
+    assert len(asked.gets) == 2 * len(NAMES)
+
+
+def test_an_object_that_is_gone(s3_store: Store) -> None:
+    """The library says that there is no such object; others are read without it still."""
+    bucket = s3_store.bucket({"a": b"one"})
+    objects = objects_of(s3_store, bucket, s3_store.endpoint)
+    calls = calls_of_library(objects)
+    with pytest.raises(FileNotFoundError):
+        objects.start_of(f"{bucket}/gone", 10)
+    assert objects.start_of(f"{bucket}/a", 10) == b"one"
+    assert calls == [f"{bucket}/gone"]
+
+
+@pytest.mark.parametrize(("status", "by_library"), [(503, 1), (403, 2), (301, 2)])
+def test_an_answer_that_is_no_object(s3_store: Store, status: int, by_library: int) -> None:
+    """The library asks again; after a refusal or a redirection it reads the whole bucket."""
+    bucket = s3_store.bucket({"a": b"one", "b": b"two"})
+    asked = Asked(lambda path: status if len(asked.gets) == 1 else None)
+    with between(s3_store.endpoint, translated=asked) as endpoint:
+        objects = objects_of(s3_store, bucket, endpoint)
+        calls = calls_of_library(objects)
+        assert [objects.start_of(f"{bucket}/{name}", 10) for name in "ab"] == [b"one", b"two"]
+    assert calls == [f"{bucket}/{name}" for name in "ab"][:by_library]
+
+
+def test_settings_of_the_library(s3_store: Store) -> None:
+    """What the library is told to send with each request is sent: it reads the objects then."""
+    bucket = s3_store.bucket({"a": b"one"})
+    objects = objects_of(s3_store, bucket, s3_store.endpoint, options={"requester_pays": True})
+    calls = calls_of_library(objects)
+    assert objects.start_of(f"{bucket}/a", 10) == b"one"
+    assert calls == [f"{bucket}/a"]
