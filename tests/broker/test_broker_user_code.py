@@ -369,10 +369,12 @@ def after_commits(scene: Scene) -> None:
     publisher = broker.virtual_host().publisher(told)
     publisher.publish(message, tag=1)
     publisher.hand_in()
-    run = publisher.to_wait_for()
-    if run is not None:
-        run.add_done_callback(told)
-        done.get(timeout=PATIENCE)
+    done.get(timeout=PATIENCE)
+    assert not publisher.is_held_back(told), "this thread may wait"
+    memory = broker.virtual_host()._memory
+    memory.begin_writing(1 << 30, may_wait=False)
+    assert memory.hold_back(told)
+    memory.end_writing(1 << 30)
     done.get(timeout=PATIENCE)
     with without_waiting() as put_off:
         broker.declare_queue("kept too", durable=True)
@@ -428,7 +430,7 @@ ENTRY_POINTS: dict[str, Callable[[Scene], None]] = {
     "register_queue_kind make": kind_when_declared,
     "register_queue_kind make, when a store is opened": kind_when_opened,
     "Published.add_done_callback callback, Submission.add_done_callback callback, PutOff.add_done_callback callback,"
-    " VirtualHost.publisher tell": after_commits,
+    " VirtualHost.publisher tell, Publisher.is_held_back go_on": after_commits,
     "VirtualHost.__init__ on_store_failure": store_failure,
     "values of headers": header_values,
     "names, keys and arguments": names_and_keys,

@@ -297,10 +297,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         publisher = self.client.publisher
         try:
             publisher.hand_in()
-            run = publisher.to_wait_for()
-            if run is not None:
-                self.gate.pause(run, softly=True)
-                run.add_done_callback(lambda _: self.post(self.gate.resume, run))
+            if publisher.is_held_back(partial(self.post, self.gate.resume, publisher)):
+                self.gate.pause(publisher, softly=True)
         except Exception as error:  # noqa: BLE001  # every one ends a channel or a connection
             fail(self, None, error, PUBLISH)
 

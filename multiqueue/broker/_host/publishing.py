@@ -9,7 +9,7 @@ Who runs    Only `publish` of a persistent message blocks. Conditions of binding
             on the publisher's thread, under no lock.
 Waiting     A publisher calls `hand_in` before it does anything that has to come after, and before it waits: no other
             call commits it. `hand_in`, and a publish that fills a run, wait as `publish_nowait` does, while too many
-            bytes wait for their commit; on an I/O thread `to_wait_for` says when its connection may go on.
+            bytes wait for their commit; on an I/O thread `is_held_back` says when its connection may go on.
 Membership  A message routed to a queue that is deleted before it is put there counts as not routed there.
 """
 
@@ -232,7 +232,6 @@ class Publisher:
     _run: Submission | None = None
     _room: float = 0
     _sent: Sent = _SENT
-    _handed_in: Submission | None = None  # the last run, while no publisher was asked to wait for it
 
     def publish(self, message: Message, *, mandatory: bool = False, tag: object = None) -> Sent:
         """As `VirtualHost.publish_nowait`, but for the moment in which the store is given the message.
@@ -310,18 +309,14 @@ class Publisher:
         if run is not None and run.length:
             self._run = None
             run.hand_in()
-            self._handed_in = run
 
-    def to_wait_for(self) -> Submission | None:
-        """The run after whose commit this publisher may go on, where it does not wait by itself; None: at once.
+    def is_held_back(self, go_on: Callable[[], object]) -> bool:
+        """Whether this publisher, which does not wait by itself, may go on only when `go_on` is called.
 
         An I/O thread does not wait: the connection that publishes is held back when too much waits for its commit.
+        The store's thread calls `go_on`, which must not block.
         """
-        run = self._handed_in
-        if run is None or may_take_long() or not self._publishing.memory.commits_too_much:
-            return None
-        self._handed_in = None
-        return None if run.is_done else run
+        return not may_take_long() and self._publishing.memory.hold_back(go_on)
 
     def _begin(self) -> Submission:
         publishing = self._publishing

@@ -114,6 +114,7 @@ class MemoryManager:
         self._relieving = InPieces(self.do_later)
         # Invariant: no more than amounts[WRITING]; the rest of that is in memory alone until it is written out.
         self._on_the_way = 0
+        self._held_back: list[Callable[[], object]] = []  # publishers; invariant: empty unless `commits_too_much`
 
     def __enter__(self) -> Paging:
         hold(self._attempts)
@@ -464,12 +465,17 @@ class MemoryManager:
                 self._wake_loader_locked()
 
     def end_writing(self, cost: int) -> None:
+        held_back: list[Callable[[], object]] = []
         with self._lock:  # as `with self`, without its calls: each commit ends here, twice
             self.paging.charge(Account.WRITING, -cost)
             self._on_the_way -= cost
             if self.paging.stirred:
                 self._wake_loader_locked()
             self._progress.notify_all()
+            if self._held_back and not self._commits_too_much:
+                held_back, self._held_back = self._held_back, held_back
+        for go_on in held_back:
+            go_on()
 
     def deleted(self, numbers: Sequence[int]) -> None:
         paging = self.paging
@@ -484,9 +490,20 @@ class MemoryManager:
         """True when bytes that the store does not have yet take more than their share."""
         return self.paging.amounts[Account.WRITING] > self.paging.limit * _WRITING_SHARE
 
+    def hold_back(self, go_on: Callable[[], object]) -> bool:
+        """Whether so much waits for its commit that a publisher which cannot wait on its thread is held back.
+
+        Then `go_on` is called, on the store's thread, by a commit after which less does. The next commit is made
+        meanwhile, of what others wait for: those who wait until nothing is on its way leave the disk idle.
+        """
+        with self._lock:
+            if self._commits_too_much:
+                self._held_back.append(go_on)
+                return True
+        return False
+
     @property
-    def commits_too_much(self) -> bool:
-        """True when so much waits for its commit that publishers which cannot wait on their thread are held back."""
+    def _commits_too_much(self) -> bool:
         return self._on_the_way > min(self.paging.limit * _WRITING_SHARE, _MOST_ON_THE_WAY)
 
     def close(self) -> None:
