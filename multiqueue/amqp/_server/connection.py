@@ -173,7 +173,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         return io.read_buffer if self.reader.splitter.has_large_frames else io.small_read_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.reader.receive(bytes(self.io.read_buffer[:nbytes]))
+        data = self.io.read_buffer[:nbytes]
+        self.reader.receive(data if self.reader.splitter.has_large_frames else bytes(data))
 
     def eof_received(self) -> None:
         """The peer sends nothing further; that is its end."""

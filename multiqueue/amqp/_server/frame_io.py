@@ -303,14 +303,14 @@ class FrameReader:
         is_half_here = any(each.machine.state in _IN_A_MESSAGE for each in self._sessions.values())
         return is_half_here or self.splitter.pending_bytes > 0
 
-    def receive(self, data: bytes) -> None:
+    def receive(self, data: bytes | memoryview) -> None:
         self._monitor.heard = True
         self.received_bytes += len(data)
         if self.is_deaf:
-            self._listen_for_close_ok(data)
+            self._listen_for_close_ok(bytes(data))
             return
         if self._machine.state is ConnectionState.HEADER:
-            rest = self._receive_beginning(data)
+            rest = self._receive_beginning(bytes(data))
             if rest is None:
                 return
             data = rest

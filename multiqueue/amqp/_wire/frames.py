@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from struct import Struct, error
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from .errors import ConnectionFault, FrameError, MalformedFrame
 from .fields import decode_short_string, encode_short_string
@@ -60,15 +60,26 @@ class FrameSplitter:
         self._left = 0  # bytes of a body frame's payload that come before anything else; at least 1 if it has begun
         self._channel = 0  # of that frame
 
-    def feed(self, data: bytes) -> list[Frame]:
+    def feed(self, data: bytes | memoryview) -> list[Frame]:
         """The frames that are whole now, and the pieces of a body frame that have come, in order.
+
+        Of a view nothing is kept: each payload is copied out of it once, as suits large ones.
 
         Raises:
             FrameError: the bytes are no frame. `frames` of the error are those that were whole before it; the
                 splitter is of no further use.
         """
+        if type(data) is bytes:
+            return self._cut(data)
+        try:
+            return _kept(self._cut(data))
+        except FrameError as error:
+            error.frames = _kept(error.frames)
+            raise
+
+    def _cut(self, data: Any) -> list[Frame]:
         if self._rest:
-            data = self._rest + data
+            data = b"".join((self._rest, data))
         frames: list[Frame] = []
         unpack = FRAME_HEAD.unpack_from
         append = frames.append
@@ -91,12 +102,12 @@ class FrameSplitter:
                 raise FrameError(_wrong_end(size, channel, data[stop]), frames)
             append((kind, channel, data[at + 7 : stop]))
             at = stop + 1
-        self._rest = data[at:] if at else data
+        self._rest = bytes(data[at:])
         if frames:
             self.has_large_frames = end > _LARGE_FRAMES * len(frames)
         return frames
 
-    def _go_on(self, data: bytes, frames: list[Frame]) -> int:
+    def _go_on(self, data: Any, frames: list[Frame]) -> int:
         """Hand out what has come of a body frame; how many bytes of `data` that were."""
         left = self._left
         if len(data) > left:
@@ -120,6 +131,10 @@ class FrameSplitter:
         if kind not in FRAME_TYPES:
             return f"type {kind} is no frame type"
         return f"frame with {size} bytes of payload on channel {channel} is too large, frame_max is {self.frame_max}"
+
+
+def _kept(frames: list[Frame]) -> list[Frame]:
+    return [(kind, channel, bytes(payload)) for kind, channel, payload in frames]
 
 
 def _wrong_end(size: int, channel: int, found: int) -> str:
