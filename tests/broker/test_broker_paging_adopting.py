@@ -14,7 +14,7 @@ from test_broker_durable_machine import QUEUES, names, run
 from test_broker_paging_host import PagingHostMachine
 
 from multiqueue.broker import BrokerQueue, Message, VirtualHost
-from multiqueue.store import MemoryStore
+from multiqueue.store import MemoryStore, StoreFull
 from multiqueue.testing import FakeClock, wait_until_blocked
 
 SLICE = 8
@@ -292,6 +292,31 @@ def test_what_was_settled_before_it_was_adopted_does_not_come_back() -> None:
     assert [int(message.body) for message in queue.browse()] == [COUNT - 1]  # type: ignore[arg-type]
     store.release()
     host.wait_for_commits()
+    host.check_invariants()
+    host.close()
+
+
+def test_an_error_in_the_middle_of_a_slice_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not adopted yet, the message that was to be too, is there, and is adopted the next time."""
+    host = VirtualHost(memory_limit=20 * LIMIT)
+    queue = host.declare_queue("q")
+    fill(host, range(COUNT))
+    monkeypatch.setattr(Spill, "catch_up", adopt_some)
+    assert queue.life.limit.page_out()
+    store, given = queue.life.rows.store, iter(range(3))  # type: ignore[union-attr]
+
+    def allocate() -> int:
+        if next(given, None) is None:
+            raise StoreFull("no numbers")
+        return type(store).allocate(store)
+
+    monkeypatch.setattr(store, "allocate", allocate)
+    with pytest.raises(StoreFull):
+        adopt_some(queue._pager)  # type: ignore[arg-type]
+    host.check_invariants()
+    assert adopted(queue) == SLICE + 3
+    monkeypatch.undo()
+    assert drain(host, COUNT) == list(range(COUNT))
     host.check_invariants()
     host.close()
 

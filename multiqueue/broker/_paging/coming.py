@@ -51,19 +51,16 @@ class Coming:
         self._entries.add(entry)
         self._charge(_cost_of(entry))
 
-    def take(self, most: int) -> list[tuple[Entry, list[TargetList]]]:
-        """The first entries, which are here no longer, each with the lists whose browsers have seen it."""
-        taken: list[tuple[Entry, list[TargetList]]] = []
-        cost = 0
-        while len(taken) < most and (entry := self._entries.after(self._cursor)) is not None:
-            self._cursor = entry.position
-            self._entries.remove(entry)
-            cost += _cost_of(entry)
-            is_unseen = not self._seen or entry.position in self._unseen or self._is_new(entry)
-            seen_by = [] if is_unseen else [target for target, has_seen in self._seen if has_seen(entry.position)]
-            taken.append((entry, seen_by))
-        self._charge(-cost)
-        return taken
+    def first(self) -> Entry | None:
+        return self._entries.after(self._cursor)
+
+    def leave(self, entry: Entry) -> list[TargetList]:
+        """The first entry is here no longer; the lists whose browsers have seen it."""
+        self._cursor = position = entry.position
+        self._entries.remove(entry)
+        self._charge(-_cost_of(entry))
+        is_unseen = not self._seen or position in self._unseen or self._is_new(entry)
+        return [] if is_unseen else [target for target, has_seen in self._seen if has_seen(position)]
 
     def remove(self, entry: Entry) -> None:
         """It is gone for good. The store may show its row still."""

@@ -93,6 +93,7 @@ class PagedEntries(EntrySource):
             if is_last:
                 self.adopt_some(_ADOPTED_BY_A_PUT)
             else:
+                self._give_number(entry)
                 self._arrive(entry)
         if not (entries[0].is_stored and self._coming is None) and self._memory.writes_too_much:
             after.append(self._paged.catch_up)
@@ -116,15 +117,17 @@ class PagedEntries(EntrySource):
 
     def adopt_some(self, most: int) -> int:
         """Adopt the next entries, as if they came now; how many that were."""
-        if self._coming is None or self.area.is_closed:
+        coming, count = self._coming, 0
+        if coming is None or self.area.is_closed:
             return 0
-        entries = self._coming.take(most)
-        for entry, seen_by in entries:
-            self._adopt(entry, seen_by)
-        if not len(self._coming):
+        while count < most and (entry := coming.first()) is not None:
+            self._give_number(entry)  # while it is still there: a store that has ended raises
+            self._adopt(entry, coming.leave(entry))
+            count += 1
+        if not len(coming):
             self._coming = None
             self._let_surplus_go()
-        return len(entries)
+        return count
 
     @property
     def is_whole(self) -> bool:
@@ -152,12 +155,14 @@ class PagedEntries(EntrySource):
         with self._memory as paging:
             paging.arrive(self.area, position, cost, entry, backed=entry.is_stored, seen_by=seen_by)
 
-    def _place(self, entry: Entry) -> int:
+    def _give_number(self, entry: Entry) -> None:
         if self._own_rows is not None:
             entry.number = self._own_rows.store.allocate()
-            if self._has_levels:
-                assert isinstance(entry.key, int)
-                entry.level = entry.key
+
+    def _place(self, entry: Entry) -> int:
+        if self._own_rows is not None and self._has_levels:
+            assert isinstance(entry.key, int)
+            entry.level = entry.key
         position: int = entry.level << LEVEL_SHIFT | entry.number
         entry.position = position
         return position
