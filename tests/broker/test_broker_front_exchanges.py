@@ -100,6 +100,22 @@ def test_a_transaction_delays_too(clock: FakeClock) -> None:
     assert ready(host) == [b"!"]
 
 
+def test_a_dead_letter_waits_too(clock: FakeClock) -> None:
+    """As at the plug-in: an exchange delays all that comes to it, and what has waited once does not wait again."""
+    host = delaying(clock)
+    letters = {"x-dead-letter-exchange": "later", "x-dead-letter-routing-key": "a.b"}
+    host.declare_queue("work", arguments=letters)
+    host.publish(Message(b"1", routing_key="work", headers={"x-delay": 1000}))
+    host.publish(Message(b"waited", routing_key="work", headers={"x-delay": -1000}))
+    for _ in range(2):
+        received = host.get("work")
+        assert received is not None
+        received.reject()
+    assert ready(host) == [b"waited"]
+    pass_time(host, clock, 1.0)
+    assert ready(host) == [b"1"]
+
+
 @pytest.mark.parametrize("arguments", [{}, {"x-delayed-type": "x-delayed-message"}, {"x-delayed-type": 1}])
 def test_an_exchange_delays_for_a_type(clock: FakeClock, arguments: Mapping[str, object]) -> None:
     """Without a type of its own it could route nothing: refused, in the plug-in's words."""

@@ -132,6 +132,7 @@ class DeadLetterRouting:
             routing_key=settings.dead_letter_routing_key,
             now=datetime.fromtimestamp(self._wall_clock(), UTC),
         )
+        letter = self._topology.delayed(letter)
         try:
             bcc = () if letter.wire is None else letter.wire.bcc
             targets = self._topology.route(letter, [*keys_in(letter, CC), *bcc], internal=True)

@@ -29,7 +29,6 @@ from .._durable.journal import Journal, follow
 from .._durable.submission import Outcomes, Submission, Tell
 from .._paging.memory import MemoryManager
 from .._queue.queue import BrokerQueue
-from .._routing.exchange import DELAYED, delayed
 from .._routing.topology import Topology
 from .host_state import HostState
 
@@ -95,16 +94,8 @@ class Publishing:
         if self._host_state.is_closed or self.journal is not None:
             self._host_state.check()
         if "x-delay" in message.headers:
-            message = self.delayed(message)
+            message = self.topology.delayed(message)
         return self.put_on(self.topology.route(message), message, mandatory=mandatory, immediate=immediate, wait=wait)
-
-    def delayed(self, message: Message) -> Message:
-        """The message, held where its exchange is one that delays."""
-        if "x-delay" in message.headers:
-            exchange = self.topology.find_exchange(message.exchange)
-            if exchange is not None and exchange.type == DELAYED:
-                return delayed(message)
-        return message
 
     def route(self, message: Message, further_keys: Sequence[str] = ()) -> list[BrokerQueue]:
         self._host_state.check()
@@ -238,7 +229,7 @@ class Publisher:
 
         `tag` is what `tell` is called with, on the store's thread, if a run has the message; None: with nothing.
         """
-        message = self._publishing.delayed(message)
+        message = self._publishing.topology.delayed(message)
         return self.put_on(self._publishing.route(message), message, mandatory=mandatory, tag=tag)
 
     def put_on(

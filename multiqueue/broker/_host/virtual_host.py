@@ -257,7 +257,7 @@ class VirtualHost(Verbs):
 
     def delayed(self, message: Message) -> Message:
         """The message as its queues get it: held for its `x-delay`, where its exchange is one that delays."""
-        return self._publishing.delayed(message)
+        return self._publishing.topology.delayed(message)
 
     def put_on(self, queues: list[BrokerQueue], message: Message, *, mandatory: bool = False) -> Published:
         """As `publish_nowait`, on the queues to which `route` led."""

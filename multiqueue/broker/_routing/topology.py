@@ -25,7 +25,7 @@ from .._base.errors import AccessRefused, NotFound
 from .._base.message import Message
 from .._queue.queue import BrokerQueue
 from .arguments import ALTERNATE_EXCHANGE
-from .exchange import Binding, ChoosesOne, Destination, Exchange, ExchangeStatistics
+from .exchange import DELAYED, Binding, ChoosesOne, Destination, Exchange, ExchangeStatistics, delayed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,6 +60,14 @@ class Topology:
 
     def find_exchange(self, name: str) -> Exchange | None:
         return self._exchanges.get(name)
+
+    def delayed(self, message: Message) -> Message:
+        """The message, held where its exchange is one that delays."""
+        if "x-delay" in message.headers:
+            exchange = self.find_exchange(message.exchange)
+            if exchange is not None and exchange.type == DELAYED:
+                return delayed(message)
+        return message
 
     def find_queue(self, name: str) -> DeclaredQueue | None:
         return self._queues.get(name)
