@@ -520,3 +520,21 @@ def test_a_consumer_settles_in_time(by: str, hears: bool, version: str, port: in
             with pytest.raises(ChannelClosed, match="delivery acknowledgement on channel 1 timed out") as closed:
                 channel.next()
             assert closed.value.code == 406
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_a_commit_needs_the_queues_of_its_messages(kind: str, version: str, port: int, queue: str) -> None:
+    """4.3 closes the connection where one is gone; 3.10 leaves its message out."""
+    with Wire(port) as wire:
+        channel, other = wire.open().channel(1), wire.channel(2)
+        channel.declare(queue, durable=True, arguments={"x-queue-type": kind})
+        other.call(commands.Tx.Select())
+        other.publish(queue, b"!")
+        other.sync()
+        channel.call(Queue.Delete(queue=queue))
+        if version == "3.10":
+            other.call(commands.Tx.Commit())
+            return
+        with pytest.raises(ConnectionClosed, match="failed to deliver message: ") as closed:
+            other.call(commands.Tx.Commit())
+        assert (closed.value.code, closed.value.cause) == (506, (90, 20))

@@ -366,7 +366,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self.late_fault is not None:
             self.fault(*self.late_fault)
         else:
-            self._answer(answer, session, b"\0\0\0\0")
+            self._answer(answer, session, b"\0\x5a\0\x14")  # tx.commit
             self.gate.resume(_COMMIT)
         self.flush()
 

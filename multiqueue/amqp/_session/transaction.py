@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
-from ...broker import BrokerQueue, Message, MessageRefused, Received, Settler, Unroutable, VirtualHost
+from ...broker import BrokerQueue, Message, MessageRefused, NotFound, Received, Settler, Unroutable, VirtualHost
+from .._wire.errors import ConnectionFault
 from .consumer import Held
 from .effects import PIECE
 
@@ -34,6 +35,7 @@ class SessionTransaction:
 
     def __init__(self, host: VirtualHost) -> None:
         self._transaction = host.transaction()
+        self._finds_again = host.compat.says("a commit fails where a queue of its messages is gone")
         self._settler = Settler()  # on whichever thread commits; windows are the session's
         self._settled: dict[int, Held] = {}
 
@@ -51,10 +53,15 @@ class SessionTransaction:
 
     def commit(self) -> Committed:
         """Do everything. May block. When it returns, nothing of it can be rolled back, though the client may be
-        gone.
+        gone. Raises ConnectionFault: a queue is gone; nothing was done.
         """
         returned: list[Message] = []
         is_complete = True
+        try:
+            if self._finds_again:
+                self._transaction.find_again()
+        except NotFound as error:
+            raise ConnectionFault(506, f"failed to deliver message: {error.detail}") from None
         try:
             self._transaction.commit()
         except* Unroutable as group:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Self
 
-from .._base.errors import MessageRefused, Unroutable
+from .._base.errors import MessageRefused, NotFound, Unroutable
 from .._base.message import DeadLetterReason, Message
 from .._delivery.received import Disposition, Received, Settler
 from .._durable.submission import Outcomes, Submission
@@ -127,6 +127,18 @@ class Transaction:
             raise ExceptionGroup("committed, but not every message is on its queues", refusals)
         if refusals:
             raise refusals[0]
+
+    def find_again(self) -> None:
+        """Have messages of queues that are deleted go to those of the same names. Raises NotFound: there is none."""
+        for at, (message, queues, mandatory) in enumerate(self._published):
+            if any(queue.is_deleted for queue in queues):
+                self._published[at] = message, [self._namesake(queue) for queue in queues], mandatory
+
+    def _namesake(self, queue: BrokerQueue) -> BrokerQueue:
+        found = self._publishing.topology.find_queue(queue.name)
+        if found is None:
+            raise NotFound(f"no {queue.label}")
+        return found.queue
 
     def rollback(self) -> None:
         """Discard everything, and begin again."""
