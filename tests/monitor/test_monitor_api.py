@@ -234,6 +234,9 @@ def test_no_answer_lets_another_site_read_it(client: Client) -> None:
         ("PUT", "/api/exchanges/%2F/x", {}, 400),
         ("PUT", "/api/users/u", {"tags": 3}, 400),
         ("PUT", "/api/users/u", {"password": 3, "tags": ""}, 400),
+        ("PUT", "/api/users/u", {"password": None, "tags": ""}, 400),
+        ("PUT", "/api/users/u", {"password_hash": None, "tags": ""}, 400),
+        ("PUT", "/api/users/u", {"password": "", "password_hash": "", "tags": ""}, 400),
         ("PUT", "/api/users/u", {"password_hash": "nonsense", "tags": ""}, 400),
         ("PUT", "/api/users/u", {"password": "p", "password_hash": "aaaaaaaa", "tags": ""}, 400),
         ("PUT", "/api/permissions/%2F/guest", {"configure": "(", "write": "", "read": ""}, 400),
@@ -590,6 +593,7 @@ def test_a_user_that_is_put_without_a_password_has_none(client: Client) -> None:
         ({"password_hash": ""}, 204, False),
         ({"password": "secret"}, 204, True),
         ({"password": ""}, 204, False),
+        ({"password_hash": client.get("/api/auth/hash_password/secret")["ok"]}, 204, True),
     ):
         assert client("PUT", "/api/users/ada", {**body, "tags": "management"}).status == status
         assert as_ada("GET", "/api/whoami").status == (200 if has_one else 401)

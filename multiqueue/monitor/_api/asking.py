@@ -17,6 +17,7 @@ from .._base.held import Hold
 from .._door.access import Caller
 from .bodies import Body, read_body
 
+_METHODS: Final = ("HEAD", "GET", "POST", "PUT", "DELETE")
 LARGEST_BODY: Final = 4 * 2**20  # bytes of a request; parsing them holds the interpreter's lock for some 10 ms
 LARGEST_DEFINITIONS: Final = 32 * 2**20  # of an administrator's import
 
@@ -117,8 +118,9 @@ class Table:
                 continue
             route = methods.get("GET" if method == "HEAD" else method)
             if route is None:
-                allowed = sorted({*methods, "HEAD", "OPTIONS"} if "GET" in methods else {*methods, "OPTIONS"})
-                raise MethodNotAllowed(", ".join(allowed))
+                has_head = "GET" in methods
+                allowed = [each for each in _METHODS if each in methods or (each == "HEAD" and has_head)]
+                raise MethodNotAllowed(", ".join([*allowed, "OPTIONS"]))
             return route, parts
         raise not_found()
 

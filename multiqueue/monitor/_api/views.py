@@ -187,6 +187,8 @@ def _of_a_quorum_queue(settings: QueueSettings, now: QueueStatistics) -> View:
         "delivery_limit": "unlimited" if attempts is None else attempts - 1,
         "delayed_retry": delays,
         "messages_delayed": now.held,
+        "messages_dlx": 0,  # a dead letter goes on in the commit that takes it out
+        "message_bytes_dlx": 0,
     }
 
 

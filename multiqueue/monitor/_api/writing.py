@@ -8,9 +8,12 @@ Rights      As over AMQP: the user's permissions decide about queues and exchang
 from __future__ import annotations
 
 import logging
+import os
+from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -100,6 +103,7 @@ class Writing:
             ("PUT", "/api/users/{user}", self.put_user, USER),
             ("DELETE", "/api/users/{user}", self.delete_user),
             ("POST", "/api/users/bulk-delete", self.delete_users, USERS),
+            ("GET", "/api/auth/hash_password/{password}", self.hash_password),
             ("PUT", "/api/permissions/{vhost}/{user}", self.put_permissions, PERMISSIONS),
             ("DELETE", "/api/permissions/{vhost}/{user}", self.delete_permissions),
             ("GET", "/api/definitions", self.export),
@@ -327,11 +331,15 @@ class Writing:
         the user has no password, also one that had."""
         ask.caller.check_administrator()
         name = ask["user"]
-        if "tags" not in ask.json():
+        said = ask.json()
+        if "tags" not in said:
             raise bad_request("tags_not_present")
-        body = ask.body()
-        if body["password"] is not None and body["password_hash"]:
+        if "password" in said and "password_hash" in said:
             raise bad_request("both_password_and_password_hash_are_provided")
+        for each in ("password", "password_hash"):
+            if said.get(each, "") is None:
+                raise bad_request(f"{each} is null; it is text, or not there for a user without a password")
+        body = ask.body()
         hashed = hash_password(body["password"]) if body["password"] else password_hash_of(body)
         known = self._access.user(name)
         user = replace(known or user_named(name), password_hash=hashed, tags=body["tags"])
@@ -353,6 +361,11 @@ class Writing:
             if self._access.user(name) is not None:
                 self._keep(partial(self._access.remove, name))
         return _DONE
+
+    def hash_password(self, ask: Ask) -> Any:
+        """A password as RabbitMQ keeps it: for `password_hash`."""
+        salt = os.urandom(4)
+        return {"ok": b64encode(salt + sha256(salt + ask["password"].encode()).digest()).decode()}
 
     def put_permissions(self, ask: Ask) -> Answer:
         """Say what a user may do in a virtual host."""
