@@ -10,11 +10,12 @@ import json
 import re
 import time
 from collections.abc import Callable, Sequence
-from http.client import HTTPConnection
+from functools import lru_cache
+from http.client import HTTPConnection, RemoteDisconnected
 from typing import Any
 
 from interop_wire_support import ChannelClosed, ConnectionClosed, Content, Hangup, Wire, WireChannel
-from pamqp import commands
+from pamqp import commands, frame
 
 from multiqueue.testing import PATIENCE
 
@@ -31,10 +32,29 @@ _SAYS_MORE = (
     re.compile(r"PRECONDITION_FAILED - invalid expiration '.*?':"),
     re.compile(r"PRECONDITION_FAILED - Invalid x-match field value"),
     re.compile(r"\w+ is not a valid queue type"),
+    re.compile(r"RESOURCE_ERROR - failed to deliver message:"),
     re.compile(r"ACCESS_REFUSED - queue '.*?' in vhost '/'"),
 )
 
 Step = Callable[["Side"], Any]
+
+_SELECT = {"confirms": (commands.Confirm.Select(),), "transactions": (commands.Tx.Select(),)}
+_idle: dict[int, list[Wire]] = {}  # connections that programs have left, by port: a new one costs as much as a program
+
+
+def forget_idle() -> None:
+    """Close the connections that are kept for the next program."""
+    for wire in [each for some in _idle.values() for each in some]:
+        wire.close()
+    _idle.clear()
+
+
+@lru_cache
+def _asked(prefix: str, number: int) -> bytes:
+    """The frames that ask for the state of a program's queues, and for what came on the channel of this number."""
+    asks = [commands.Queue.Declare(queue=f"{prefix}-{queue}", passive=True) for queue in (QUEUES if prefix else ())]
+    frames = [frame.marshal(each, 900 + at) for at, each in enumerate(asks)]
+    return b"".join([*frames, frame.marshal(commands.Channel.Flow(True), number)])
 
 
 class Side:
@@ -47,21 +67,23 @@ class Side:
         self._counts_consumers = counts_consumers
         self.port, self.prefix, self.mode, self.http_port = port, prefix, mode, http_port
         self.seen: dict[str, list[Any]] = {}  # by consumer
+        self._web = HTTPConnection("127.0.0.1", http_port, timeout=PATIENCE)
         self._connect()
 
     def _connect(self) -> None:
-        self.wire = Wire(self.port).open()
+        idle = _idle.get(self.port)
+        self.wire = idle.pop() if idle else Wire(self.port).open()
         self.number = 0
-        self._watching = {queue: self.wire.channel(900 + at) for at, queue in enumerate(QUEUES)}
+        self._watching: dict[str, WireChannel] = {}  # opened when they are asked
         self.channel = self._open()
 
     def _open(self) -> WireChannel:
         self.number += 1
-        channel = self.wire.channel(self.number)
-        if self.mode == "confirms":
-            channel.call(commands.Confirm.Select())
-        elif self.mode == "transactions":
-            channel.call(commands.Tx.Select())
+        channel = WireChannel(self.wire, self.number)
+        select = _SELECT.get(self.mode, ())
+        channel.send(commands.Channel.Open(), *select)
+        for _ in range(1 + len(select)):
+            channel.reply()
         self.unsettled: list[tuple[str, int]] = []  # where each is from, and its tag
         self._no_ack: set[str] = set()
         return channel
@@ -138,20 +160,21 @@ class Side:
 
     def ask(self, *, state: bool) -> None:
         """Ask for what `state` and `look` tell: nobody waits for one answer after the other."""
-        for queue, channel in self._watching.items() if state else ():
-            channel.send(commands.Queue.Declare(queue=self.name(queue), passive=True))
-        self.channel.send(commands.Channel.Flow(True))
+        for at, queue in enumerate(QUEUES if state else ()):
+            if queue not in self._watching:
+                self._watching[queue] = self.wire.channel(900 + at)
+        self.wire.send_bytes(_asked(self.prefix if state else "", self.number))
 
     def state(self) -> dict[str, Any]:
         """How many messages are ready in each queue, and its consumers; the code where it cannot be told."""
-        return {queue: self._counts(queue, channel) for queue, channel in self._watching.items()}
+        return {queue: self._counts(queue, self._watching[queue]) for queue in QUEUES}
 
     def _counts(self, queue: str, channel: WireChannel) -> Any:
         try:
             reply = channel.reply()
             return (reply.message_count, reply.consumer_count if self._counts_consumers else 0)
         except ChannelClosed as closed:
-            self._watching[queue] = self.wire.channel(channel.number)
+            del self._watching[queue]
             return closed.code
 
     def shown(self, content: Content) -> Any:
@@ -171,21 +194,52 @@ class Side:
             properties.app_id,
         )
 
-    def close(self) -> None:
-        channel = self.wire.channel(910)
-        for queue in (*QUEUES, "wrong"):
+    def leave(self, *, is_last: bool, keeps: bool) -> None:
+        """Be done with it; who `is_last` deletes what the program has declared. `keeps`: there is nothing on the
+        connection but its channels, so the next program may have it.
+        """
+        channels = [self.channel, *self._watching.values()] if keeps else []
+        for each in channels:
+            each.send(commands.Channel.Close(200, "done", 0, 0))
+        for each in channels:
+            each.reply()
+        if is_last:
+            self._delete_all()
+        if keeps:
+            _idle.setdefault(self.port, []).append(self.wire)
+        else:
+            self.wire.close()
+
+    def _delete_all(self) -> None:
+        left: list[Any] = [commands.Queue.Delete(queue=self.name(each)) for each in (*QUEUES, "wrong")]
+        left += [commands.Exchange.Delete(exchange=self.name(each)) for each in EXCHANGES]
+        while left:
+            channel = self.wire.channel(910)
+            channel.send(*left)
             try:
-                channel.call(commands.Queue.Delete(queue=self.name(queue)))
+                while left:
+                    channel.reply()
+                    del left[0]
+                channel.close()
             except ChannelClosed:  # another connection's, and gone with it
-                channel = self.wire.channel(910)
-        for exchange in EXCHANGES:
-            channel.call(commands.Exchange.Delete(exchange=self.name(exchange)))
-        self.wire.close()
+                del left[0]
 
     def clean(self, requests: Sequence[str]) -> None:
         """Delete what requests have made."""
         for path in requests:
             http("DELETE", path, None)(self)
+        self._web.close()
+
+    def request(self, method: str, path: str, content: str | None) -> tuple[int, str]:
+        """A request of the management API: the status and the text of the answer."""
+        try:
+            self._web.request(method, path, content, _GUEST)
+            response = self._web.getresponse()
+        except (RemoteDisconnected, ConnectionError):  # it had been idle for too long
+            self._web.close()
+            self._web.request(method, path, content, _GUEST)
+            response = self._web.getresponse()
+        return response.status, response.read().decode()
 
 
 def agree(one: Sequence[Side], other: Sequence[Side], lag: float = LAG) -> tuple[Any, Any]:
@@ -227,9 +281,8 @@ def publish(body: bytes, exchange: str, key: str, *, mandatory: bool, **properti
                 break
             else:
                 side.take(came)
-        side.channel.sync()
-        if properties.get("expiration") == SHORT:
-            time.sleep(0.1)
+        if side.mode != "confirms":
+            side.channel.sync()
         return seen
 
     return step
@@ -296,24 +349,18 @@ def http(method: str, path: str, body: dict[str, Any] | None) -> Step:
     """A request of the management API; `{}` stands before each name of the program in the path."""
 
     def step(side: Side) -> Any:
-        connection = HTTPConnection("127.0.0.1", side.http_port, timeout=PATIENCE)
-        try:
-            content = None if body is None else json.dumps(side.named(body))
-            connection.request(method, path.replace("{}", f"{side.prefix}-"), content, _GUEST)
-            response = connection.getresponse()
-            found = response.read().decode()
-        finally:
-            connection.close()
+        content = None if body is None else json.dumps(side.named(body))
+        status, found = side.request(method, path.replace("{}", f"{side.prefix}-"), content)
         if (
-            response.status == 404 and method == "GET" and path.endswith("/bindings/source")
+            status == 404 and method == "GET" and path.endswith("/bindings/source")
         ):  # RabbitMQ has none of what is not there, by the table
             return 200, []
         shown = _kept(json.loads(found.replace(f"{side.prefix}-", "")), side) if found else None
-        if (response.status, method) == (400, "PUT") and any(word in path for word in ("policies", "-limits")):
+        if (status, method) == (400, "PUT") and any(word in path for word in ("policies", "-limits")):
             shown.pop("reason")  # a word of Erlang, or what would be right
-        if (response.status, method) == (404, "DELETE") and "user-limits" in path:
+        if (status, method) == (404, "DELETE") and "user-limits" in path:
             shown = None  # RabbitMQ misses a virtual host where there is no such user
-        return response.status, shown
+        return status, shown
 
     return step
 
