@@ -4,9 +4,9 @@ Links    Those of the metadata depend on the repository's address, and README.md
          MULTIQUEUE_REPOSITORY (`https://HOST/OWNER/NAME`) to its own repository, so a fork's release links to the fork.
          Without it a build has no links, and README.md stays as it is.
 Engine   `multiqueue/core/_engine.c` is compiled with the compiler that built the interpreter (`cl` on Windows), by one
-         command. Without a compiler, or Python's headers, the wheel is one of pure Python, and so is the engine:
-         `multiqueue --version` says which one runs. MULTIQUEUE_PURE=1 asks for that; MULTIQUEUE_REQUIRE_ENGINE=1
-         fails instead.
+         command, and so is `multiqueue/store/_crc32.c`. Without a compiler, or Python's headers, the wheel is one of
+         pure Python, and so is the engine: `multiqueue --version` says which one runs. MULTIQUEUE_PURE=1 asks for
+         that; MULTIQUEUE_REQUIRE_ENGINE=1 fails instead.
 """
 
 from __future__ import annotations
@@ -58,25 +58,28 @@ def absolute_links(text: str, repository: str) -> str:
     return re.sub(r"\]\((?!https?:|mailto:|#)([^)\s]+)\)", rf"]({repository}/blob/main/\1)", text)
 
 
+SOURCES = ("core/_engine.c", "store/_crc32.c")
+
+
 class CompiledEngine(BuildHookInterface[Any]):
-    """Compiles the engine: into the wheel, or, for an editable install, beside its source."""
+    """Compiles the sources: into the wheel, or, for an editable install, beside them."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name != "wheel" or os.environ.get("MULTIQUEUE_PURE", "") not in ("", "0"):
             return
-        core = Path(self.root) / "multiqueue" / "core"
-        name = f"_engine{sysconfig.get_config_var('EXT_SUFFIX')}"
-        folder = core if version == "editable" else Path(tempfile.mkdtemp(prefix="multiqueue-engine-"))
-        problem = compile_engine(core / "_engine.c", folder / name)
-        if problem is not None:
-            if os.environ.get("MULTIQUEUE_REQUIRE_ENGINE"):
-                raise RuntimeError(f"the engine in C was not built: {problem}")
-            self.app.display_warning(f"the engine in C was not built, the one in Python will run: {problem}")
-            return
-        build_data["pure_python"] = False
-        build_data["infer_tag"] = True
-        if version != "editable":
-            build_data["force_include"][str(folder / name)] = f"multiqueue/core/{name}"
+        for source in [Path(self.root, "multiqueue", each) for each in SOURCES]:
+            name = f"{source.stem}{sysconfig.get_config_var('EXT_SUFFIX')}"
+            folder = source.parent if version == "editable" else Path(tempfile.mkdtemp(prefix="multiqueue-engine-"))
+            problem = compile_engine(source, folder / name)
+            if problem is not None:
+                if os.environ.get("MULTIQUEUE_REQUIRE_ENGINE"):
+                    raise RuntimeError(f"the engine in C was not built: {problem}")
+                self.app.display_warning(f"{name} was not built, what is in Python will run: {problem}")
+                return
+            build_data["pure_python"] = False
+            build_data["infer_tag"] = True
+            if version != "editable":
+                build_data["force_include"][str(folder / name)] = f"multiqueue/{source.parent.name}/{name}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         for path in build_data["force_include"]:

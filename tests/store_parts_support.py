@@ -13,6 +13,7 @@ from multiqueue.store import _sqlite_reader as _sqlite_reader
 from multiqueue.store import _sqlite_writer as _sqlite_writer
 from multiqueue.store import _sync_beside as _sync_beside
 from multiqueue.store._batch import Run as Run
+from multiqueue.store._crc import crc32 as crc32
 from multiqueue.store._room import Room as Room
 from multiqueue.store._salvage import first_behind as first_behind
 from multiqueue.store._schema import FILE_NAME as FILE_NAME

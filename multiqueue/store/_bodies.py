@@ -37,8 +37,8 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from zlib import crc32
 
+from ._crc import crc32
 from ._protocol import Durability
 from ._schema import FILE_NAME
 from ._sync_beside import SyncBeside, sync_data

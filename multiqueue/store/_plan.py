@@ -13,9 +13,10 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
-from zlib import crc32
+from zlib import crc32 as crc32_of_few
 
 from ._bodies import Bodies
+from ._crc import crc32
 from ._dropped import Dropped
 from ._protocol import Define, Delete, Delivered, DropQueue, Operation, Put, Undefine
 
@@ -138,7 +139,7 @@ class Plan:
         for put in puts:
             message_id, queue, level, body, properties = put.id, put.queue, put.level, put.body, put.properties
             seed = message_id & 0xFFFFFFFF  # as `check`, without a call for each
-            headers += (message_id, len(body), crc32(properties, seed), bytearray(properties), queue, level)
+            headers += (message_id, len(body), crc32_of_few(properties, seed), bytearray(properties), queue, level)
             if not are_plain:
                 headers += (put.expires_at, put.deliveries, 1 if put.transient else 0, put.held_until_ms)
             if message_id in places:

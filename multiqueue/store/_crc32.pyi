@@ -1,0 +1,1 @@
+from zlib import crc32 as crc32
