@@ -129,15 +129,19 @@ def test_a_header_that_goes_while_the_queue_is_open_is_damage_for_a_get(damaged:
 
 
 @pytest.mark.usefixtures("unread")
+@pytest.mark.parametrize("kind", ["standard", "fair"])
 def test_a_header_that_goes_while_the_queue_is_open_ends_its_consumers(
-    damaged: Damaged, caplog: pytest.LogCaptureFixture
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A consumer that has everything else does not wait for a message that is counted and not there."""
+    damaged = Damaged(tmp_path / "store")
+    damaged.fill(**{"x-queue-kind": kind})
     host = damaged.open()
     damaged.lose("header")
     with caplog.at_level(logging.ERROR):
         assert _take_all(host.subscribe("q", prefetch=1)) == COUNT - 1
     assert "1 messages of queue 'q'" in caplog.text
+    host.close()
 
 
 def test_a_header_that_goes_when_a_list_names_it_is_damage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

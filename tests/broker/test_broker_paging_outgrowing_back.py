@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 from broker_durable_support import holding
+from broker_parts_support import PagedEntries
 from paging_outgrown_support import LIMIT, STORES, fill, number_in, pages, rows, small_host
 
 from multiqueue.broker import Message, VirtualHost
 from multiqueue.store import MemoryStore
-from multiqueue.testing import PATIENCE
+from multiqueue.testing import PATIENCE, Threads, wait_until_blocked
 
 
 @pytest.fixture(params=STORES)
@@ -124,3 +125,35 @@ def test_what_is_found_expired_when_its_queue_has_come_back_is_left_alone() -> N
     assert len(queue) == 0
     host.check_invariants()
     host.close()
+
+
+def test_a_queue_does_not_come_back_while_a_row_of_it_is_on_its_way() -> None:
+    """A message that is settled before its row is committed is deleted there too; only then the paging ends."""
+    store = MemoryStore()
+    host = VirtualHost(store=store, memory_limit=LIMIT)
+    queue = host.declare_queue("q")
+    fill(host, range(1))
+    with Threads(PATIENCE) as threads, holding(store):
+        threads.start(queue.life.limit.page_out)
+        wait_until_blocked(lambda: isinstance(queue.life.source, PagedEntries) and queue.life.source.area.writing)
+        received = host.get("q")
+        assert received is not None
+        received.accept()
+        queue.housekeeping()
+        assert pages(queue)
+    assert rows(host) == 0
+    queue.housekeeping()
+    assert not pages(queue)
+    host.check_invariants()
+    host.close()
+
+
+def test_a_get_that_has_its_message_wants_nothing_further(host: VirtualHost) -> None:
+    """The list of gets stays for the next one, and asks for no memory meanwhile that others could have."""
+    queue = host.declare_queue("q")
+    fill(host, range(400))
+    assert host.get("q", auto_accept=True) is not None
+    source = queue.life.source
+    assert isinstance(source, PagedEntries)
+    assert source.list_for_get is not None
+    assert not source.list_for_get.hungry

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from broker_front_support import bodies
-from broker_parts_support import Account
+from broker_parts_support import Account, Area, Found, Share
 from paging_model_support import PagingModel
 
 from multiqueue.broker import Broker, Message
@@ -99,6 +99,52 @@ def test_a_cache_that_was_cut_meanwhile_is_not_gone_on_with() -> None:
     assert model.area.head_end < reached
     model.bring(model.flights[0])  # which looks for gaps
     assert not model.plan()
+    model.end()
+
+
+def test_a_refill_waits_while_a_list_wants_something() -> None:
+    """Consumers that are there go first, also while their load is under way; then a queue has one load at a time."""
+    model = PagingModel(limit=20_000)
+    model.open(20, 150, "red")
+    loads, other = model.loads, Area("other")
+    other.last[0] = 5
+    target = model.paging.join(other, "busy", Share(1))
+    load = loads.next_load()
+    assert load is not None
+    assert load.target is target
+    assert loads.next_load() is None
+    loads.loaded(load, [Found(number, 100, number) for number in range(1, 6)])
+    refill = loads.next_load()
+    assert refill is not None
+    assert refill.is_for_head
+    assert loads.next_load() is None
+
+
+def test_a_consumer_that_came_meanwhile_ends_the_refill() -> None:
+    """What was read for consumers to come is dropped: the list of this one reads from the head by itself."""
+    model = PagingModel(limit=20_000)
+    model.open(20, 150, "red")
+    assert model.plan()
+    model.read(model.flights[0])
+    assert model.join() is not None
+    model.bring(model.flights[0])
+    assert model.paging.amounts[Account.HEAD] == 0
+    model.end()
+
+
+def test_a_list_that_leaves_gives_its_head() -> None:
+    """What the last consumer had in memory, direct or pending, is there for the next one without a read."""
+    model = PagingModel(limit=20_000)
+    model.open(90, 100, "red")
+    consumer = model.join()
+    assert consumer is not None
+    model.quiesce()
+    assert model.join(("blue",)) is not None
+    amounts = model.paging.amounts
+    assert amounts[Account.PENDING]
+    listed = amounts[Account.TARGET] + amounts[Account.PENDING]
+    model.leave(consumer)
+    assert amounts[Account.HEAD] == listed
     model.end()
 
 
