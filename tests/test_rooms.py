@@ -84,6 +84,14 @@ FOR_TYPES = {
     "broker._queue.life": {"broker._durable.submission", "broker._paging.spill", "broker._queue.queue"},
     "broker._queue.limits": {"broker._paging.memory"},
     "broker._queue.queue": {"broker._durable.submission", "broker._paging.spill"},
+    "client._base.errors": {"client._channel.channel"},
+    "client._base.message": {"client._channel.channel"},
+    "client._channel.channel": {"client._connection.connection"},
+    "client._channel.consumers": {"client._channel.channel"},
+    "client._connection.fair_inbox": {"client._connection.connection"},
+    "client._dispatch.work_pool": {"client._channel.channel"},
+    "spark._dispatch.job": {"spark._dispatch.lane"},
+    "testing._locks": {"testing._run"},
 }
 
 # Imports by a string that go up: two public verbs of a broker open servers that stand above it.

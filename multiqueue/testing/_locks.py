@@ -10,22 +10,16 @@ Assumes     one thread of the run moves at a time; a thread's own second `acquir
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-
-class Decides(Protocol):
-    """The run that a lock belongs to, as the lock knows it."""
-
-    def number_lock(self) -> int: ...
-    def whoami(self) -> int: ...
-    def acquire(self, lock: ExploredLock, blocking: bool, timeout: float, *, entering: bool = False) -> bool: ...
-    def release(self, lock: ExploredLock) -> None: ...
+if TYPE_CHECKING:
+    from ._run import Run
 
 
 class ExploredLock:
     """A `threading.Lock` that asks its run at every operation."""
 
-    def __init__(self, run: Decides) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
         self.number: int = run.number_lock()
         self.held: bool = False
@@ -69,7 +63,7 @@ class ExploredLock:
 class ExploredRLock(ExploredLock):
     """A `threading.RLock` that asks its run when it is first acquired and last released."""
 
-    def __init__(self, run: Decides) -> None:
+    def __init__(self, run: Run) -> None:
         super().__init__(run)
         self._depth = 0
 

@@ -10,10 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import MultiQueueError
-from .message import Message, MessageChannel
+from .message import Message
+
+if TYPE_CHECKING:
+    from .._channel.channel import Channel
 
 _log = logging.getLogger("multiqueue.client")
 
@@ -90,7 +93,7 @@ class CallbackFailure:
     error: Exception
     callback: Callable[..., Any]
     argument: object
-    channel: MessageChannel | None
+    channel: Channel | None
 
     def __str__(self) -> str:
         where = "the connection" if self.channel is None else f"{self.channel!r}"

@@ -1,42 +1,15 @@
-"""A message in the application's hands, and its channel, as lower parts of the client know it."""
+"""A message in the application's hands."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, Unpack
+from typing import TYPE_CHECKING, Any
 
 from ...amqp.wire import NO_PROPERTIES, Properties, decode_properties
 
-
-class MessageChannel(Protocol):
-    """The channel of a message, as a callback uses it: to settle, to publish, to close. It is a `Channel`."""
-
-    @property
-    def number(self) -> int: ...
-
-    def basic_ack(self, delivery_tag: int, *, multiple: bool = False) -> None: ...
-
-    def basic_nack(self, delivery_tag: int, *, multiple: bool = False, requeue: bool = True) -> None: ...
-
-    def basic_reject(self, delivery_tag: int, *, requeue: bool = False) -> None: ...
-
-    def publish(
-        self,
-        body: bytes,
-        *,
-        exchange: str = "",
-        routing_key: str = "",
-        mandatory: bool = False,
-        timeout: float | None = None,
-        **properties: Unpack[Properties],
-    ) -> None: ...
-
-    def holds(self, delivery_tag: int) -> bool: ...
-
-    def abort(self, reply_code: int = 200, reply_text: str = "closed by the application") -> None: ...
-
-    def close(self, reply_code: int = 200, reply_text: str = "closed by the application") -> None: ...
+if TYPE_CHECKING:
+    from .._channel.channel import Channel
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -47,7 +20,7 @@ class Message:
     `redelivered` says that somebody had it before.
     """
 
-    channel: MessageChannel
+    channel: Channel
     body: bytes
     _block: bytes  # of properties, as on the wire
     exchange: str

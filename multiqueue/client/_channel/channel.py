@@ -16,51 +16,26 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from pamqp import commands
 
 from ...amqp.wire import Ack, Deliver, GetOk, Nack, Properties, Reject, Return, Settlement, shortened
 from .._base.errors import ChannelClosed, UnknownDelivery
 from .._base.message import Message, Returned
-from .._base.settings import Settings
-from .._dispatch.buffers import ReceiveBuffer
-from .._dispatch.work_pool import Callbacks
 from .._link.link import Event, Link
 from .consumers import Consumer, ConsumerRequest, Consumers, DeliveryTags, Inbox, MessageCallback
 from .lifecycle import ENDING, ChannelStatistics, Closing, Happening, Lifecycle, State
 from .publishing import Confirm, Publication, Publishing, encoded
-from .recorded_topology import RecordedTopology, plain
+from .recorded_topology import plain
+
+if TYPE_CHECKING:
+    from .._connection.connection import Connection
 
 _log = logging.getLogger("multiqueue.client")
 
 Arguments = Mapping[str, Any] | None
 OnEnded = Callable[[Exception | None], object]
-
-
-class Host(Protocol):
-    """The connection of channels, as they use it, and a callback that has one of them. It is a `Connection`."""
-
-    name: str
-    settings: Settings
-    callbacks: Callbacks
-    receive_buffer: ReceiveBuffer
-    topology: RecordedTopology
-    to_flush: list[Consumers]
-
-    @property
-    def blocked_reason(self) -> str | None: ...
-
-    @property
-    def blocked_at(self) -> float | None: ...
-
-    def forget_channel(self, channel: Channel) -> None: ...
-
-    def channel(
-        self, *, on_returned: Callable[[Any], object] | None = None, on_closed: OnEnded | None = None
-    ) -> Channel: ...
-
-    def close(self, reply_text: str = "closed by the application") -> None: ...
 
 
 class QueueDeclared(NamedTuple):
@@ -78,7 +53,7 @@ class Channel(Closing):
     `ConnectionInterrupted` while the connection is being recovered, `CallTimeout` when it does not answer.
     """
 
-    def __init__(self, connection: Host, number: int) -> None:
+    def __init__(self, connection: Connection, number: int) -> None:
         self.connection = connection
         self.number = number
         self._log = logging.LoggerAdapter(_log, {"connection": repr(connection)})

@@ -18,18 +18,21 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pamqp import commands
 
 from ...core import FairQueue, LinkedBlockingMultiQueue
 from ...errors import ShutDown
 from .._base.errors import Closed, ConsumerCancelled
-from .._base.message import Message, MessageChannel
+from .._base.message import Message
 from .._dispatch.buffers import ReceiveBuffer
 from .._dispatch.work_pool import Callbacks
 from .._link.link import Event, Link
 from .lifecycle import ENDING, Closing, Lifecycle, State
+
+if TYPE_CHECKING:
+    from .channel import Channel
 
 _log = logging.getLogger("multiqueue.client")
 
@@ -254,7 +257,7 @@ class Consumers:
     queue has now, after recoveries.
     """
 
-    _channel: MessageChannel
+    _channel: Channel
     _life: Lifecycle
     _tags: DeliveryTags
     _callbacks: Callbacks

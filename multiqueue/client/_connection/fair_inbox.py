@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 from urllib.error import HTTPError
 from urllib.parse import quote, unquote, urlsplit
 from urllib.request import Request, urlopen
@@ -30,8 +30,11 @@ from ...errors import ShutDown
 from .._base.errors import ChannelClosed, ClientError, ConnectionClosed, ConnectionFailed
 from .._base.message import Message
 from .._base.settings import Address
-from .._channel.channel import Channel, Host
+from .._channel.channel import Channel
 from .._channel.consumers import ConsumerRequest, Inbox
+
+if TYPE_CHECKING:
+    from .connection import Connection
 
 _log = logging.getLogger("multiqueue.client")
 
@@ -68,7 +71,7 @@ class FairInbox(Inbox):
     _messages: FairQueue[Message]
 
     def __init__(
-        self, connection: Host, names: Names, prefetch: int, weights: Mapping[str, float] | None, every: float
+        self, connection: Connection, names: Names, prefetch: int, weights: Mapping[str, float] | None, every: float
     ) -> None:
         if not 0 < every <= threading.TIMEOUT_MAX:
             raise ValueError(f"every is {every}; it is a number of seconds above 0")
@@ -152,7 +155,7 @@ class FairInbox(Inbox):
             channel.close()
 
     def _begin(self, message: Message) -> bool:
-        return cast(Channel, message.channel).consumers.begin(message)
+        return message.channel.consumers.begin(message)
 
     def _end(self) -> Exception:
         return copy.copy(self._error) or ShutDown(f"{self!r} is closed")

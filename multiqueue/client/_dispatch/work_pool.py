@@ -31,14 +31,16 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..._locks import Lock
 from ...core import LinkedBlockingMultiQueue, MultiQueueExecutor, SubQueue
 from ...errors import Empty, ShutDown
 from .._base.errors import CallbackFailure
-from .._base.message import MessageChannel
 from .._base.settings import Settings
+
+if TYPE_CHECKING:
+    from .._channel.channel import Channel
 
 Job = tuple[Callable[[Any], object], Any]
 Lane = SubQueue[Job]
@@ -228,7 +230,7 @@ class Callbacks:
         else:
             self.announce()
 
-    def run(self, callback: Callable[[Any], object], argument: Any, channel: MessageChannel | None = None) -> None:
+    def run(self, callback: Callable[[Any], object], argument: Any, channel: Channel | None = None) -> None:
         """Call a callback of the user's, and the handler with its error."""
         try:
             callback(argument)

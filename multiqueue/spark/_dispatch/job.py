@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...core import Job
 from .._backend.backend import TAG_PREFIX, Backend, Marks, label
@@ -31,6 +31,8 @@ from .statistics import Tally
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from .lane import SparkLane
 
 T = TypeVar("T")
 
@@ -58,19 +60,6 @@ class LaneContext:
         self.tally: Tally = Tally()
 
 
-class JobLane(Protocol):
-    """The lane of a job, as the job knows it: a `SparkLane`."""
-
-    context: LaneContext
-
-    @property
-    def key(self) -> Hashable: ...
-    @property
-    def pool(self) -> str | None: ...
-    @property
-    def options(self) -> JobOptions: ...
-
-
 class SparkJob(Job[T]):
     """One item on its way through a lane."""
 
@@ -78,7 +67,7 @@ class SparkJob(Job[T]):
 
     future: SparkFuture[T]
 
-    def __init__(self, lane: JobLane, fn: Callable[..., T], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def __init__(self, lane: SparkLane, fn: Callable[..., T], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self._context = lane.context
         self._options: JobOptions = lane.options
         self._number = lane.context.dispatcher.running.number()
