@@ -15,6 +15,9 @@ Relaxed     No commit syncs. A file is synced when it is ended and before a chec
 Spares      A long file that is emptied gets the name `spare-N`, and its next turn as a file of bodies: to write over
             bytes that are there costs a quarter of what new ones cost, for file system and page cache have them. Two
             are kept, none where there is a quota, and none at a full disk. Closing and opening remove them.
+Cache       Synced bytes of a new file leave the page cache, unless bodies were read since the file was begun: a program
+            that reads none has them in memory, and pages that the cache had just now are cheaper to write than others.
+            A spare's pages stay, to be written over.
 Sharing     Messages that were put one behind the other with the same object for their body, as a fanout's are, share
             one record. Their rows name one place, and their `check` says how far behind the record's id their own is,
             plus 1 (`owner_of`); that of a row alone is 0.
@@ -32,9 +35,11 @@ Reading     Any thread opens the file that it reads (`read_bodies`). A file that
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -79,9 +84,17 @@ class BodyDamaged(Exception):
 class Bodies:
     """The files of bodies of one opened store, for the one thread that writes it."""
 
-    def __init__(self, directory: Path, *, file_bytes: int, durability: Durability, large_commit_bytes: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        file_bytes: int,
+        durability: Durability,
+        large_commit_bytes: int,
+        reads: Callable[[], int] = int,
+    ) -> None:
         """`large_commit_bytes`: commits that bring so many bytes in large bodies write them here.
-        A file that is longer than `file_bytes` is followed by the next one."""
+        A file that is longer than `file_bytes` is followed by the next one. `reads` counts those of bodies in files."""
         self._directory = directory
         self._file_bytes = file_bytes
         self._durability = durability
@@ -96,6 +109,8 @@ class Bodies:
         self._new_end = 0  # and with the transaction in progress
         self._changes: list[tuple[int, int]] = []  # its pending (number, bytes): more live bytes, or fewer
         self._is_dirty = False
+        self._reads = reads
+        self._reads_before: int | None = None  # the file that is written was begun; None: it was a spare
         self._log: int | None = None  # the log's descriptor, at `relaxed`, had before the process may have no more
         self._beside = SyncBeside()
         self._spares: dict[int, int] = {}  # the sizes of files that are written anew when the next one begins
@@ -193,6 +208,7 @@ class Bodies:
         """
         if self._beside.is_running:
             self._beside.end()
+            self._leave_cache(self._end, self._new_end)
 
     def committed(self) -> None:
         """The transaction is on the disk: remove the files that it emptied."""
@@ -217,6 +233,7 @@ class Bodies:
         if self._is_dirty and self._durability is Durability.RELAXED:
             assert self._descriptor is not None
             sync_data(self._descriptor)
+            self._leave_cache(0, self._end)
             self.syncs += 1
             self._is_dirty = False
 
@@ -307,6 +324,7 @@ class Bodies:
             self._forget(size)
             raise
         self._descriptor = descriptor
+        self._reads_before = self._reads() if spare is None else None
         self._number = number
         self._sizes[number] = size
         self._end = self._new_end = 0
@@ -341,6 +359,12 @@ class Bodies:
         self._sizes[self._number] += size
         self.disk_bytes += size
         self.dead_bytes += size  # until the commit
+
+    def _leave_cache(self, start: int, end: int) -> None:
+        if sys.platform == "linux" and self._reads_before == self._reads() and self._descriptor is not None:
+            start -= start % mmap.PAGESIZE  # the page that the commit before has begun
+            with suppress(OSError):  # a file system may know no advice
+                os.posix_fadvise(self._descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
 
     def _is_written(self, number: int) -> bool:
         return number == self._number and self._descriptor is not None

@@ -171,6 +171,7 @@ class SqliteStore(StoreFront):
                     file_bytes=_LOGS_OF_BODIES * log_bytes,
                     durability=durability,
                     large_commit_bytes=large_commit_bytes,
+                    reads=lambda: self._reader.file_reads,
                 )
                 self._bodies.begin(connection.execute(BODIES_IN_FILES).fetchall())
                 opening.callback(self._bodies.close, was_clean=False)

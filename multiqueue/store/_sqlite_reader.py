@@ -69,6 +69,7 @@ class SqliteReader:
         self._lock = Lock()
         self._idle: list[sqlite3.Connection] = []
         self._is_closed = False
+        self.file_reads: int = 0  # about; of bodies in files
         self._give_back(self._open())
 
     def page(self, queue: int, after: int, limit: int, level: int, held_before_ms: int) -> list[Header]:
@@ -117,6 +118,7 @@ class SqliteReader:
     def _read_from_files(self, rows: dict[int, tuple[int, int]]) -> dict[int, bytes]:
         """The bodies of messages, by the id in the record and the place of each."""
         found: dict[int, bytes] = {}
+        self.file_reads += 1
         tries = 0
         while True:
             try:

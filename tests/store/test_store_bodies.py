@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,42 @@ def test_a_large_body_is_written_once(tmp_path: Path) -> None:
         assert (
             tmp_path / "messages.sqlite-wal"
         ).stat().st_size < 0.5 * 500 * LARGE  # zeros ahead of the log, most of it
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing leaves the page cache")
+def test_bodies_that_nobody_reads_leave_the_page_cache(
+    tmp_path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bodies of a new file leave the page cache once they are on the disk, until bodies are read; with the next new
+    file they do again. Those that are written over a spare stay, and all can be read."""
+    left: list[str] = []
+    advise = os.posix_fadvise
+
+    def noted(descriptor: int, start: int, size: int, advice: int) -> None:
+        assert size >= LARGE
+        left.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
+        advise(descriptor, start, size, advice)
+
+    monkeypatch.setattr(os, "posix_fadvise", noted)
+    given: list[int] = []
+
+    def fill(last: str) -> None:
+        while last not in files(tmp_path):
+            given.extend(stored(store, put(1, large(len(given)))))
+
+    for _ in range(2):
+        given.extend(stored(store, put(1, large(len(given)))))
+    assert left == ["bodies-1"] * 2
+    assert store.read(given) == {one: large(number) for number, one in enumerate(given)}
+    fill("bodies-2")
+    assert left == ["bodies-1"] * 2 + ["bodies-2"]
+    assert store.read(given) == {one: large(number) for number, one in enumerate(given)}
+    store.submit([Delete(given)]).wait()
+    settled(store, lambda: list(tmp_path.glob("spare-*")) != [])
+    fill("bodies-3")
+    fill("bodies-4")
+    assert "bodies-3" not in left
+    assert "bodies-4" in left
 
 
 def test_the_body_of_a_fanout_is_written_once(tmp_path: Path) -> None:
