@@ -5,14 +5,16 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+from bisect import insort
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from broker_kernel_support import Bench
 
-from multiqueue.broker import Broker, Credit, Message, Overflow, PreconditionFailed, QueueSettings, VirtualHost
+from multiqueue.broker import Broker, Credit, Entry, Message, Overflow, PreconditionFailed, QueueSettings, VirtualHost
 from multiqueue.store import MemoryStore, StoreFull
 
 
@@ -210,6 +212,29 @@ def test_a_selector_has_turns_among_what_it_wants() -> None:
     bench.queue.release([entry for entry in entries if entry], red)
     assert len(bench.pull_bodies(red)) == 6
     assert len(bench.pull_bodies(bench.consumer())) == 6
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_within_a_long_line_the_first_is_the_first(seed: int) -> None:
+    """However many are taken out of its midst, come back, and are taken in runs: a consumer has them in their order."""
+    random, bench = Random(seed), fair()
+    bench.put(*range(600), headers={"tenant": "a"})
+    waiting, taken, consumer = list(range(600)), dict[Any, Entry](), bench.consumer()
+    while waiting or taken:
+        if random.random() < 0.2:
+            gone = set(random.sample(waiting, len(waiting) // random.randint(2, 9)))
+            assert bench.queue.delete_messages(lambda message, gone=gone: message.body in gone) == len(gone)
+            waiting = [each for each in waiting if each not in gone]
+        for entry in bench.queue.deliver_messages(consumer, random.randint(1, 40)):
+            taken[entry.message.body] = entry
+            assert waiting.pop(0) == entry.message.body
+        for each in [each for each in taken if random.random() < 0.5]:
+            if random.random() < 0.3:
+                bench.queue.release(taken.pop(each), consumer)
+                insort(waiting, each)
+            else:
+                bench.queue.accept(taken.pop(each), consumer)
+        bench.queue.check_invariants()
 
 
 def test_prefetch_bounds_what_one_consumer_has() -> None:

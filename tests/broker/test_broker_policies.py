@@ -409,6 +409,28 @@ def test_changes_that_are_refused_together_leave_nothing() -> None:
     host.close()
 
 
+def test_changes_of_a_tenant_that_are_refused_together_leave_nothing() -> None:
+    """The second of two waits for the first one's end, and brings back what was kept."""
+
+    class Full(MemoryStore):
+        is_full = False
+
+        def submit(self, operations: Any, *rest: Any, **options: Any) -> Any:
+            if operations and self.is_full:
+                self.fail_at(1, StoreFull("no room"))
+            return super().submit(operations, *rest, **options)
+
+    store = Full()
+    host = VirtualHost(store=store)
+    queue = host.declare_queue("q", durable=True, arguments={"x-queue-kind": "fair"})
+    queue.change_tenant("a", {"weight": 2})
+    store.is_full = True
+    changes = [partial(queue.change_tenant, "a", {"weight": weight}) for weight in (3, 4)]
+    assert changed_at_once(store, *changes) == [StoreFull, StoreFull]
+    assert queue.changed_tenants == {"a": {"weight": 2}}
+    host.close()
+
+
 def test_a_callback_of_a_commit_cannot_wait_for_another() -> None:
     """It is told so, and nothing is changed."""
     host = VirtualHost(store=MemoryStore())

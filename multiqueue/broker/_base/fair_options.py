@@ -6,7 +6,7 @@ Pointer. The options of `acme` then count for all of `acme/web`, `acme/app` toge
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from functools import lru_cache
@@ -22,9 +22,17 @@ LEAST_PRIORITY, HIGHEST_PRIORITY = 0, 255
 _PROPERTIES: Final = ("app_id", "user_id", "type", "reply_to", "correlation_id")
 DROP_HEAD, REJECT, REJECT_DEAD_LETTER = _OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
 
+
 Part = Callable[[Message], object]
 # A message's tenant; its level, 0 the highest; its cost; whether a key, or the cost, was not what it should be.
 FairKey = tuple[str, int, float, bool]
+# What reads messages: of most the tenant's name says all. Names that are known need no look.
+KeyReader = Callable[[Container[str], Sequence[Message]], list[FairKey | str]]
+
+
+def fair_key(key: FairKey | str) -> FairKey:
+    """What a `KeyReader` said, in full."""
+    return (key, 0, 1.0, False) if isinstance(key, str) else key
 
 
 @lru_cache(maxsize=1 << 14)
@@ -217,12 +225,12 @@ class FairOptions:
             together["overflow"] = None
         return together
 
-    def reader(self, level_of: Callable[[Message], int] | None) -> Callable[[Message], FairKey]:
-        """What reads a message: its tenant, level and cost. Runs under no lock, on any thread."""
+    def reader(self, level_of: Callable[[Message], int] | None) -> KeyReader:
+        """What reads the keys of messages; names that are `known` need no look. Runs under no lock, on any thread."""
         parts = [_part(key) for key in self.keys]
         cost_header = None if self.cost is None else self.cost.removeprefix("header:")
 
-        def read(message: Message) -> FairKey:
+        def read(message: Message) -> FairKey | str:
             level = 0 if level_of is None else level_of(message)
             cost, names = 1.0, [_text(each(message)) for each in parts]
             name, is_odd = names[0]
@@ -234,19 +242,20 @@ class FairOptions:
                     cost = _positive(said)
                 except ValueError:
                     is_odd = True
-            return name, level, cost, is_odd
+            is_more = is_odd or cost_header is not None or level_of is not None
+            return (name, level, cost, is_odd) if is_more else name
 
         header = self.keys[0].removeprefix("header:")
         if len(parts) > 1 or header == self.keys[0] or cost_header is not None or level_of is not None:
-            return read
+            return lambda known, messages: [read(message) for message in messages]
 
-        def read_header(message: Message) -> FairKey:  # as `read`, of most queues
-            name = message.headers.get(header)
-            if type(name) is str and len(name) <= LONGEST_NAME and name.isascii():
-                return name, 0, 1.0, False
-            return read(message)
+        def read_headers(known: Container[str], messages: Sequence[Message]) -> list[FairKey | str]:  # of most queues
+            return [
+                name if type(name := message.headers.get(header)) is str and name in known else _named(name)
+                for message in messages
+            ]
 
-        return read_header
+        return read_headers
 
 
 def _table(table: dict[str, object], name: str) -> Mapping[str, object]:
@@ -272,6 +281,11 @@ def _part(key: object) -> Part:
         return lambda message: getattr(message, name)
     places = f"'header:NAME', 'routing-key' or 'property:' and one of {', '.join(_PROPERTIES)}"
     raise ValueError(f"key is {key!r}; a message says its tenant in {places}")
+
+
+def _named(value: object) -> FairKey | str:
+    name, is_odd = _text(value)
+    return (name, 0, 1.0, True) if is_odd else name
 
 
 def _text(value: object) -> tuple[str, bool]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from multiqueue.store import Held as StoredHeld
 
-from .._base.fair_options import place_of
+from .._base.fair_options import fair_key, place_of
 from .._base.ports import After
 from .._queue.consumer import Reader
 from .._queue.entry import Entry, EntryState
@@ -42,7 +42,7 @@ class PagedFairEntries(PagedEntries):
         self.tenants: Tenants = life.tenants
         self._lanes: dict[int, Lane] = {}  # by their levels in the store
         self.tenants.listen(forgotten=self._forget)
-        self.tenants.only_count()
+        self.tenants.have_objects(has_all=False)
         for lane in self.tenants.lanes():
             self._lanes[_place(lane)] = lane
 
@@ -55,7 +55,7 @@ class PagedFairEntries(PagedEntries):
         """The lane of an entry, which may have just been read."""
         lane: Lane | None = entry.lane
         if lane is None:
-            name, level, cost, is_odd = entry.key
+            name, level, cost, is_odd = fair_key(entry.key)
             lane = entry.lane = self.tenants.lane_of(name, level)
             self._lanes[_place(lane)] = lane
             entry.cost = -cost if entry.delivery_count % 2 else cost
@@ -126,14 +126,12 @@ class PagedFairEntries(PagedEntries):
         super().recover_held(now_ms, held)
         for each in held:
             if (lane := self._lanes.get(each.level)) is not None:
-                lane.tenant.aside += each.messages
-                self.tenants.count(lane, -each.messages, -each.bytes)
+                self.tenants.count(lane, -each.messages, -each.bytes, is_aside=True)
 
     def _end_far(self, position: int, size: int) -> None:
         super()._end_far(position, size)
         if (lane := self._lanes.get(position >> LEVEL_SHIFT)) is not None:
-            self.tenants.count(lane, 1, size)
-            lane.tenant.aside -= 1
+            self.tenants.count(lane, 1, size, is_aside=True)
 
     def _came_near(self, entry: Any) -> None:
         self._lane_of(entry)

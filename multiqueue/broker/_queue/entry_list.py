@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Final, Protocol, cast
 
 from ..._locks import Lock
 from .._base.errors import PreconditionFailed, UnknownQueueKind
-from .._base.fair_options import FairKey, FairOptions
+from .._base.fair_options import FairKey, FairOptions, fair_key
 from .._base.message import Message
 from .._base.positions import SortedSet
 from .._base.settings import QueueKind, QueueSettings
@@ -412,11 +412,11 @@ class FairEntryList(PriorityEntryList):
         level_of = super().key_of if settings.has_levels else None
         self.read = FairOptions.of(settings.kind_options).reader(level_of)
 
-    def key_of(self, message: Message) -> FairKey:
-        return self.read(message)
+    def key_of(self, message: Message) -> FairKey | str:
+        return self.read((), (message,))[0]
 
-    def _level_of(self, key: FairKey) -> int:
-        return key[1]
+    def _level_of(self, key: FairKey | str) -> int:
+        return fair_key(key)[1]
 
     @property
     def only_log(self) -> StandardEntryList | None:

@@ -14,6 +14,7 @@ Cost        A turn costs the same for any number of tenants. A new entry costs a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from typing import Any, Final
 
@@ -73,7 +74,7 @@ class View:
         self._looks: dict[Lane, Look] = {}
         for lane in lanes:
             if lane.inner is None:
-                self.look(lane).revisits = lane.came_back()
+                self.look(lane).revisits = sorted(lane.returned)
                 self.note(lane)
 
     def look(self, lane: Lane) -> Look:
@@ -165,7 +166,8 @@ class FairEntries(EntrySource):
             life.tenants = Tenants(options, life.clock, life.visit_by, life.changed_tenants)
             life.limit_tenants()
         self.tenants: Tenants = life.tenants
-        self.tenants.only_counts = False
+        life.keys_of = partial(entries.read, self.tenants.by_name)
+        self.tenants.have_objects(has_all=True)
         self.tenants.listen(self._lane_opened, self._lane_forgotten, self._reweighed)
         self._woken = 0  # tenants that a reader found to be no longer above their rates; housekeeping tells the others
         self.getter: Reader = Reader(entries.start)
@@ -358,10 +360,11 @@ class FairEntries(EntrySource):
             assert where in (TAKEN, ASIDE) or entry.is_ready
         for tenant in self.tenants.by_name.values():
             own = [entry for entry in entries if tenant in entry.lane.tenant.chain()]
-            assert tenant.in_flight == sum(entry.where == TAKEN for entry in own)
+            assert tenant.all_in_flight == sum(entry.where == TAKEN for entry in own)
             waiting = [entry.size for entry in own if entry.where == WAITING and entry.lane.tenant is tenant]
-            assert (tenant.waiting, tenant.waiting_bytes) == (len(waiting), sum(waiting))
-            assert tenant.aside == sum(entry.where in (HELD, ASIDE) and entry.lane.tenant is tenant for entry in own)
+            assert (tenant.waiting, tenant.all_waiting_bytes) == (len(waiting), sum(waiting))
+            aside = sum(entry.where in (HELD, ASIDE) and entry.lane.tenant is tenant for entry in own)
+            assert aside == sum(lane.aside for lane in tenant.lanes)
         suits = self._life.notifier.suits
         open_entries = [entry for entry in entries if entry.where == WAITING and self.tenants.may_go(entry)]
         acquiring = [each for each in consumers if each.acquires and not each.pulling]

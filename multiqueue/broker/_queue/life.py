@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from multiqueue.store import Header, Level, Put, StoreDamaged
 
 from .._base.alerts import AlertMonitor
-from .._base.fair_options import place_of
+from .._base.fair_options import FairKey, fair_key, place_of
 from .._base.message import MESSAGE_BYTES, DeadLetterReason, Message, PutOutcome
 from .._base.message_codec import decode_stored
 from .._base.ports import After
@@ -86,6 +86,7 @@ class Life:
         "is_fair",
         "is_let_go",
         "key_of",
+        "keys_of",
         "last_used",
         "limit",
         "lock",
@@ -105,6 +106,7 @@ class Life:
     source: EntrySource  # set before anybody knows the queue, and when it begins or ceases to page
     walk: Walk  # through the entries of the source; set with it
     key_of: Callable[[Message], Any]  # as `EntryList.key_of`, which the queue's first list has; under no lock
+    keys_of: Callable[[Sequence[Message]], list[FairKey | str]]  # of a fair queue instead, of many
 
     def __init__(
         self,
@@ -212,7 +214,7 @@ class Life:
         make, queue = self._make, self._queue
         entries = [make(queue, message, message.size) for message in messages]
         if self.is_fair:
-            self._key_all(entries)
+            self._key_all(entries, messages)
         if self._queue.is_stored and self.pager is not None:
             self.pager.check_size(max([entry.size for entry in entries]))
         return entries
@@ -237,7 +239,7 @@ class Life:
     def _key(self, entry: Entry) -> None:
         message, settings = entry.message, self.settings
         if self.is_fair:
-            self._key_all((entry,))
+            self._key_all((entry,), (message,))
         elif self._has_keys:
             entry.key = self.key_of(message)
             if self._queue.is_stored and settings.kind is QueueKind.PRIORITY:
@@ -248,14 +250,15 @@ class Life:
         if self._alerts is not None:
             entry.arrived_at = self.clock()
 
-    def _key_all(self, entries: Sequence[Any]) -> None:
+    def _key_all(self, entries: Sequence[Any], messages: Sequence[Message]) -> None:
         """Set what a fair queue has to know of its entries."""
-        key_of, now = self.key_of, self.clock()
-        for entry in entries:
-            entry.key = key_of(entry.message)
+        now = self.clock()
+        for entry, key in zip(entries, self.keys_of(messages), strict=True):
+            entry.key = key
             entry.arrived_at = now
         for entry in entries if self._queue.is_stored else ():
-            entry.level = place_of(entry.key[1], entry.key[0])
+            name, level, *_ = fair_key(entry.key)
+            entry.level = place_of(level, name)
 
     # -- arriving: now, after a commit, or at the opening
 

@@ -5,7 +5,7 @@ Promise     A message put is given to one acquiring consumer at a time, in order
 State       `_lock` guards `life` and everything in it. It is not reentrant, and nothing of the user's runs under it,
             so a selector or a callback may call the queue that calls it.
 Selectors   are asked between two holds of the lock: see `FilteredPull`.
-Lock order  queue lock -> credit lock. Never two queue locks.
+Lock order  queue lock -> credit lock. Never two queue locks. `_turn` -> queue lock, the store's.
 Waiting     No call blocks in here, except `wait_for_room`, which `DepthLimit.end_throttling` ends.
 Assumes     that the clock, which is asked under the lock, is a plain function; no call from a signal handler, `__del__`
             or weakref callback that interrupts a call of the same thread: the lock would never come free; and no
@@ -103,6 +103,7 @@ class BrokerQueue:
         self._clock = clock
         self._on_deleted = on_deleted
         self._lock = polled(Lock())
+        self._turn = Lock()  # of a change of a tenant
         # The first time that housekeeping was asked to come at, infinity for none. Guarded by the lock.
         self._next_visit = math.inf
         self._request: Callable[[Any, float], object] | None = None
@@ -542,23 +543,28 @@ class BrokerQueue:
         Raises:
             PreconditionFailed: this is no fair queue, or an option does not fit. Nothing was changed.
             StoreFull: it cannot be kept, and was undone.
+            RuntimeError: called by what follows a commit, on the store's own thread.
         """
+        if self.journal is not None and not self.journal.host.may_wait:
+            raise RuntimeError("a callback of a commit cannot change a tenant: it would wait for itself")
+        with self._turn:  # its commit included: a change that is undone leaves what is kept
+            self._change_tenant(name, changes)
+
+    def _change_tenant(self, name: str, changes: Mapping[str, object] | None) -> None:
         changed = self.life.changed_tenants
         with self.callbacks.deciding() as after:
             self._tenants_locked()
             try:
                 before = changed.get(name)
                 self.life.change_tenant(name, changes, after)
-                now = changed.get(name)
             except (ValueError, TypeError) as error:
                 raise PreconditionFailed(f"{self.label}: {error}") from None
 
         def undo() -> None:
             with self.callbacks.deciding() as after:
-                if changed.get(name) is now:  # nobody has changed it since
-                    self.life.change_tenant(name, None, after)
-                    if before is not None:
-                        self.life.change_tenant(name, before, after)
+                self.life.change_tenant(name, None, after)
+                if before is not None:
+                    self.life.change_tenant(name, before, after)
 
         self.keep_tenants(undo)
 
@@ -771,7 +777,7 @@ class BrokerQueue:
         entries = make_entry_list(self.settings, self.label)
         source: FairEntries | ResidentEntries
         if isinstance(entries, FairEntryList) and self.life.is_fair:
-            source, self.life.key_of = FairEntries(self.life, entries, departed), entries.read
+            source = FairEntries(self.life, entries, departed)
         else:
             source, self.life.key_of = ResidentEntries(self.life, entries, departed), entries.key_of
         self.life.read_from(source, ResidentWalk(self.life, entries, self.callbacks))

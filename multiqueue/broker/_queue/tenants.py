@@ -15,6 +15,7 @@ Source      The ring: `multiqueue.core.Ring`. The rate: the generic cell rate al
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from typing import Any, Final
 
 from multiqueue.core import Ring, Turn
 
-from .._base.fair_options import DROP_HEAD, HIGHEST_PRIORITY, REJECT, FairOptions, TenantOptions
+from .._base.fair_options import DROP_HEAD, HIGHEST_PRIORITY, REJECT, FairOptions, TenantOptions, fair_key
 from .._base.settings import Overflow
 from .entry import Entry, Position
 
@@ -33,6 +34,7 @@ WAITING, HELD, TAKEN, ASIDE, GONE = range(5)  # where an entry is; WAITING is 0,
 _IDLE: Final = 256
 _MOST_IDLE: Final = 1 << 14
 _TRIM: Final = 32  # slots
+_SHORT: Final = 64  # slots of a list: to drop the first moves half a KiB
 HALF_MINUTE: Final = 30.0  # seconds
 _MANY: Final = 1024  # records of lengths
 _LONG_AGO: Final = -math.inf  # seconds
@@ -77,222 +79,159 @@ class FairEntry(Entry):
     # charged again, and what comes back for ever does not keep the turn.
     cost: float = 1.0
     where: int = WAITING
-    # Invariant: it stands in the lane's `arrived` or `returned`; without meaning while lanes only count.
-    has_slot: bool = True
 
 
-class Tenant:
-    """One tenant that has messages, or had some lately; or all that are nested in it."""
-
-    __slots__ = (
-        "aside",
-        "busy",
-        "busy_since",
-        "children",
-        "free_at",
-        "full_at",
-        "half_minute",
-        "in_flight",
-        "is_blocked",
-        "is_counted",
-        "is_idle",
-        "lane",
-        "lately",
-        "name",
-        "options",
-        "outer",
-        "served",
-        "served_before",
-        "served_cost",
-        "waiting_bytes",
-    )
-
-    def __init__(self, name: str, outer: Tenant | None, options: TenantOptions) -> None:
-        self.name: str = name
-        self.outer: Tenant | None = outer
-        self.lane: Lane | None = None  # that of the level it used last first: the others follow by their `another`
-        self.busy: int = 0  # lanes with entries that are WAITING
-        self.waiting_bytes: int = 0  # of the bodies of these entries
-        self.children: int = 0  # tenants that are nested in it
-        self.in_flight: int = 0  # entries that consumers have, of those nested in it too
-        self.aside: int = 0  # entries that are HELD or ASIDE
-        self.is_idle: bool = False  # Invariant: it is in `Tenants._idle`
-        self.is_blocked: bool = options.paused  # Invariant: its lanes are out of the ring
-        self.free_at: float = _LONG_AGO  # when its rate lets it be served,
-        self.full_at: float = _LONG_AGO  # and has forgotten what it was served
-        self.served: int = 0
-        self.served_cost: float = 0.0
-        self.busy_since: float = 0.0  # since when something of it waits, if anything does
-        # The half minute in which it was served last; the cost of what it was served before it; and in the one before.
-        self.half_minute: float = 0.0
-        self.served_before: float = 0.0
-        self.lately: float = 0.0
-        self.have(options)
-
-    def have(self, options: TenantOptions) -> None:
-        """Let these be its options."""
-        self.options: TenantOptions = options
-        # Its deliveries count against a limit of its own, or of what it is nested in.
-        is_limited = options.max_in_flight is not None or options.rate is not None
-        self.is_counted: bool = is_limited or self.outer is not None
-
-    @property
-    def lanes(self) -> Iterator[Lane]:
-        """One for each level that it has used."""
-        lane = self.lane
-        while lane is not None:
-            yield lane
-            lane = lane.another
-
-    def chain(self) -> Iterator[Tenant]:
-        """It, and the tenants that it is nested in."""
-        each: Tenant | None = self
-        while each is not None:
-            yield each
-            each = each.outer
-
-    def reason(self, now: float) -> str | None:
-        """Why it is passed over: "paused", "max_in_flight" or "rate"; None when it is not."""
-        options = self.options
-        if options.paused:
-            return "paused"
-        if options.max_in_flight is not None and self.in_flight >= options.max_in_flight:
-            return "max_in_flight"
-        return "rate" if options.rate is not None and self.free_at > now + _INSTANT else None
-
-    @property
-    def drops_head(self) -> bool:
-        return self.options.is_limited and self.options.overflow in (None, DROP_HEAD)
-
-    @property
-    def waiting(self) -> int:
-        return sum([lane.live for lane in self.lanes])
-
-    @property
-    def is_empty(self) -> bool:
-        """True when it has no entry."""
-        return not (self.in_flight or self.aside or self.busy)
-
-    def served_lately(self, half_minute: float) -> float:
-        """The cost of its service in this half minute and the one before."""
-        cost = self.served_cost - self.served_before
-        if self.half_minute == half_minute:
-            return cost + self.lately
-        return cost if self.half_minute == half_minute - 1 else 0.0
-
-    def is_over(self, more: int = 0, more_bytes: int = 0) -> bool:
-        """True when it has more waiting than it may, or would have with so much more."""
-        options = self.options
-        length, size = options.max_length, options.max_length_bytes
-        return (length is not None and self.waiting + more > length) or (
-            size is not None and self.waiting_bytes + more_bytes > size
-        )
-
-
-# Invariant: empty. Most lanes have this list, and never one of their own.
-_NONE_CAME_BACK: Final[list[tuple[Position, FairEntry]]] = []
+# A list while it is short: a tenant with few messages takes little memory.
+Slots = list[Any] | deque[Any]
+# Invariants: empty. Lanes of which nothing came back, and of a queue that pages, have these, and none of their own.
+_NONE_CAME_BACK: Final[dict[Position, FairEntry]] = {}
+_NO_SLOTS: Final[Slots] = []
 
 
 class Lane(Turn):
     """What a tenant has waiting on one level, and its turn there. That of a tenant with others in it has no entries."""
 
     __slots__ = (
-        "_dead",
+        "_order",
         "another",
         "arrived",
-        "begin",
+        "aside",
+        "busy_since",
+        "extra_cost",
+        "far",
+        "half_minute",
+        "holes",
+        "in_flight",
         "inner",
+        "lately",
         "level",
-        "live",
         "outer",
         "returned",
-        "tenant",
+        "served",
+        "served_before",
+        "waiting_bytes",
     )
 
-    def __init__(self, ring: Ring, tenant: Tenant, outer: Lane | None, level: int) -> None:
-        options = tenant.options
+    def __init__(self, ring: Ring, outer: Lane | None, level: int, options: TenantOptions, slots: Slots) -> None:
         if level or options.priority or options.weight != 1:
             priority = _ring_priority(level, options.priority)
             Turn.__init__(self, ring, weight=options.weight, priority=priority)
         else:
             Turn.__init__(self, ring)  # as that would, for half
-        self.tenant: Tenant = tenant
         self.outer: Lane | None = outer
         self.level: int = level
         self.inner: Ring | None = None
-        self.live: int = 0  # Invariant: counts the entries that are WAITING
-        self.another: Lane | None = tenant.lane
-        tenant.lane = self
-        # Entries in the order of their arrival, from `begin` on, and those that came back after their slot had gone.
-        # What is not WAITING any more stays until it is met, or there is more of it than of others.
-        self.arrived: list[FairEntry | None] = []
-        self.begin: int = 0
-        self.returned: list[tuple[Position, FairEntry]] = _NONE_CAME_BACK
-        self._dead = 0  # Invariant: counts the slots of entries that are GONE
+        self.another: Lane | None = None  # of the same tenant
+        # Entries that wait, in the order of their arrival, and places of entries that were taken out of the midst of
+        # them. Invariants: `holes` counts the places; the first is none.
+        self.arrived: Slots = slots
+        self.holes: int = 0
+        self.returned: dict[Position, FairEntry] = _NONE_CAME_BACK  # entries that wait again, by position
+        # A heap of these positions, and of some whose entries do not wait any more; not set before there are any.
+        self._order: list[Position]
+        self.far: int = 0  # entries that wait and are no objects here: the queue pages
+        self.waiting_bytes: int = 0  # of the bodies of what waits
+        self.in_flight: int = 0  # entries that consumers have
+        self.aside: int = 0  # entries that are HELD or ASIDE
+        self.busy_since: float = 0.0  # since when something waits, if anything does
+        self.served: int = 0
+        self.extra_cost: float = 0.0  # of these, where it was not 1 each
+        # The half minute in which it was served last; the cost of what it was served before it; and in the one before.
+        self.half_minute: float = _LONG_AGO
+        self.served_before: float
+        self.lately: float
+
+    @property
+    @abstractmethod
+    def tenant(self) -> Tenant:
+        """Whose it is."""
+
+    @property
+    def live(self) -> int:
+        """How many entries wait."""
+        return self.far + len(self.arrived) - self.holes + len(self.returned)
+
+    @property
+    def served_cost(self) -> float:
+        return self.served + self.extra_cost
+
+    def enter_half_minute(self, half_minute: float) -> None:
+        """It is served for the first time in this half minute."""
+        self.lately = self.served_cost - self.served_before if self.half_minute == half_minute - 1 else 0.0
+        self.half_minute, self.served_before = half_minute, self.served_cost
+
+    def served_lately(self, half_minute: float) -> float:
+        if self.half_minute < half_minute - 1:
+            return 0.0
+        cost = self.served_cost - self.served_before
+        return cost + self.lately if self.half_minute == half_minute else cost
 
     def put_back(self, entry: FairEntry) -> None:
-        if not entry.has_slot:
-            entry.has_slot = True
-            if self.returned is _NONE_CAME_BACK:
-                self.returned = []
-            heappush(self.returned, (entry.position, entry))
+        """It waits again."""
+        if not self.returned:
+            self.returned, self._order = {}, []
+        self.returned[entry.position] = entry
+        heappush(self._order, entry.position)
+        if len(self._order) > 2 * len(self.returned) + _TRIM:
+            self._order = sorted(self.returned)
 
     @property
     def first(self) -> FairEntry | None:
-        """The first entry that waits."""
-        returned, arrived, begin = self.returned, self.arrived, self.begin
-        while returned and returned[0][1].where:
-            self._pop_returned()
-        end = len(arrived)
-        entry = None
-        while begin < end:
-            entry = arrived[begin]
-            assert entry is not None
-            if not entry.where:
-                break
-            begin = self._pop_arrived(entry)
-            end, entry = len(arrived), None
-        if returned and (entry is None or returned[0][0] < entry.position):
-            return returned[0][1]
-        return entry
+        """The first entry that waits, of those that are objects here."""
+        first: Any = self.arrived[0] if self.arrived else None
+        if self.returned:
+            while self._order[0] not in self.returned:
+                heappop(self._order)
+            if first is None or self._order[0] < first.position:
+                first = self.returned[self._order[0]]
+        return first  # type: ignore[no-any-return]
 
-    def pop(self, entry: FairEntry) -> None:
-        """The entry does not wait any more; its slot goes if that is the first."""
-        arrived, begin = self.arrived, self.begin
-        if begin < len(arrived) and arrived[begin] is entry:
-            self._pop_arrived(entry)
-        elif self.returned and self.returned[0][1] is entry:
-            self._pop_returned()
+    def become_long(self) -> None:
+        """Have slots of which the first goes at no cost, if there are many."""
+        if type(self.arrived) is list and len(self.arrived) > _SHORT:
+            self.arrived = deque(self.arrived)
 
-    def bury(self) -> None:
-        """An entry with a slot is GONE; when more than half of them are, all their slots go."""
-        self._dead += 1
-        if self._dead > _TRIM and 2 * self._dead > len(self.arrived) - self.begin + len(self.returned):
-            self.arrived = [entry for entry in self.arrived if entry is not None and entry.where != GONE]
-            self.returned = [item for item in self.returned if item[1].where != GONE]
-            self.returned.sort(key=_position)
-            self.begin = self._dead = 0
+    def take_out(self, entry: FairEntry) -> None:
+        """It does not wait any more."""
+        self.become_long()
+        arrived = self.arrived
+        if self.returned.pop(entry.position, None) is not None:
+            return
+        head: Any = arrived[0]
+        if head is entry:
+            del arrived[0]
+            while self.holes and type(arrived[0]) is int:
+                del arrived[0]
+                self.holes -= 1
+            return
+        arrived[self._slot_of(entry.position)] = entry.position
+        self.holes += 1
+        if self.holes > _TRIM and 2 * self.holes > len(arrived):
+            self.arrived, self.holes = [each for each in arrived if type(each) is not int], 0
 
-    def after(self, position: Position) -> FairEntry | None:
-        """The first entry that waits behind a position, and has been there since it arrived."""
-        arrived, low, high = self.arrived, self.begin, len(self.arrived)
+    def _slot_of(self, position: int) -> int:
+        """The first slot that is not before a position."""
+        arrived, low, high = self.arrived, 0, len(self.arrived)
         while low < high:
             middle = (low + high) // 2
-            entry = arrived[middle]
-            assert entry is not None
-            if entry.position <= position:
+            slot = arrived[middle]
+            if (slot if type(slot) is int else slot.position) < position:
                 low = middle + 1
             else:
                 high = middle
-        for index in range(low, len(arrived)):
-            entry = arrived[index]
-            if entry is not None and not entry.where:
-                return entry
+        return low
+
+    def after(self, position: int) -> FairEntry | None:
+        """The first entry that waits behind a position, and has been there since it arrived."""
+        for index in range(self._slot_of(position + 1), len(self.arrived)):
+            entry: Any = self.arrived[index]
+            if type(entry) is not int:
+                return entry  # type: ignore[no-any-return]
         return None
 
-    def let_go(self) -> None:
-        """Forget the slots."""
-        self.arrived, self.returned, self.begin, self._dead = [], _NONE_CAME_BACK, 0, 0
+    def let_go(self, slots: Slots) -> None:
+        """Forget the objects, and have these slots."""
+        self.far, self.arrived, self.returned, self.holes = self.live, slots, _NONE_CAME_BACK, 0
 
     def closed(self) -> Lane | None:
         """It, or one that it is nested in, if its tenant is passed over."""
@@ -301,51 +240,127 @@ class Lane(Turn):
             lane = lane.outer
         return lane
 
-    def came_back(self) -> list[Position]:
-        """Where entries stood that came back, in order."""
-        return sorted([position for position, _ in self.returned])
-
-    def _pop_arrived(self, entry: FairEntry) -> int:
-        arrived = self.arrived
-        entry.has_slot = False
-        self._dead -= entry.where == GONE
-        arrived[self.begin] = None
-        self.begin += 1
-        if not self.begin % _TRIM:
-            self.trim()
-        return self.begin
-
-    def trim(self) -> None:
-        """Drop empty slots, if they are more than the others."""
-        if 2 * self.begin > len(self.arrived):
-            del self.arrived[: self.begin]
-            self.begin = 0
-
-    def _pop_returned(self) -> None:
-        entry = heappop(self.returned)[1]
-        entry.has_slot = False
-        self._dead -= entry.where == GONE
-
     def check_invariants(self) -> None:
-        slots = [entry for entry in self.arrived[self.begin :] if entry is not None]
-        assert len(slots) == len(self.arrived) - self.begin, "a slot was dropped in the middle"
-        positions = [entry.position for entry in slots]
-        assert positions == sorted(set(positions)), "not in the order of arrival"
-        slots += [entry for _, entry in self.returned]
-        assert len(slots) == len(set(map(id, slots))), "an entry has two slots"
-        assert all(entry.has_slot for entry in slots)
-        assert self._dead == sum(entry.where == GONE for entry in slots)
-        assert self.live == sum(entry.where == WAITING for entry in slots)
+        slots = [each if type(each) is int else each.position for each in self.arrived]
+        assert slots == sorted(set(slots)), "not in the order of arrival"
+        assert self.holes == sum(type(each) is int for each in self.arrived)
+        assert not self.arrived or type(self.arrived[0]) is not int
+        entries = [each for each in self.arrived if type(each) is not int] + list(self.returned.values())
+        assert len(entries) == len(set(map(id, entries))), "an entry has two slots"
+        assert all(entry.where == WAITING for entry in entries)
+        assert not self.returned or self.returned.keys() <= set(self._order)
+        assert not _NO_SLOTS
+        assert not _NONE_CAME_BACK
         if self.inner is None:
             assert self.is_in == (self.live > 0 and not self.tenant.is_blocked), f"{self.tenant.name!r} is in the ring"
 
 
-def _level(lane: Lane) -> int:
-    return lane.level
+class Tenant(Lane):
+    """One tenant that has messages, or had some lately; or all that are nested in it. It is its lane of one level."""
+
+    __slots__ = ("children", "free_at", "full_at", "inside", "is_blocked", "is_idle", "name", "options")
+
+    def __init__(
+        self, name: str, ring: Ring, outer: Lane | None, level: int, options: TenantOptions, slots: Slots
+    ) -> None:
+        Lane.__init__(self, ring, outer, level, options, slots)
+        self.name: str = name
+        self.options: TenantOptions = options
+        self.children: int = 0  # tenants that are nested in it
+        self.inside: int = 0  # entries of these that consumers have
+        self.is_idle: bool = False  # Invariant: it is in `Tenants._idle`, or its queue is deleted
+        self.is_blocked: bool = options.paused  # Invariant: its lanes are out of the ring
+        self.free_at: float = _LONG_AGO  # when its rate lets it be served,
+        self.full_at: float = _LONG_AGO  # and has forgotten what it was served
+
+    @property
+    def tenant(self) -> Tenant:
+        return self
+
+    @property
+    def is_counted(self) -> bool:
+        """True when its deliveries count against a limit of its own, or of what it is nested in."""
+        return self.options.max_in_flight is not None or self.options.rate is not None or self.outer is not None
+
+    @property
+    def lanes(self) -> Iterator[Lane]:
+        """One for each level that it has used."""
+        lane: Lane | None = self
+        while lane is not None:
+            yield lane
+            lane = lane.another
+
+    def chain(self) -> Iterator[Tenant]:
+        """It, and the tenants that it is nested in."""
+        lane: Lane | None = self
+        while lane is not None:
+            yield lane.tenant
+            lane = lane.tenant.outer
+
+    def reason(self, now: float) -> str | None:
+        """Why it is passed over: "paused", "max_in_flight" or "rate"; None when it is not."""
+        options = self.options
+        if options.paused:
+            return "paused"
+        if options.max_in_flight is not None and self.all_in_flight >= options.max_in_flight:
+            return "max_in_flight"
+        return "rate" if options.rate is not None and self.free_at > now + _INSTANT else None
+
+    @property
+    def drops_head(self) -> bool:
+        return self.options.is_limited and self.options.overflow in (None, DROP_HEAD)
+
+    @property
+    def all_in_flight(self) -> int:
+        return self.inside + sum([lane.in_flight for lane in self.lanes])
+
+    @property
+    def waiting(self) -> int:
+        return sum([lane.live for lane in self.lanes])
+
+    @property
+    def all_waiting_bytes(self) -> int:
+        return sum([lane.waiting_bytes for lane in self.lanes])
+
+    @property
+    def is_empty(self) -> bool:
+        """True when it has no entry."""
+        lane: Lane | None = self
+        while lane is not None:
+            if lane.in_flight or lane.aside or lane.arrived or lane.far or lane.returned:
+                return False
+            lane = lane.another
+        return not self.inside
+
+    def cost_of_late(self, half_minute: float) -> float:
+        """The cost of its service in this half minute and the one before."""
+        return sum([lane.served_lately(half_minute) for lane in self.lanes])
+
+    def is_over(self) -> bool:
+        """True when it has more waiting than it may."""
+        return is_over(self.options, self.waiting, self.all_waiting_bytes)
 
 
-def _position(item: tuple[Position, Entry]) -> Position:
-    return item[0]
+class OtherLane(Lane):
+    """A tenant's lane of another level."""
+
+    __slots__ = ("_tenant",)
+
+    def __init__(self, ring: Ring, tenant: Tenant, outer: Lane | None, level: int, slots: Slots) -> None:
+        Lane.__init__(self, ring, outer, level, tenant.options, slots)
+        self._tenant = tenant
+        self.another, tenant.another = tenant.another, self
+
+    @property
+    def tenant(self) -> Tenant:
+        return self._tenant
+
+
+def is_over(options: TenantOptions, length: int, size: int) -> bool:
+    """True when so much is more than a tenant may have waiting."""
+    return (options.max_length is not None and length > options.max_length) or (
+        options.max_length_bytes is not None and size > options.max_length_bytes
+    )
 
 
 def _ring_priority(level: int, priority: int) -> int:
@@ -376,7 +391,7 @@ class Tenants:
         self.wakes: list[tuple[float, int, Tenant]] = []  # a heap of the times at which a rate lets one go on
         self._numbers = count()
         self._changed = changed  # options of a tenant's own that were changed since the declaration
-        self.only_counts: bool = False  # the queue pages: lanes have no slots
+        self._new_slots: Callable[[], Slots] = list  # of a lane
         self.misread: int = 0  # messages whose key, or cost, was not what it should be
         self._over: dict[Tenant, None] = {}  # those that may have more waiting than they may, and drop their heads
         # Of a ring: a heap with the longest lane of the lowest level, as they were once. Invariant: has each as it is.
@@ -387,34 +402,35 @@ class Tenants:
     # -- entries
 
     def arrive(self, entries: Sequence[Any]) -> None:
-        """New entries, which have their positions."""
-        by_name = self.by_name
+        """New entries, which have their positions. What is held is told apart by `move`."""
+        by_name: dict[Any, Tenant] = self.by_name
         for entry in entries:
-            name, level, cost, is_odd = entry.key
-            tenant: Any = by_name.get(name)
-            if tenant is None or (lane := tenant.lane).level != level:
-                lane = self.lane_of(name, level)
+            lane: Any = by_name.get(entry.key)  # a key that is a name is of level 0, as all keys of its queue are
+            if lane is None:
+                lane = self._lane_for(entry)
             entry.lane = lane
-            lane.arrived.append(entry)
-            if cost != 1 or is_odd:
-                entry.cost = cost
-                self.misread += is_odd
-            if entry.held_until is not None:
-                entry.where = HELD
-                lane.tenant.aside += 1
-                continue
-            lane.live += 1
-            lane.tenant.waiting_bytes += entry.size
-            if lane.live == 1:
+            arrived = lane.arrived
+            if not arrived and not lane.returned:
                 self._has_some(lane, entry.arrived_at, lane.join)
-            if not self._is_plain:
-                self._look_at_length(lane)
+            arrived.append(entry)
+            lane.waiting_bytes += entry.size
+        for entry in () if self._is_plain else entries:
+            self._look_at_length(entry.lane)
 
-    def count(self, lane: Lane, count: int, size: int) -> None:
-        """So many messages more wait that are no objects here, or fewer, with bodies of `size` bytes together."""
+    def _lane_for(self, entry: Any) -> Lane:
+        """The lane of an entry, which may be new; takes note of its cost."""
+        name, level, entry.cost, is_odd = fair_key(entry.key)
+        self.misread += is_odd
+        return self.lane_of(name, level)
+
+    def count(self, lane: Lane, count: int, size: int, *, is_aside: bool = False) -> None:
+        """So many messages more wait that are no objects here, or fewer, with bodies of `size` bytes together; with
+        `is_aside` they were held before, or are now.
+        """
         had_some = lane.live > 0
-        lane.live += count
-        lane.tenant.waiting_bytes += size
+        lane.far += count
+        lane.waiting_bytes += size
+        lane.aside -= count if is_aside else 0
         if (lane.live > 0) != had_some:
             if had_some:
                 self._has_none(lane)
@@ -432,34 +448,29 @@ class Tenants:
         """Tell others from now on: of a lane that is not passed over any more, of one that is gone, of options."""
         self._opened, self._forgotten, self._reweighed = opened, forgotten, reweighed
 
-    def _has_some(self, lane: Lane, now: float, enter: Callable[[], object]) -> None:
+    @staticmethod
+    def _has_some(lane: Lane, now: float, enter: Callable[[], object]) -> None:
         """Something of a lane waits, which is to `enter` the ring."""
-        tenant = lane.tenant
-        if not tenant.busy:
-            tenant.busy_since = now
-        tenant.busy += 1
-        if not tenant.is_blocked:
+        lane.busy_since = now
+        if not lane.tenant.is_blocked:
             enter()
 
     def _has_none(self, lane: Lane) -> None:
         """Nothing of a lane waits any more."""
-        tenant = lane.tenant
-        tenant.busy -= 1
-        if not tenant.is_blocked:
-            lane.leave()
-        if tenant.is_empty:
-            self._rest(tenant)
+        lane.leave()
+        self._rest(lane.tenant)
 
     def _rest(self, tenant: Tenant) -> None:
-        """It has no entries now."""
-        if tenant.lane is not None and not tenant.is_idle:  # one without lanes is a deleted queue's
-            tenant.is_idle = True
-            self._idle.append(tenant)
-            if len(self._idle) > _MOST_IDLE:
-                self._look_at_idle()
-            elif len(self._idle) > _IDLE and self._next_look == math.inf:
-                self._next_look = self._clock() + HALF_MINUTE
-                self._visit_by(self._next_look)
+        """It may have no entries now."""
+        if tenant.is_idle or not tenant.is_empty:
+            return
+        tenant.is_idle = True
+        self._idle.append(tenant)
+        if len(self._idle) > _MOST_IDLE:
+            self._look_at_idle()
+        elif len(self._idle) > _IDLE and self._next_look == math.inf:
+            self._next_look = self._clock() + HALF_MINUTE
+            self._visit_by(self._next_look)
 
     def _look_at_idle(self) -> None:
         """The first of those that had no entries goes, if it has none."""
@@ -481,11 +492,11 @@ class Tenants:
         self._longest = [(-each.level, -each.live, next(self._numbers), each) for each in self.lanes()]
         heapify(self._longest)
 
-    def only_count(self) -> None:
-        """The queue pages from now on: its source knows which entry is the first of a lane."""
-        self.only_counts = True
+    def have_objects(self, *, has_all: bool) -> None:
+        """Whether lanes have their entries: those of a queue that pages only count them, for its source has them."""
+        self._new_slots = list if has_all else lambda: _NO_SLOTS
         for lane in self.lanes():
-            lane.let_go()
+            lane.let_go(self._new_slots())
 
     def know_ring(self, is_ring: bool) -> None:
         """Whether the queue is a ring, which drops from its longest lane."""
@@ -498,63 +509,73 @@ class Tenants:
     def take_turns(self, run: list[Entry], most: int, most_bytes: int) -> int:
         """Take the first entries of those whose turn it is, until there are `most` in the run, or the sizes of the new
         ones reach `most_bytes`; returns what is left of these. It ends before one that has a time, or was refused."""
-        due, take = self.ring.due, self._take
+        due, is_counting, taken = self.ring.due, self._is_counting, TAKEN
         half_minute = self._clock() // HALF_MINUTE
         for _ in range(most - len(run)):
             lane: Any = due()
             if lane is None or most_bytes <= 0:
                 break
-            entry = None if lane.returned else lane.arrived[lane.begin]
-            if entry is None or entry.where:
-                entry = lane.first
+            arrived, is_odd = lane.arrived, lane.returned or lane.holes
+            entry = lane.first if is_odd else arrived[0]
             if entry.expires_at is not None or entry.refused_by is not None:
                 break
-            take(entry, half_minute)
+            size = entry.size
+            if is_odd or entry.cost != 1.0:
+                self.take(entry)
+            else:  # as that, without a call for each message
+                del arrived[0]
+                lane.waiting_bytes -= size
+                lane.in_flight += 1
+                entry.where = taken
+                entry.cost = -1.0
+                if lane.half_minute != half_minute:
+                    lane.enter_half_minute(half_minute)
+                lane.charge()
+                served = lane.served = lane.served + 1
+                if not served % _SHORT:
+                    lane.become_long()
+                if not arrived:
+                    lane.leave()
+                if is_counting:
+                    self._limit(lane.tenant)
             run.append(entry)
-            most_bytes -= entry.size
+            most_bytes -= size
         return most_bytes
 
     def take(self, entry: Any) -> None:
         """It is delivered: charge its turn, unless it was at the delivery before."""
-        self._take(entry, self._clock() // HALF_MINUTE)
-
-    def _take(self, entry: FairEntry, half_minute: float) -> None:
-        lane, cost = entry.lane, entry.cost
-        tenant, arrived, begin = lane.tenant, lane.arrived, lane.begin
-        entry.cost, entry.where = -cost, TAKEN
-        # As `pop`, without a call for each message. Where nothing came back, an entry that waits has a slot here.
-        if arrived and not lane.returned and arrived[begin] is entry:
-            entry.has_slot = False
-            arrived[begin] = None
-            lane.begin = begin + 1
-            if not lane.begin % _TRIM:
-                lane.trim()
-        else:
-            lane.pop(entry)
-        lane.live -= 1
-        tenant.waiting_bytes -= entry.size
-        tenant.in_flight += 1
+        lane, cost, half_minute = entry.lane, entry.cost, self._clock() // HALF_MINUTE
+        self._take_out(lane, entry)
+        lane.in_flight += 1
+        entry.where = TAKEN
+        entry.cost = -cost
+        if lane.half_minute != half_minute:
+            lane.enter_half_minute(half_minute)
         if cost > 0:
             lane.charge(cost)
-            if tenant.half_minute != half_minute:
-                is_next = tenant.half_minute == half_minute - 1
-                tenant.lately = tenant.served_cost - tenant.served_before if is_next else 0.0
-                tenant.half_minute, tenant.served_before = half_minute, tenant.served_cost
-            tenant.served += 1
-            tenant.served_cost += cost
+            lane.served += 1
+            lane.extra_cost += cost - 1
         if not lane.live:
-            tenant.busy -= 1
-            if not tenant.is_blocked:
-                lane.leave()
-        if tenant.is_counted:
-            self._limit(tenant)
+            lane.leave()
+        if self._is_counting:
+            self._limit(lane.tenant)
+
+    def _take_out(self, lane: Lane, entry: FairEntry) -> None:
+        """It does not wait any more."""
+        if lane.far:
+            lane.far -= 1
+        else:
+            lane.take_out(entry)
+        lane.waiting_bytes -= entry.size
 
     def _limit(self, tenant: Tenant) -> None:
         """One delivery more: it, or one that it is nested in, may be at a limit now."""
+        if not tenant.is_counted:
+            return
         now = self._clock()
         for each in tenant.chain():
             options = each.options
-            each.in_flight += each is not tenant
+            each.inside += each is not tenant
             if options.rate is not None:
                 each.full_at = max(each.full_at, now) + 1 / options.rate
                 each.free_at = each.full_at - (options.burst_size - 1) / options.rate
@@ -562,49 +583,47 @@ class Tenants:
 
     def end(self, entries: Sequence[Any]) -> None:
         """They are gone for good."""
+        is_counting = self._is_counting
         for entry in entries:
-            tenant = entry.lane.tenant
-            if entry.where != TAKEN or entry.has_slot or tenant.is_counted:
+            lane = entry.lane
+            if is_counting or entry.where != TAKEN:
                 self.move(entry, GONE)
                 continue
-            entry.where = GONE  # as `move`, without a call for each message
-            tenant.in_flight -= 1
-            if not (tenant.in_flight or tenant.is_idle) and tenant.is_empty:
-                self._rest(tenant)
+            left = lane.in_flight = lane.in_flight - 1  # as `move`, without a call for each message
+            if not left and not lane.arrived:
+                self._rest(lane.tenant)
 
     def move(self, entry: Any, where: int) -> None:
         """It waits, is held, or is taken aside, for good if it is GONE; never by a delivery."""
         before, lane = entry.where, entry.lane
         tenant: Tenant = lane.tenant
+        had_some = lane.live > 0
         entry.where = where
         if before == WAITING:
-            lane.live -= 1
-            tenant.waiting_bytes -= entry.size
-            lane.pop(entry)
+            self._take_out(lane, entry)
         elif before == TAKEN:
-            for each in tenant.chain() if tenant.is_counted else (tenant,):
-                each.in_flight -= 1
+            lane.in_flight -= 1
+            for each in tenant.chain() if tenant.is_counted else ():
+                each.inside -= each is not tenant
                 if each.is_blocked:
                     self.look_at(each, self._clock())
         else:
-            tenant.aside -= 1
+            lane.aside -= 1
         if where in (HELD, ASIDE):
-            tenant.aside += 1
+            lane.aside += 1
         if where == WAITING:
-            if not self.only_counts:
+            if lane.arrived is _NO_SLOTS:
+                lane.far += 1
+            else:
                 lane.put_back(entry)
-            lane.live += 1
-            tenant.waiting_bytes += entry.size
-            if lane.live == 1:
+            lane.waiting_bytes += entry.size
+            if not had_some:
                 self._has_some(lane, self._clock(), lane.resume)
             if not self._is_plain:
                 self._look_at_length(lane)
-            return
-        if where == GONE and entry.has_slot and not self.only_counts:
-            lane.bury()
-        if before == WAITING and not lane.live:
+        elif had_some and not lane.live:
             self._has_none(lane)
-        elif tenant.is_empty:
+        else:
             self._rest(tenant)
 
     # -- what one tenant may have waiting
@@ -614,6 +633,7 @@ class Tenants:
         tables: list[Mapping[str, object]] = [self._options.each.table(), *self._options.tenants.values()]
         tables += self._changed.values()
         self.may_be_capped: bool = any("max_in_flight" in table for table in tables)
+        self._is_counting = self._is_nested or self.may_be_capped or any("rate" in table for table in tables)
         self._has_limits = any(name in table for table in tables for name in ("max_length", "max_length_bytes"))
         is_rejecting = any(str(table.get("overflow")).startswith("reject") for table in tables)
         self._is_plain = not self._has_limits and self._longest is None
@@ -622,21 +642,22 @@ class Tenants:
 
     def refusal(self, entry: Entry) -> Overflow | None:
         """The overflow policy by which a message that is to come is refused; None when it is not."""
-        name = entry.key[0]
+        name = fair_key(entry.key)[0]
         tenant = self.by_name.get(name)
         options = self.options_of(name) if tenant is None else tenant.options
         if not options.is_limited or options.overflow in (None, DROP_HEAD):
             return None
         count, size = self._coming.get(name, (0, 0))
-        tenant = tenant or Tenant(name, None, options)
+        if tenant is not None:
+            count, size = count + tenant.waiting, size + tenant.all_waiting_bytes
         policy = Overflow.REJECT if options.overflow == REJECT else Overflow.REJECT_DEAD_LETTER
-        return policy if tenant.is_over(count + 1, size + entry.size) else None
+        return policy if is_over(options, count + 1, size + entry.size) else None
 
     def expect(self, entry: Entry, count: int) -> None:
         """It is admitted, and comes later; or, with -1, it comes now, or not at all."""
         if not self._has_limits and not self._coming:
             return
-        name = entry.key[0]
+        name = fair_key(entry.key)[0]
         before, size = self._coming.pop(name, (0, 0))
         if before + count > 0:
             self._coming[name] = before + count, size + count * entry.size
@@ -651,7 +672,7 @@ class Tenants:
             tenant = next(iter(self._over))
             lanes = [lane for lane in tenant.lanes if lane.live] if tenant.drops_head and tenant.is_over() else []
             if lanes:
-                return max(lanes, key=_level)
+                return max(lanes, key=lambda lane: lane.level)
             del self._over[tenant]
         return None
 
@@ -739,7 +760,7 @@ class Tenants:
         tenant = self.by_name.get(name)
         if tenant is None:
             return
-        tenant.have(options)
+        tenant.options = options
         if options.rate is None:
             tenant.free_at = tenant.full_at = -math.inf
         else:
@@ -763,11 +784,13 @@ class Tenants:
         if self._is_nested and "/" in name:
             outer = self.lane_of(name.rpartition("/")[0], level)
             ring = outer.inner = outer.inner or Ring(outer=outer)
-        if tenant is None:
-            tenant = self.by_name[name] = Tenant(name, None if outer is None else outer.tenant, self.options_of(name))
-            if tenant.outer is not None:
-                tenant.outer.children += 1
-        lane = Lane(ring, tenant, outer, level)
+        if tenant is not None:
+            lane = OtherLane(ring, tenant, outer, level, self._new_slots())
+        else:
+            lane = Tenant(name, ring, outer, level, self.options_of(name), self._new_slots())
+            tenant = self.by_name[name] = lane
+            if outer is not None:
+                outer.tenant.children += 1
         if tenant.is_blocked:
             lane.leave()
         return lane
@@ -782,17 +805,18 @@ class Tenants:
         del self.by_name[tenant.name]
         for lane in tenant.lanes:
             self._forgotten(lane)
-        tenant.lane = None  # it refers to the tenant: without this cycle both are freed at once
-        outer = tenant.outer
-        if outer is not None:
-            outer.children -= 1
-            self._retire(outer)
+        tenant.another = None  # it refers to the tenant: without this cycle both are freed at once
+        if tenant.outer is not None:
+            tenant.outer.tenant.children -= 1
+            self._retire(tenant.outer.tenant)
 
     def close(self) -> None:
         """The queue is deleted: forget all tenants now, and not when the collector finds them in the queue's cycles."""
-        for lane in list(self.lanes()):
-            lane.leave()
-            lane.tenant.lane = None
+        for tenant in self.by_name.values():
+            for lane in list(tenant.lanes):
+                lane.leave()
+                lane.another = None
+            tenant.is_idle = True
         self.by_name.clear()
         self._idle.clear()
         self.wakes.clear()
@@ -808,30 +832,31 @@ class Tenants:
         now = self._clock()
         half_minute = now // HALF_MINUTE
         leaves = [each for each in self.by_name.values() if not (each.children or each.is_empty)]
-        total = sum(each.served_lately(half_minute) for each in leaves)
+        total = sum(each.cost_of_late(half_minute) for each in leaves)
         weights = sum(each.options.weight for each in leaves)
         longest = sorted(leaves, key=lambda each: -each.waiting)
         shown = [
             TenantStatistics(
                 name=each.name,
                 waiting=each.waiting,
-                waiting_bytes=each.waiting_bytes,
-                in_flight=each.in_flight,
-                served=each.served,
-                served_cost=each.served_cost,
+                waiting_bytes=each.all_waiting_bytes,
+                in_flight=each.all_in_flight,
+                served=sum([lane.served for lane in each.lanes]),
+                served_cost=sum([lane.served_cost for lane in each.lanes]),
                 longest_wait=max(
                     (now - entry.arrived_at for lane in each.lanes if (entry := lane.first) is not None), default=0.0
                 ),
-                share=each.served_lately(half_minute) / total if total else 0.0,
+                share=each.cost_of_late(half_minute) / total if total else 0.0,
                 fair_share=each.options.weight / weights,
                 passed_over=next((why for one in each.chain() if (why := one.reason(now)) is not None), None),
                 options=each.options,
             )
             for each in longest[:most]
         ]
-        busy = [each for each in leaves if each.waiting and each.busy_since <= now - 2 * HALF_MINUTE]
+        since = now - 2 * HALF_MINUTE
+        busy = [each for each in leaves if any(lane.live and lane.busy_since <= since for lane in each.lanes)]
         shares = [
-            each.served_lately(half_minute) / each.options.weight
+            each.cost_of_late(half_minute) / each.options.weight
             for each in busy
             if not any(one.is_blocked for one in each.chain())
         ]
