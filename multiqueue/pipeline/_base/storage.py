@@ -87,7 +87,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of a listing."""
+    """One entry of a listing; it answers as an `os.DirEntry` does."""
 
     name: str
     """Empty for keys that go on with a second slash."""
@@ -96,9 +96,19 @@ class Entry:
     """None for a directory: what several keys begin with."""
 
     @property
+    def path(self) -> str:
+        return self.place.text
+
+    @property
     def key(self) -> str:
         """By which a store's entries are in order: keys below a directory go on with a slash."""
         return self.name if self.status is not None else f"{self.name}/"
+
+    def is_dir(self) -> bool:
+        return self.status is None
+
+    def is_symlink(self) -> bool:
+        return False
 
 
 class Storage:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from .place import Place, place_of
 
@@ -58,23 +58,22 @@ def _variable(found: re.Match[str]) -> str:
     return os.environ[found[1]]
 
 
+FromEnvironment = Annotated[str, AfterValidator(from_the_environment)]
+"""A text with variables, as `from_the_environment` takes them."""
+
+
 class StorageSection(Section):
     """`[storage.NAME]`: how the places below a URL are reached; the environment has the others."""
 
     url: str = Field(min_length=1)
-    endpoint: str | None = None
-    region: str | None = None
-    account: str | None = Field(default=None, repr=False)
-    key: str | None = Field(default=None, repr=False)
-    secret: str | None = Field(default=None, repr=False)
-    token: str | None = Field(default=None, repr=False)
+    endpoint: FromEnvironment | None = None
+    region: FromEnvironment | None = None
+    account: FromEnvironment | None = Field(default=None, repr=False)
+    key: FromEnvironment | None = Field(default=None, repr=False)
+    secret: FromEnvironment | None = Field(default=None, repr=False)
+    token: FromEnvironment | None = Field(default=None, repr=False)
     anonymous: bool = False
     options: dict[str, Any] = Field(default_factory=dict, repr=False)
-
-    @field_validator("endpoint", "region", "account", "key", "secret", "token")
-    @classmethod
-    def _from_the_environment(cls, value: str | None) -> str | None:
-        return None if value is None else from_the_environment(value)
 
     @field_validator("url")
     @classmethod

@@ -33,7 +33,7 @@ from pathlib import Path
 
 from .._base.items import FileSeen, Lane
 from .._base.place import Place, joined, parts_of, scheme_of
-from .._base.storage import IN_ORDER, Entry, Status, Storage
+from .._base.storage import IN_ORDER, Entry, Storage
 from .path_columns import is_pruned
 
 # 1,000 names of a directory are a few hundred kB: enough to sort nearly every real directory as a whole.
@@ -84,28 +84,7 @@ class PassedOver:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Object:
-    """An entry of a store's listing, as `os.DirEntry` has those of directories."""
-
-    name: str
-    path: str
-    status: Status | None
-    """None for what several keys begin with."""
-
-    def is_dir(self) -> bool:
-        return self.status is None
-
-    def is_symlink(self) -> bool:
-        return False
-
-    @property
-    def key(self) -> str:
-        """The URL, by which a store's listing is in order."""
-        return f"{self.path}/" if self.is_dir() else self.path
-
-
-_Entry = os.DirEntry[str] | _Object
+_Entry = os.DirEntry[str] | Entry
 
 
 def scan(
@@ -262,8 +241,8 @@ class _Walk:
         ahead = self._ahead.pop(path, None)
         after = self._after_in(path)
         for names in _slices(path, self._passed_over, self._storage, is_root=is_root, ahead=ahead, after=after):
-            entries = sorted(names, key=lambda entry: entry.key if isinstance(entry, _Object) else entry.name)
-            coming = deque(one.path for one in entries if isinstance(one, _Object) and self._is_entered(one, patterns))
+            entries = sorted(names, key=lambda entry: entry.key if isinstance(entry, Entry) else entry.name)
+            coming = deque(one.path for one in entries if isinstance(one, Entry) and self._is_entered(one, patterns))
             for entry in entries:
                 if coming:
                     self._ask_ahead(coming)
@@ -278,7 +257,7 @@ class _Walk:
         name, slash, _ = self._after[len(path) + 1 :].partition("/")
         return f"{name}." if slash else name  # "." is the character before "/"
 
-    def _is_entered(self, entry: _Object, patterns: frozenset[Parts]) -> bool:
+    def _is_entered(self, entry: Entry, patterns: frozenset[Parts]) -> bool:
         matching = [rest for rest in patterns if _matches(entry.name, rest[0])] if entry.is_dir() and entry.name else []
         is_wanted = entry.path not in self._avoid and not _excluded(entry.name, self._lane.exclude)
         return is_wanted and bool(self._below(entry, matching))
@@ -298,13 +277,13 @@ class _Walk:
             self._storage.came(pages)
 
     def _entry(self, entry: _Entry, patterns: frozenset[Parts]) -> Iterator[FileSeen]:
-        if _excluded(entry.name, self._lane.exclude) or (isinstance(entry, _Object) and self._is_behind(entry)):
+        if _excluded(entry.name, self._lane.exclude) or (isinstance(entry, Entry) and self._is_behind(entry)):
             return
         matching = [rest for rest in patterns if _matches(entry.name, rest[0])]
         if not matching:
             return
-        if isinstance(entry, _Object) and (why := _misread(entry.name)):
-            self._passed_over.refuse(why, entry.key)
+        if isinstance(entry, Entry) and (why := _misread(entry.name)):
+            self._passed_over.refuse(why, _url(entry))
             return
         if _is_directory(entry, self._passed_over):
             if any(len(rest) == 1 and not _MAGIC.search(rest[0]) for rest in matching):
@@ -317,9 +296,9 @@ class _Walk:
             if seen is not None:
                 yield seen
 
-    def _is_behind(self, entry: _Object) -> bool:
+    def _is_behind(self, entry: Entry) -> bool:
         """Whether the walk went by it before."""
-        return entry.key <= self._after and not self._after.startswith(f"{entry.path}/")
+        return _url(entry) <= self._after and not self._after.startswith(f"{entry.path}/")
 
     def _below(self, entry: _Entry, matching: list[Parts]) -> frozenset[Parts]:
         """What is left of the globs in this directory; nothing where it is not to be entered."""
@@ -334,7 +313,7 @@ class _Walk:
         if self._lane.format != "paths" and entry.name.startswith(("_", ".")):
             self._passed_over.add("Spark ignores names that start with '_' or '.'", path)
             return None
-        if isinstance(entry, _Object):
+        if isinstance(entry, Entry):
             return None if entry.status is None else FileSeen(path, entry.status.size_bytes, entry.status.mtime_ns)
         if not _is_text(path, self._passed_over):
             return None
@@ -377,6 +356,11 @@ def _matches(name: str, part: str) -> bool:
 @lru_cache(maxsize=1024)
 def _compiled(part: str) -> re.Pattern[str]:
     return re.compile(fnmatch.translate(part))
+
+
+def _url(entry: Entry) -> str:
+    """By which a store's listing is in order."""
+    return f"{entry.path}/" if entry.is_dir() else entry.path
 
 
 def _misread(name: str) -> str:
@@ -431,7 +415,7 @@ def _pages(
             storage.came(ahead)
     for page in pages:
         is_empty = is_empty and not page
-        yield [_Object(entry.name, entry.place.text, entry.status) for entry in page]
+        yield page
     if is_empty and is_root and len(parts_of(path)) > 1:
         raise FileNotFoundError
 

@@ -11,11 +11,11 @@ from datetime import date
 from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from .._base.items import ADD, INFER, INOTIFY, KEEP, MOVE, RESCUE
 from .._base.place import Place, local, place_of
-from .._base.stores import Section, StorageSection, from_the_environment
+from .._base.stores import FromEnvironment, Section, StorageSection
 from .path_columns import path_columns
 from .refusal import refusal
 from .source import split_source
@@ -32,10 +32,28 @@ RESCUED_COLUMN = "_rescued_data"
 """The name that Auto Loader gives it."""
 DIRECTORY = "{directory}"
 """Stands for the directory in the name of a lane."""
+_POSTGRES = ("postgresql://", "postgres://")
 Scalar = str | bool | int | float
 _Text = Annotated[str, Field(min_length=1)]
 Globs = Annotated[str | list[_Text], Field(min_length=1)]
 """One glob or several."""
+_PlaceText = Annotated[_Text, AfterValidator(lambda text: place_of(text).text)]
+_Local = Annotated[_Text, AfterValidator(local)]
+
+
+def _told_apart(names: list[str]) -> list[str]:
+    """The names of columns, which Spark compares without case.
+
+    Raises:
+        ValueError: one is there twice.
+    """
+    lowered = [name.lower() for name in names]
+    if twice := [name for name in names if lowered.count(name.lower()) > 1]:
+        raise ValueError(f"names {twice[0]!r} twice")
+    return names
+
+
+_Names = Annotated[list[str], AfterValidator(_told_apart)]
 
 
 class SparkSection(Section):
@@ -90,7 +108,7 @@ class LaneSection(Section):
     forget_after: float | None = Field(default=None, gt=0, strict=False)
     on_forgotten: Literal["refuse", "again"] | None = None
     after_delay: float = Field(default=0.0, ge=0, strict=False)
-    after_place: str | None = None
+    after_place: _PlaceText | None = None
     priority: int = 0
     capacity: int = Field(default=16, ge=1)
     weight: int = Field(default=1, ge=1)
@@ -118,11 +136,6 @@ class LaneSection(Section):
         if paths := [one for one in strings(value) if "/" in one]:
             raise ValueError(f"has names of files or directories, in which no '/' can be, not {paths[0]!r}")
         return value
-
-    @field_validator("after_place")
-    @classmethod
-    def _is_a_place(cls, value: str | None) -> str | None:
-        return None if value is None else place_of(value).text
 
     @field_validator("name")
     @classmethod
@@ -311,7 +324,7 @@ class StepSection(Section):
     max_in_flight: int | None = Field(default=None, ge=1)
     pool: str | None = Field(default=None, min_length=1)
     timeout: float | None = Field(default=None, gt=0, strict=False)
-    partition_by: list[str] = Field(default_factory=list)
+    partition_by: _Names = Field(default_factory=list)
     files_per_item: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
@@ -319,11 +332,6 @@ class StepSection(Section):
         if (self.sql is None) == (self.python is None):
             raise ValueError('give either sql = "SELECT ... FROM NAME" or python = "module:function"')
         return self
-
-    @field_validator("partition_by")
-    @classmethod
-    def _are_several(cls, value: list[str]) -> list[str]:
-        return _told_apart(value)
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -334,23 +342,18 @@ class StepSection(Section):
 class OutputSection(Section):
     """`[output]`: where the results go."""
 
-    path: str = Field(min_length=1)
+    path: _PlaceText
     table: TableKind | None = None
     on_other_columns: Literal["refuse", "add", "widen"] | None = None
     name: str = "multiqueue.data"
-    catalog: dict[str, str] = Field(default_factory=dict, repr=False)
+    catalog: dict[str, FromEnvironment] = Field(default_factory=dict, repr=False)
     format: OutputFormat = "parquet"
     options: dict[str, Scalar] = Field(default_factory=dict)
-    partition_by: list[str] = Field(default_factory=list)
+    partition_by: _Names = Field(default_factory=list)
     files_per_item: int | None = Field(default=None, ge=1)
     expect: str | None = Field(default=None, min_length=1)
-    dead_letters: str | None = None
-    work: str = Field(default="multiqueue-work", min_length=1)
-
-    @field_validator("path", "dead_letters")
-    @classmethod
-    def _is_a_place(cls, value: str | None) -> str | None:
-        return None if value is None else place_of(value).text
+    dead_letters: _PlaceText | None = None
+    work: _Local = "multiqueue-work"
 
     @field_validator("name")
     @classmethod
@@ -358,21 +361,6 @@ class OutputSection(Section):
         if re.fullmatch(r"\w+(\.\w+)+", value) is None:
             raise ValueError(f'must be "NAMESPACE.TABLE", not {value!r}')
         return value
-
-    @field_validator("partition_by")
-    @classmethod
-    def _are_several(cls, value: list[str]) -> list[str]:
-        return _told_apart(value)
-
-    @field_validator("work")
-    @classmethod
-    def _is_local(cls, value: str) -> str:
-        return local(value)
-
-    @field_validator("catalog")
-    @classmethod
-    def _from_the_environment(cls, value: dict[str, str]) -> dict[str, str]:
-        return {key: from_the_environment(one) for key, one in value.items()}
 
     @model_validator(mode="after")
     def _directories_are_renamed(self) -> OutputSection:
@@ -417,22 +405,14 @@ class FollowSection(Section):
 class StateSection(Section):
     """`[state]`: what survives."""
 
-    path: str | None = None
-    url: str | None = Field(default=None, repr=False)
+    path: _Local | None = None
+    url: FromEnvironment | None = Field(default=None, repr=False)
     schema_: str = Field(default="multiqueue", alias="schema", min_length=1, max_length=63)
-
-    @field_validator("path")
-    @classmethod
-    def _is_local(cls, value: str | None) -> str | None:
-        return None if value is None else local(value)
 
     @field_validator("url")
     @classmethod
     def _is_postgresql(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        value = from_the_environment(value)
-        if not value.startswith(("postgresql://", "postgres://")) or not urlsplit(value).path.strip("/"):
+        if value is not None and not (value.startswith(_POSTGRES) and urlsplit(value).path.strip("/")):
             raise ValueError("must be postgresql://USER@HOST:PORT/DATABASE")  # without the value: it may have a secret
         return value
 
@@ -466,18 +446,6 @@ class Settings(Section):
             if (first := names.setdefault(section.place, name)) != name:
                 raise ValueError(f"{first} and {name} are both for {section.url!r}; keep one")
         return value
-
-
-def _told_apart(names: list[str]) -> list[str]:
-    """The names of columns, which Spark compares without case.
-
-    Raises:
-        ValueError: one is there twice.
-    """
-    lowered = [name.lower() for name in names]
-    if twice := [name for name in names if lowered.count(name.lower()) > 1]:
-        raise ValueError(f"names {twice[0]!r} twice")
-    return names
 
 
 def strings(globs: str | Iterable[str]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from .._base.items import Lane
-from .state import StateConnection
+from .state import StateConnection, note, noted, noted_of_lanes
 
 _NAME = "arrivals of "
 """Before a lane, in the names of `meta`."""
@@ -42,8 +42,7 @@ class Arrivals:
 
 def arrivals(connection: StateConnection) -> dict[str, Arrivals]:
     """By lane."""
-    rows = connection.execute("SELECT name, value FROM meta WHERE name LIKE ? ORDER BY name", (f"{_NAME}%",))
-    return {name.removeprefix(_NAME): Arrivals(**json.loads(value)) for name, value in rows}
+    return {lane: Arrivals(**json.loads(value)) for lane, value in noted_of_lanes(connection, _NAME).items()}
 
 
 class LedgerArrivals:
@@ -53,8 +52,8 @@ class LedgerArrivals:
         self._connection = connection
 
     def of(self, lane: str) -> Arrivals:
-        row = self._connection.execute("SELECT value FROM meta WHERE name = ?", (_NAME + lane,)).fetchone()
-        return Arrivals() if row is None else Arrivals(**json.loads(row[0]))
+        value = noted(self._connection, _NAME + lane)
+        return Arrivals() if value is None else Arrivals(**json.loads(value))
 
     def note(self, lane: Lane, *, by_event: int = 0, by_listing: int = 0, **moments: float | None) -> None:
         """Add so many files, and set the moments that are given."""
@@ -62,7 +61,4 @@ class LedgerArrivals:
         told: dict[str, Any] = {name: at_s for name, at_s in moments.items() if at_s is not None}
         now = replace(before, by_event=before.by_event + by_event, by_listing=before.by_listing + by_listing, **told)
         if now != before:
-            self._connection.execute(
-                "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-                (_NAME + lane.name, json.dumps(asdict(now))),
-            )
+            note(self._connection, _NAME + lane.name, json.dumps(asdict(now)))

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 
 from .._base.items import Lane
 from .._base.lifecycle import ItemState
-from .state import LaneCount, StateConnection, lane_counts
+from .state import LaneCount, StateConnection, lane_counts, note, noted, noted_of_lanes
 
 _NAME = "forgotten of "
 """Before a lane, in the names of `meta`."""
@@ -45,8 +45,7 @@ class Forgotten:
 
 def forgotten(connection: StateConnection) -> dict[str, Forgotten]:
     """By lane."""
-    rows = connection.execute("SELECT name, value FROM meta WHERE name LIKE ?", (f"{_NAME}%",))
-    return {name.removeprefix(_NAME): Forgotten(**json.loads(value)) for name, value in rows}
+    return {lane: Forgotten(**json.loads(value)) for lane, value in noted_of_lanes(connection, _NAME).items()}
 
 
 def all_counts(connection: StateConnection) -> list[LaneCount]:
@@ -71,8 +70,8 @@ class LedgerForgetting:
         self._connection = connection
 
     def of(self, lane: str) -> Forgotten:
-        row = self._connection.execute("SELECT value FROM meta WHERE name = ?", (_NAME + lane,)).fetchone()
-        return Forgotten() if row is None else Forgotten(**json.loads(row[0]))
+        value = noted(self._connection, _NAME + lane)
+        return Forgotten() if value is None else Forgotten(**json.loads(value))
 
     def forget(self, lane: Lane, wall_s: float) -> None:
         """Forget some of the lane's items that were done long enough before this moment, if there are any."""
@@ -107,7 +106,4 @@ class LedgerForgetting:
             self._keep(lane.name, replace(self.of(lane.name), whole_s=began_s - _CLOCKS_S))
 
     def _keep(self, lane: str, now: Forgotten) -> None:
-        self._connection.execute(
-            "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-            (_NAME + lane, json.dumps(asdict(now))),
-        )
+        note(self._connection, _NAME + lane, json.dumps(asdict(now)))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .._base.items import FileSeen
-from .state import TAKEN_AWAY, StateConnection
+from .state import TAKEN_AWAY, StateConnection, note, noted
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +98,7 @@ class LedgerLeaving:
 
     def count(self, lane: str, count: int) -> None:
         """So many more files of the lane were moved or deleted."""
-        row = self._connection.execute("SELECT value FROM meta WHERE name = ?", (TAKEN_AWAY + lane,)).fetchone()
-        self._connection.execute(
-            "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-            (TAKEN_AWAY + lane, count + (0 if row is None else int(row[0]))),
-        )
+        note(self._connection, TAKEN_AWAY + lane, count + int(noted(self._connection, TAKEN_AWAY + lane) or 0))
 
     def _files(self, item: int, lane: str) -> list[Leaving]:
         rows = self._connection.execute("SELECT path, size, mtime_ns FROM files WHERE item = ? ORDER BY place", (item,))

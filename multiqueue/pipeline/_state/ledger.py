@@ -37,7 +37,17 @@ from .forgetting import LedgerForgetting, all_counts
 from .leaving import LedgerLeaving
 from .listings import LedgerListings
 from .messages import LedgerMessages
-from .state import LaneCount, State, StateConnection, made_by_others, state_named
+from .state import (
+    LaneCount,
+    State,
+    StateConnection,
+    made_by_others,
+    note,
+    noted,
+    noted_of_lanes,
+    seconds_at_work,
+    state_named,
+)
 
 FILES = "files"
 """The kind of an output of directories; others have the names of tables."""
@@ -165,19 +175,18 @@ class Ledger:
 
     def identity(self) -> str:
         """A number that no other state has, however old this one is."""
-        row = self._connection.execute("SELECT value FROM meta WHERE name = 'identity'").fetchone()
-        if row is None:
-            row = (uuid.uuid4().hex,)
-            self._set("identity", row[0])
-        return str(row[0])
+        known = noted(self._connection, "identity")
+        if known is None:
+            known = uuid.uuid4().hex
+            note(self._connection, "identity", known)
+        return str(known)
 
     def schemas(self) -> dict[str, str]:
         """The columns of lanes as they were inferred: the JSON of a Spark schema by lane."""
-        rows = self._connection.execute("SELECT name, value FROM meta WHERE name LIKE ?", (f"{_SCHEMA_OF}%",))
-        return {name.removeprefix(_SCHEMA_OF): schema for name, schema in rows}
+        return noted_of_lanes(self._connection, _SCHEMA_OF)
 
     def record_schema(self, lane: str, schema: str) -> None:
-        self._set(_SCHEMA_OF + lane, schema)
+        note(self._connection, _SCHEMA_OF + lane, schema)
 
     def is_empty(self) -> bool:
         return self._connection.execute("SELECT 1 FROM items LIMIT 1").fetchone() is None
@@ -191,18 +200,17 @@ class Ledger:
             StateMismatch: it is of another: what is done is not in this one.
         """
         if self._state.path is None:
-            found = self._connection.execute("SELECT value FROM meta WHERE name = 'place'").fetchone()
+            found = noted(self._connection, "place")
             if found is None:
-                self._set("place", place)
-            elif found[0] != place:
+                note(self._connection, "place", place)
+            elif found != place:
                 raise StateMismatch(
-                    f"the state {str(self._state)!r} belongs to the output {found[0]!r}, not to {place!r}; "
+                    f"the state {str(self._state)!r} belongs to the output {found!r}, not to {place!r}; "
                     "give this pipeline another [state] schema"
                 )
-        row = self._connection.execute("SELECT value FROM meta WHERE name = 'output'").fetchone()
-        known = row[0] if row is not None else None if self.is_empty() else FILES
+        known = noted(self._connection, "output") or (None if self.is_empty() else FILES)
         if known is None:
-            self._set("output", kind)
+            note(self._connection, "output", kind)
         elif known != kind:
             raise StateMismatch(
                 f"the finished items are in an output of {known}, not of {kind}; "
@@ -333,9 +341,7 @@ class Ledger:
         return None if retry_s is None else float(retry_s)
 
     def seconds_at_work(self) -> float:
-        """How long runs of this pipeline have worked so far, all together, as last recorded."""
-        row = self._connection.execute("SELECT value FROM meta WHERE name = 'worked_s'").fetchone()
-        return 0.0 if row is None else float(row[0])
+        return seconds_at_work(self._connection)
 
     def standing(self, lane: str, part: str | None = None) -> Standing:
         """Whether items of the lane (for a step: of this part of it) still wait or run, or were set aside."""
@@ -623,11 +629,11 @@ class Ledger:
         return done, waiting
 
     def record_seconds_at_work(self, seconds: float) -> None:
-        self._set("worked_s", seconds)
+        note(self._connection, "worked_s", seconds)
 
     def record_process(self) -> None:
         """Leave the number of this process for the error that a second one gives."""
-        self._set("process", os.getpid())
+        note(self._connection, "process", os.getpid())
 
     def _move(self, item: Item, event: ItemEvent, assignments: str, values: tuple[object, ...]) -> None:
         (old,) = before(event)
@@ -666,12 +672,6 @@ class Ledger:
         self._copy_files("item = ?", (seq,))
         rows = self._connection.execute("SELECT path, size, mtime_ns FROM files WHERE item = ? ORDER BY place", (seq,))
         return [FileSeen(*row) for row in rows]
-
-    def _set(self, name: str, value: object) -> None:
-        self._connection.execute(
-            "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-            (name, value),
-        )
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 
 from .._base.items import Lane
-from .state import StateConnection
+from .state import StateConnection, note, noted
 
 _NAME = "listing of "
 """Before a lane, in the names of `meta`."""
@@ -25,16 +25,12 @@ class LedgerListings:
 
     def of(self, lane: Lane) -> tuple[str, float]:
         """The URL of the last file, and when the listing began; empty where it begins at the start."""
-        row = self._connection.execute("SELECT value FROM meta WHERE name = ?", (_NAME + lane.name,)).fetchone()
-        asked, path, began_s = (None, "", 0.0) if row is None else json.loads(row[0])
+        asked, path, began_s = json.loads(noted(self._connection, _NAME + lane.name) or '[null, "", 0.0]')
         return (path, began_s) if asked == _asked(lane) else ("", 0.0)
 
     def note(self, lane: Lane, path: str, began_s: float) -> None:
         """The files up to this one are recorded."""
-        self._connection.execute(
-            "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-            (_NAME + lane.name, json.dumps([_asked(lane), path, began_s])),
-        )
+        note(self._connection, _NAME + lane.name, json.dumps([_asked(lane), path, began_s]))
 
     def end(self, lane: Lane) -> None:
         """The listing came to its end."""

@@ -110,6 +110,31 @@ class LaneCount:
     size_bytes: int
 
 
+def noted(connection: StateConnection, name: str) -> Any:
+    """The value of this name in `meta`, or None."""
+    row = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+    return None if row is None else row[0]
+
+
+def noted_of_lanes(connection: StateConnection, kind: str) -> dict[str, Any]:
+    """The values whose names begin so, by the lanes that the names end in."""
+    rows = connection.execute("SELECT name, value FROM meta WHERE name LIKE ? ORDER BY name", (f"{kind}%",))
+    return {name.removeprefix(kind): value for name, value in rows}
+
+
+def note(connection: StateConnection, name: str, value: object) -> None:
+    """Have `meta` say this."""
+    connection.execute(
+        "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        (name, value),
+    )
+
+
+def seconds_at_work(connection: StateConnection) -> float:
+    """How long runs of this pipeline have worked so far, all together, as last recorded."""
+    return float(noted(connection, "worked_s") or 0.0)
+
+
 def lane_counts(connection: StateConnection) -> list[LaneCount]:
     """A row per lane and state that has items."""
     rows = connection.execute(

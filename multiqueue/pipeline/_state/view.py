@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from .arrivals import Arrivals, arrivals
 from .forgetting import all_counts
-from .state import TAKEN_AWAY, LaneCount, State, StateConnection, made_by_others
+from .state import TAKEN_AWAY, LaneCount, State, StateConnection, made_by_others, noted_of_lanes, seconds_at_work
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,7 @@ class LedgerView:
 
     def taken_away(self) -> dict[str, int]:
         """How many files of each lane were moved or deleted when they were done."""
-        rows = self._connection.execute("SELECT name, value FROM meta WHERE name LIKE ?", (f"{TAKEN_AWAY}%",))
-        return {name.removeprefix(TAKEN_AWAY): int(count) for name, count in rows}
+        return {lane: int(count) for lane, count in noted_of_lanes(self._connection, TAKEN_AWAY).items()}
 
     def failures(self, limit: int, lanes: Collection[str] | None = None) -> list[Failure]:
         """So many of the items that are set aside, of these lanes or of all."""
@@ -96,8 +95,7 @@ class LedgerView:
         return [Failure(*row) for row in rows]
 
     def seconds_at_work(self) -> float:
-        row = self._connection.execute("SELECT value FROM meta WHERE name = 'worked_s'").fetchone()
-        return 0.0 if row is None else float(row[0])
+        return seconds_at_work(self._connection)
 
     def waits(self) -> list[Waits]:
         """Per lane, the lanes in the order of their names."""
