@@ -16,7 +16,8 @@ def count(spark: Any, rows: int) -> int:
 
 def main(master: str, checkpoint: str) -> None:
     builder = session_builder("shipping").master(master)
-    builder = builder.config("spark.scheduler.mode", "FAIR").config("spark.archives", "packages.tar.gz#packages")
+    builder = builder.config("spark.scheduler.mode", "FAIR").config("spark.cores.max", 8)  # half, as in sales.toml
+    builder = builder.config("spark.archives", "packages.tar.gz#packages")
     spark = builder.config("spark.executorEnv.PYTHONPATH", "packages").getOrCreate()
     register(spark)
 

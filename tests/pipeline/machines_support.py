@@ -15,7 +15,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-import time
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -47,36 +47,51 @@ def missing_for_machines() -> str | None:
     return None
 
 
-@dataclass
 class Program:
     """A program on a machine, and what it has said so far."""
 
-    process: subprocess.Popen[bytes]
-    log: Path
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self._said: list[str] = []
+        self._has_ended = False
+        self._more = threading.Condition()
+        self._reader = threading.Thread(target=self._read, name="program", daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as stream:
+            for line in stream:
+                with self._more:
+                    self._said.append(line)
+                    self._more.notify_all()
+        with self._more:
+            self._has_ended = True
+            self._more.notify_all()
 
     @property
     def said(self) -> str:
-        return self.log.read_text(errors="replace")
+        return "".join(self._said)
 
     def wait_for(self, pattern: str) -> re.Match[str]:
         """The first match in what it says, once it is there."""
-        end = time.monotonic() + PATIENCE
-        while time.monotonic() < end:
-            found = re.search(pattern, self.said)
-            if found:
-                return found
-            assert self.process.poll() is None, f"{pattern!r} was not said: {self.said[-3000:]}"
-            time.sleep(0.1)
-        raise AssertionError(f"{pattern!r} is not in {self.said[-3000:]}")
+        with self._more:
+            self._more.wait_for(lambda: self._has_ended or re.search(pattern, self.said), 4 * PATIENCE)
+        found = re.search(pattern, self.said)
+        assert found, f"{pattern!r} is not in {self.said[-3000:]}"
+        return found
 
     def status(self) -> int:
-        """Its exit status, once it has ended."""
-        return self.process.wait(4 * PATIENCE)
+        """Its exit status, once it has ended and all that it said is here."""
+        status = self.process.wait(4 * PATIENCE)
+        self._reader.join(PATIENCE)
+        return status
 
     def kill(self) -> None:
         """And everything that it has started: it is the first process of its namespace."""
         self.process.kill()
         self.process.wait()
+        self._reader.join(PATIENCE)
 
 
 @dataclass
@@ -107,15 +122,13 @@ class Machine:
             f"hostname {self.name}",
         ]
         inside = " && ".join([*mounts, "cd /srv", 'exec sh -c "$0"'])
-        log = self.directory / f"log-{len(self.programs)}"
-        with open(log, "wb") as stream:
-            process = subprocess.Popen(
-                ["nsenter", f"--net=/run/netns/{self.namespace}", "unshare", "--mount", "--uts", "--pid", "--fork",
-                 "--kill-child", "--mount-proc", "sh", "-c", inside, command],
-                env={**self.environment, **environment}, stdout=stream, stderr=stream, stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )  # fmt: skip
-        program = Program(process, log)
+        process = subprocess.Popen(
+            ["nsenter", f"--net=/run/netns/{self.namespace}", "unshare", "--mount", "--uts", "--pid", "--fork",
+             "--kill-child", "--mount-proc", "sh", "-c", inside, command],
+            env={**self.environment, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL, text=True, errors="replace", start_new_session=True,
+        )  # fmt: skip
+        program = Program(process)
         self.programs.append(program)
         return program
 
@@ -124,6 +137,7 @@ class Machine:
         _do("ip", "link", "set", self.link, "down")
 
     def stop(self) -> None:
+        """Kill its programs."""
         for program in self.programs:
             program.kill()
 

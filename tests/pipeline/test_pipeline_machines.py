@@ -74,6 +74,7 @@ class Lab:
             "lake:${STATE_PASSWORD}@services/lake": f"tester:${{STATE_PASSWORD}}@services:{self.state.port}/postgres",
             'format = "csv"': f'format = "csv"\nbatch = {batch}',
             '"spark.cores.max" = 8': '"spark.cores.max" = 1',
+            '"spark.cores.max", 8': '"spark.cores.max", 1',
         }
         pack(self.base / "packages.tar.gz", "s3fs", "pamqp")
         for driver in DRIVERS:
