@@ -37,6 +37,7 @@ from ._base.settings import Overflow as Overflow
 from ._base.settings import QueueKind as QueueKind
 from ._base.settings import QueueSettings as QueueSettings
 from ._base.waits import PutOff as PutOff
+from ._base.waits import give_way as give_way
 from ._base.waits import serve_many as serve_many
 from ._base.waits import without_waiting as without_waiting
 from ._delivery.received import Delivery as Delivery

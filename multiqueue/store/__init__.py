@@ -12,6 +12,7 @@ from ._errors import StoreError as StoreError
 from ._errors import StoreFailed as StoreFailed
 from ._errors import StoreFull as StoreFull
 from ._errors import StoreLocked as StoreLocked
+from ._group_commit import give_way as give_way
 from ._memory import MemoryStore as MemoryStore
 from ._protocol import Commit as Commit
 from ._protocol import Define as Define

@@ -38,7 +38,18 @@ BATCH_OPERATIONS = 4000
 LINGER = 0.02  # seconds: a removal alone is not worth a sync, and a crash within them only redelivers
 _IDS_BETWEEN_COMMITS = 1 << 18
 _BATCHES_BEFORE_REST = 8  # under unbroken load the backend's own work still gets a turn
+_committing: set[Batch] = set()  # in the hands of a writer of this process
 _QUIET = 0.005  # seconds without a batch before that: those who were just told come back sooner
+
+
+def give_way(seconds: float) -> None:
+    """Return at once while nothing is committed, else when those who wait for a commit were told, or after `seconds`.
+
+    For a thread that often lets go of the GIL, and each time for microseconds only, as one that serves sockets: it has
+    it back before a writer is awake, which needs it twenty times for one commit.
+    """
+    for batch in tuple(_committing)[:1]:
+        batch.done.wait(seconds)
 
 
 class Backend(Protocol):
@@ -225,7 +236,11 @@ class GroupCommit:
             while True:
                 batch = self._next_batch(rest)
                 if batch is not None:
-                    self._commit(batch)
+                    _committing.add(batch)
+                    try:
+                        self._commit(batch)
+                    finally:
+                        _committing.discard(batch)
                     since_rest += 1
                     rest = _QUIET
                 elif self._closing:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from amqp_parts_support import ServerConnection
+from amqp_desk_support import desk
+from amqp_parts_support import ServerConnection, connection
 from amqp_raw_support import RawClient
 from amqp_stored_support import StoredBroker, held_broker
 from pamqp import commands
@@ -217,3 +218,15 @@ def test_a_client_that_leaves_while_its_declaration_waits(url: str, broker: Stor
     broker.memory.release()
     with RawClient(url) as other:
         assert other.declare("new", durable=True, passive=True).queue == "new"
+
+
+def test_little_that_was_read_gives_way_to_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After reads of less than 16 KiB, and not while a peer sends all it can (docs/decisions/0511)."""
+    ways: list[None] = []
+    monkeypatch.setattr(connection, "give_way", lambda: ways.append(None))
+    with Broker() as broker, amqp.serve(broker) as server, desk(server) as one:
+        ways.clear()
+        one.say_method(1, commands.Basic.Qos, prefetch_count=1)
+        assert len(ways) == 1
+        one.say(amqp.encode_method(1, commands.Basic.Qos, prefetch_count=1) * 1000)
+    assert len(ways) == 1

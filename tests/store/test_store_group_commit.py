@@ -10,7 +10,7 @@ import pytest
 from store_parts_support import _group_commit
 from store_support import ids, put, stored
 
-from multiqueue.store import Delete, MemoryStore, Put, StoreClosed, StoreError, StoreFailed, StoreFull
+from multiqueue.store import Delete, MemoryStore, Put, StoreClosed, StoreError, StoreFailed, StoreFull, give_way
 from multiqueue.testing import wait_until_blocked
 
 
@@ -267,3 +267,43 @@ def test_what_lingers_is_committed_all_the_same(store: MemoryStore) -> None:
     told = threading.Event()
     store.submit([Delete(stored(store, put(1)))], told.set, lingers=True)
     assert told.wait(60)
+
+
+class SlowBackend:
+    """Each commit waits until it may go on."""
+
+    def __init__(self) -> None:
+        self.began, self.may_go_on = threading.Event(), threading.Event()
+
+    def commit(self, submissions: object, next_id: int) -> None:
+        self.began.set()
+        assert self.may_go_on.wait(60)
+
+    def rest(self, next_id: int, *, is_idle: bool) -> None:
+        pass
+
+    def finish(self, next_id: int) -> None:
+        pass
+
+    def let_go(self) -> None:
+        pass
+
+
+def test_who_gives_way_waits_until_those_who_wait_for_the_commit_are_told() -> None:
+    """While one is under way, and not without one; nor longer than was said (0511)."""
+    give_way(60)
+    backend, told = SlowBackend(), threading.Event()
+    commits = _group_commit.GroupCommit(backend, name="slow", next_id=1, max_pending_bytes=1000)
+    commits.submit([put(1)], committed=told.set)
+    assert backend.began.wait(60)
+    give_way(0.001)
+    assert not told.is_set()
+    thread, raised = in_thread(lambda: give_way(60))
+    wait_until_blocked(thread)
+    backend.may_go_on.set()
+    thread.join(30)
+    assert told.is_set()
+    assert not thread.is_alive()
+    assert raised == []
+    commits.close()
+    give_way(60)

@@ -22,7 +22,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Protocol, cast
 
-from ...broker import BrokerError, BrokerQueue, Compat, PutOff, Submission, VirtualHost
+from ...broker import BrokerError, BrokerQueue, Compat, PutOff, Submission, VirtualHost, give_way
 from .._session.confirms import CommitReports
 from .._session.consumer import SessionConsumer
 from .._session.effects import AfterCommit, Client, Served, Step, Work, end_each, fail
@@ -52,6 +52,7 @@ _ALARM = "alarm"
 _COMMIT = "commit"
 _LOGIN = "login"
 _NEXT_TURN = "next turn"
+_LITTLE = 16 * 1024  # bytes: a read of more is of a peer that waits for rates, which large commits are good for
 
 
 class ServerPort(Protocol):
@@ -175,6 +176,8 @@ class ServerConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         data = self.io.read_buffer[:nbytes]
         self.reader.receive(data if self.reader.splitter.has_large_frames else bytes(data))
+        if nbytes < _LITTLE:
+            give_way()
 
     def eof_received(self) -> None:
         """The peer sends nothing further; that is its end."""

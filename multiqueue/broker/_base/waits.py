@@ -22,6 +22,7 @@ from time import sleep
 from typing import Final
 
 from multiqueue.store import Commit, StoreFull
+from multiqueue.store import give_way as give_way_to_writers
 
 from ..._locks import attempts
 
@@ -107,6 +108,12 @@ def may_take_long() -> bool:
 def nap() -> None:
     """Let others have the interpreter between two slices, so that they need not ask for it, and wait 5 ms."""
     sleep(_NAP)
+
+
+def give_way() -> None:
+    """Let a store's thread that commits have the interpreter, for a moment: many wait for it."""
+    if _HAS_GIL:
+        give_way_to_writers(_NAP)
 
 
 class InPieces:
