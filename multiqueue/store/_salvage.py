@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from ._bodies import BodyDamaged, owner_of, read_bodies
-from ._confirmed import LogIndex, damage_of_log, read_log
+from ._bodies import BodyDamaged, newest_file, owner_of, places_of, read_bodies
+from ._confirmed import LogIndex, confirmed_pages, damage_of_log, read_log
 from ._errors import NoStore, StoreDamaged
 from ._plan import check
 from ._protocol import Definition
@@ -183,8 +183,17 @@ class Salvage:
                 where = f"the body ({error})"
             if self._is_transient(message_id):
                 raise _Removed  # such bytes are not synced
-        self._note(f"message {message_id}: {where} is not the one that was stored")
+        then = "; if it came with the latest commit, the next opening undoes that" if self._may_be_untold(data) else ""
+        self._note(f"message {message_id}: {where} is not the one that was stored{then}")
         return None
+
+    def _may_be_untold(self, place: object) -> bool:
+        """Whether a power loss may have kept the row with this place, of whose commit nobody was told, not the body."""
+        if not isinstance(place, int) or self._log is None:
+            return False
+        newest = newest_file(self.file.parent)
+        is_ahead = self._log.pages()[0] > confirmed_pages(self.file, self._log)
+        return is_ahead and (newest is None or place >= places_of(newest)[0])
 
     def _is_transient(self, message_id: int) -> bool:
         try:

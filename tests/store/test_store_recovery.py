@@ -98,6 +98,19 @@ def test_at_relaxed_the_latest_commits_are_undone_in_order(tmp_path: Path, monke
     assert bodies_after(left) == list("aa")
 
 
+@pytest.mark.parametrize("confirmed", [False, True])
+def test_a_check_says_what_the_opening_will_undo(
+    tmp_path: Path, confirmed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before the first opening after a power loss `store check` says of a body that is missing from a commit which was
+    perhaps not told that the opening undoes it; of one that was told it does not."""
+    left = lost(tmp_path, "ab", "b", durability=Durability.SYNC, confirmed=confirmed)
+    with pytest.raises(SystemExit):
+        store_command(["check", str(left)])
+    (said,) = [line for line in capsys.readouterr().out.splitlines() if "the body" in line]
+    assert ("the next opening undoes" in said) is not confirmed
+
+
 def test_compacting_undoes_it_too(tmp_path: Path) -> None:
     """`store compact` writes a store that it finds after a power loss, and builds on whole commits."""
     left = lost(tmp_path, "ab", "b", durability=Durability.SYNC, confirmed=False)
