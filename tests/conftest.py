@@ -39,8 +39,12 @@ SHARED = {
     "postgres": re.compile("::.*postgres", re.IGNORECASE),
     "s3": re.compile(r"test_pipeline_(storage|table_store)|test_pipeline_disposal.*\b(s3|gs|abfss)\b"),
     "tables": re.compile(r"test_pipeline_(table|command)\.py"),  # whose libraries take a second to load
-    "spark": re.compile("tests/(spark/|pipeline/test_pipeline_(cluster|stores|table_spark))"),
-    "spark that reads": re.compile("test_pipeline_(columns|input)"),  # as much again: two processes do half of it each
+    # What needs the session and the servers of Spark; some files have only JVMs of their own.
+    "spark": re.compile(
+        "tests/(spark/(?!test_(spark_ends|streaming_(crashes|lease)))|pipeline/test_pipeline_(cluster|stores|table_spark))"
+    ),
+    # As much again: two processes do half of it each.
+    "spark that reads": re.compile("test_pipeline_(columns|input|path_columns|ways)"),
 }
 
 # So many tests, or tests of about so many seconds, are sent to a process at once.

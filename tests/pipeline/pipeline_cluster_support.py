@@ -161,7 +161,10 @@ def common_session() -> SparkSession:
         "spark.sql.shuffle.partitions": "2",
         "spark.python.authenticate.socketTimeout": "120s",  # a busy machine connects late
     }
-    return builder.config(map=settings).getOrCreate()
+    session = builder.config(map=settings).getOrCreate()
+    # Spark looks up the format of a write in the active session of the thread, and another test may have left its own.
+    session._get_j_spark_session_class(session.sparkContext._jvm).setActiveSession(session._jsparkSession)
+    return session
 
 
 def free_port() -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from pipeline_cluster_support import common_session
 from pipeline_parts_support import (
     Attempt,
     Clocks,
@@ -287,18 +287,15 @@ class Pipeline:
 
 
 def spark_for_tests() -> Iterator[Any]:
-    """A small classic session, for a fixture of a module."""
+    """The session of all tests, for a fixture of a module. A shuffle has one partition meanwhile."""
     try:
-        from pyspark.sql import SparkSession
-
         from multiqueue.spark import check_environment
     except ImportError as error:
         do_without(str(error))
     if missing := [finding.message for finding in check_environment() if finding.level == "error"]:
         do_without(missing[0])
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.sql.shuffle.partitions", "1").config("spark.log.level", "OFF")
-    session = builder.getOrCreate()
+    session = common_session()
+    before = session.conf.get("spark.sql.shuffle.partitions")
+    session.conf.set("spark.sql.shuffle.partitions", "1")
     yield session
-    session.stop()
+    session.conf.set("spark.sql.shuffle.partitions", before)

@@ -84,8 +84,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, elsewhere: Any) -> Iterato
 
 @pytest.fixture
 def spark(elsewhere: Any) -> SparkSession:
-    """A classic session on two cores: the one of all tests, or a new one where a test of a pipeline has stopped it."""
+    """A classic session on two cores: the one of all tests, or a new one where a test has stopped it."""
     session: SparkSession = elsewhere.common_session()
-    # Spark looks up the format of a write in the active session of the thread, and another test may have left its own.
-    session._get_j_spark_session_class(session.sparkContext._jvm).setActiveSession(session._jsparkSession)
     return session
