@@ -137,6 +137,24 @@ def test_unconfirmed_messages_are_published_again(connection: Connection, proxy:
     connection.check_invariants()
 
 
+def test_a_connection_that_is_open_again_has_open_channels(
+    connection: Connection, proxy: Proxy, recovered: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has waited for the connection may use its channels at once (client 9)."""
+    channel, opened = connection.channel(), connection._opened
+    seen: list[bool] = []
+
+    def open_and_look(link: Any) -> bool:
+        is_open = opened(link)
+        seen.append(channel.is_open)
+        return is_open
+
+    monkeypatch.setattr(connection, "_opened", open_and_look)
+    proxy.cut()
+    recovered.wait_for(1)
+    assert seen == [True]
+
+
 def test_without_republishing_futures_raise(opened: Callable[..., Connection], proxy: Proxy) -> None:
     """C25: then what was not answered for is the application's to decide about."""
     connection = opened(republish=False)

@@ -288,10 +288,10 @@ class Connection(Closing):
             link.end(ConnectionClosed(f"recovery failed: {error!r}"))
             link.join(None)
             return False
+        for channel in channels:
+            channel.life.opened(link)  # first: who has waited for the connection uses them
         if not self._opened(link):
             return self.is_closed
-        for channel in channels:
-            channel.life.opened(link)
         self._log.info("%r is recovered: %d channels, %d messages published again", self, len(channels), messages)
         if self.settings.on_recovered is not None:
             self.callbacks.dispatch(self.settings.on_recovered, self)
