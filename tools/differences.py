@@ -3,10 +3,10 @@
 
     python tools/differences.py --amqp 5672 --http 15672 --programs 10000 --seed 1
 
-RabbitMQ runs on this machine and takes guest. The server runs in this process by the rules of `--compat`. A program has
-30 steps beside its declarations, and is made by its seed alone. At a difference the shortest program that has it is
-told, and the run goes on with the next seed, unless it is told to `--stop`; the end says how many programs in a row had
-none. The status is 1 after any.
+RabbitMQ runs on this machine and takes guest. `--vhost` is its virtual host, one for each run, whose `amq.*` programs
+use. The server runs in this process by the rules of `--compat`. A program has 30 steps beside its declarations, and is
+made by its seed alone. At a difference the shortest program that has it is told, and the run goes on with the next
+seed, unless it is told to `--stop`; the end says how many programs in a row had none. The status is 1 after any.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from hypothesis import given, seed
 TESTS = Path(__file__).parent.parent / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "interop")]
 
+from interop_differential_support import HOSTS  # noqa: E402
 from interop_programs_support import LAG, Ports, Program, compare, programs, settings_for  # noqa: E402
 
 from multiqueue.amqp._server import access  # noqa: E402
@@ -35,6 +36,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--amqp", type=int, default=5672, help="the port of RabbitMQ")
     parser.add_argument("--http", type=int, default=0, help="the port of its management; 0: no requests")
+    parser.add_argument("--vhost", default="/")
     parser.add_argument("--compat", default="4.3")
     parser.add_argument("--programs", type=int, default=10_000)
     parser.add_argument("--steps", type=int, default=30)
@@ -42,6 +44,7 @@ def main() -> int:
     parser.add_argument("--stop", action="store_true", help="at the first difference")
     asked = parser.parse_args()
     logging.disable()
+    HOSTS[asked.amqp] = asked.vhost
     access._N = 2  # or each password takes a tenth of a second of CPU
     run = in_a_row = best = found = 0
     began = time.monotonic()

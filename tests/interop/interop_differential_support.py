@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from http.client import HTTPConnection, RemoteDisconnected
 from typing import Any
+from urllib.parse import quote
 
 from interop_wire_support import ChannelClosed, ConnectionClosed, Content, Hangup, Wire, WireChannel
 from pamqp import commands, frame
@@ -39,6 +40,7 @@ _SAYS_MORE = (
 Step = Callable[["Side"], Any]
 
 _SELECT = {"confirms": (commands.Confirm.Select(),), "transactions": (commands.Tx.Select(),)}
+HOSTS: dict[int, str] = {}  # the virtual host of a broker by its port, where it is not `/`
 _idle: dict[int, list[Wire]] = {}  # connections that programs have left, by port: a new one costs as much as a program
 
 
@@ -66,13 +68,14 @@ class Side:
         # A quorum queue of RabbitMQ counts a consumer that was cancelled until it has settled all.
         self._counts_consumers = counts_consumers
         self.port, self.prefix, self.mode, self.http_port = port, prefix, mode, http_port
+        self.host = HOSTS.get(port, "/")
         self.seen: dict[str, list[Any]] = {}  # by consumer
         self._web = HTTPConnection("127.0.0.1", http_port, timeout=PATIENCE)
         self._connect()
 
     def _connect(self) -> None:
         idle = _idle.get(self.port)
-        self.wire = idle.pop() if idle else Wire(self.port).open()
+        self.wire = idle.pop() if idle else Wire(self.port).open(virtual_host=self.host)
         self.number = 0
         self._watching: dict[str, WireChannel] = {}  # opened when they are asked
         self.channel = self._open()
@@ -121,7 +124,8 @@ class Side:
 
     def plain(self, text: str) -> str:
         """A text without this program's names, and without what the table of differences excuses."""
-        text = _NUMBERS.sub("number", text.replace(f"{self.prefix}-", ""))
+        text = text.replace(f"{self.prefix}-", "").replace(f"vhost '{self.host}'", "vhost '/'")
+        text = _NUMBERS.sub("number", text)
         return next((f"{cause[0]} ..." for cause in (each.match(text) for each in _SAYS_MORE) if cause), text)
 
     def die(self) -> None:
@@ -350,7 +354,9 @@ def http(method: str, path: str, body: dict[str, Any] | None) -> Step:
 
     def step(side: Side) -> Any:
         content = None if body is None else json.dumps(side.named(body))
-        status, found = side.request(method, path.replace("{}", f"{side.prefix}-"), content)
+        named = path.replace("{}", f"{side.prefix}-").replace("%2F", quote(side.host, ""))
+        status, found = side.request(method, named, content)
+        found = found.replace(f'"vhost":"{side.host}"', '"vhost":"/"')
         if (
             status == 404 and method == "GET" and path.endswith("/bindings/source")
         ):  # RabbitMQ has none of what is not there, by the table
@@ -429,6 +435,8 @@ def _kept(found: Any, side: Side) -> Any:
             found.pop("effective_policy_definition", None)  # RabbitMQ shows an empty one after a while
         if "reason" in found:
             found["reason"] = side.plain(str(found["reason"]))
+        if "properties" in found:
+            found["properties"] = found["properties"] or []  # without an empty table of headers
         if "properties_key" in found:
             found["properties_key"] = found["properties_key"].partition("~")[0]  # then a hash of the arguments, or "~"
     return found

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
+from interop_differential_support import forget_idle
 from interop_programs_support import Ports, Program, compare, programs, settings_for
 from rabbitmq_support import Peer, rules
 
@@ -20,6 +21,7 @@ from multiqueue.broker import Broker
 def ports(rabbitmq_peer: Peer) -> Iterator[tuple[Ports, Ports]]:
     with Broker(compat=rules()) as broker, broker.listen() as server:
         yield (rabbitmq_peer.port, 0), (server.port, 0)
+        forget_idle()
 
 
 @pytest.mark.slow(selected=True)
