@@ -90,6 +90,8 @@ FOR_TYPES = {
     "client._channel.consumers": {"client._channel.channel"},
     "client._connection.fair_inbox": {"client._connection.connection"},
     "client._dispatch.work_pool": {"client._channel.channel"},
+    "core._executor_job": {"core._executor_workers"},
+    "core._plain_head": {"core._plain_fifo"},
     "spark._dispatch.job": {"spark._dispatch.lane"},
     "testing._locks": {"testing._run"},
 }
@@ -466,7 +468,7 @@ def private_modules(path: Path) -> set[str]:
 @cache
 def imported_modules() -> dict[str, set[str]]:
     """Which modules each module imports, wherever the import stands."""
-    stubs = {name_of(path) for path in HOUSE.rglob("*.pyi")}  # of modules in C, which import none of ours
+    stubs = {name_of(path) for path in HOUSE.rglob("*.c")}  # modules in C, which import none of ours
     names = {name_of(path) for path in modules()} | stubs
     graph: dict[str, set[str]] = {name: set() for name in names}
     for path in modules():

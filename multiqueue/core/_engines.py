@@ -36,8 +36,9 @@ def _has_extension() -> bool:
     if missing:
         import warnings
 
+        where = getattr(_engine, "__file__", "the engine in C")
         warnings.warn(
-            f"{_engine.__file__} was built from an older source and has no {', '.join(missing)}; the engine in Python "
+            f"{where} was built from an older source and has no {', '.join(missing)}; the engine in Python "
             "runs instead. To build it again: pip install --force-reinstall --no-deps blocking-multiqueue, or "
             "pip install -e . in a checkout",
             RuntimeWarning,

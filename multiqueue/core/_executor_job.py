@@ -20,6 +20,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from ._executor_workers import Workers
     from ._sub_queue import SubQueue
 
 T = TypeVar("T")
@@ -84,13 +85,6 @@ class LaneFuture(Future[T]):
             self.set_running_or_notify_cancel()  # no worker will do it: `wait` and `as_completed` depend on it
 
 
-class Withdrawing(Protocol):
-    """The workers, as their jobs know them."""
-
-    def withdraw(self, subqueue: SubQueue[list[Job[Any]]], job: Job[Any], left: list[Job[Any]] | None = None) -> bool:
-        """As `Job.withdraw`."""
-
-
 class JobWatcher(Protocol):
     """Gets the events of an executor's jobs, each in the thread that causes it. It must be quick and must not raise."""
 
@@ -131,7 +125,7 @@ class Job(Generic[T]):
         self.kwargs: Mapping[str, Any] = kwargs
         self.future: LaneFuture[T] = future
         self.counted: bool = False
-        self.workers: Withdrawing  # set by the workers when it is put, as is the next one
+        self.workers: Workers  # set by the workers when it is put, as is the next one
         self.subqueue: SubQueue[list[Job[Any]]]
 
     @property

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable, Iterator, Mapping
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from ..errors import Empty, InvalidSelection, ShutDown, SubQueueExists
 from . import _sync
@@ -21,10 +21,10 @@ from ._engines import chosen as _engine
 from ._fork import renew_after_fork
 from ._notebook import notebook_table
 from ._selection import SubQueueSelection
-from ._settings import check_count, check_max_items, check_optional, check_priority
+from ._settings import check_count, check_optional, check_priority
 from ._standard_queue import StandardQueue
-from ._sub_queue import SubQueue, drain, due, ending, get_door, many, poll, refusal, set_gate, take, take_async
-from ._sync import ReentrantLock, cannot_copy, holding
+from ._sub_queue import Gets, SubQueue, drain, ending, refusal, set_gate, take, take_async
+from ._sync import ReentrantLock, holding
 from ._taken import FairTaken, Taken
 from ._targets import DrainTarget
 
@@ -70,70 +70,15 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
     os.register_at_fork(after_in_child=_engine.after_fork)
 
 
-class Takes(_engine.Multi, Generic[T]):
+class Takes(Gets[T], _engine.Multi):
     """One head over many tails: what a multi-queue and a fair queue have in common."""
 
     __slots__ = ("__weakref__",)
-
-    def get(self, block: bool = True, timeout: float | None = None) -> T:
-        """Take the element that is due, waiting while all enabled sub-queues are empty.
-
-        Ends by an element, by shutdown once nothing is left, or after `timeout` seconds; with `block=False` at
-        once. Any thread. FIFO within a sub-queue; across sub-queues by priority and turn. It counts as in flight
-        for its sub-queue until that one's `task_done()`.
-
-        Raises:
-            Empty: there was none in time.
-            ShutDown: the multi-queue is shut down, and nothing is left in any sub-queue.
-            ValueError: `timeout` is negative.
-        """
-        if block and timeout is None:
-            return due[self]  # type: ignore[no-any-return]
-        return get_door[self, block, timeout]  # type: ignore[no-any-return]
-
-    def get_nowait(self) -> T:
-        """`get(block=False)`."""
-        return self.get(False)
-
-    @overload
-    def poll(self, timeout: float | None = 0.0) -> T | None: ...
-    @overload
-    def poll(self, timeout: float | None = 0.0, *, default: D) -> T | D: ...
-    @overload
-    def poll(self, timeout: float | None, default: D) -> T | D: ...
-    def poll(self, timeout: float | None = 0.0, default: Any = None) -> Any:
-        """Take the element that is due, or return `default` when none comes within `timeout` seconds, or can come any
-        more.
-        """
-        try:
-            return poll[self, timeout, default]
-        except ShutDown:
-            return default
-
-    def get_many(self, max_items: int, block: bool = True, timeout: float | None = None) -> list[T]:
-        """Take 1 to `max_items` elements in the order of service; waits only for the first.
-
-        Raises:
-            Empty, ShutDown: as for `get`.
-            ValueError: `max_items` is less than 1, or `timeout` is negative.
-        """
-        return many[self, check_max_items(max_items, 1), block, timeout]  # type: ignore[no-any-return]
-
-    async def async_get(self) -> T:
-        """`get()` for a coroutine, from any event loop; one that is cancelled has taken nothing."""
-        return (await take_async(self))[1]  # type: ignore[no-any-return]
 
     @property
     def is_shutdown(self) -> bool:
         """Was `shutdown()` called?"""
         return _engine.is_closed(self)
-
-    def check_invariants(self) -> None:
-        """Assert what must be true whenever no operation is under way. For tests."""
-        _engine.check(self)
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        cannot_copy(self)
 
 
 class LinkedBlockingMultiQueue(Takes[T]):

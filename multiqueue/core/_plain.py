@@ -15,7 +15,7 @@ from ..errors import Empty, ShutDown
 from ._parking import Line, deadline_after, leave
 from ._plain_fair import FairHead, outer_key, tail_of_key
 from ._plain_fifo import CLOSED, PUT, UNBOUNDED, Fifo, Figures
-from ._plain_head import END, Head, TailState, shim
+from ._plain_head import END, Head, shim
 from ._settings import check_number
 
 T = TypeVar("T")
@@ -194,7 +194,7 @@ class Multi:
         added meanwhile, and not discarded."""
         self._engine_head.join()
 
-    def _select(self, block: bool, deadline: float | None) -> tuple[TailState, Any] | None:
+    def _select(self, block: bool, deadline: float | None) -> tuple[Fifo, Any] | None:
         """`Head.take` by the user's selection."""
         head = self._engine_head
         while True:
@@ -207,7 +207,7 @@ class Multi:
             if pair is not None:
                 return pair
 
-    def _take_selected(self, ready: tuple[Tail[Any], ...]) -> tuple[TailState, Any] | None:
+    def _take_selected(self, ready: tuple[Tail[Any], ...]) -> tuple[Fifo, Any] | None:
         """Take from the tail that the user's selection names, asked without the lock; None if another was faster."""
         pair = None
         try:
@@ -234,7 +234,7 @@ class Multi:
 # ---- the doors --------------------------------------------------------------------------------------------------
 
 
-def _take(queue: Any, block: bool, deadline: float | None) -> tuple[TailState, Any] | None:
+def _take(queue: Any, block: bool, deadline: float | None) -> tuple[Fifo, Any] | None:
     """Take from a multi-queue or a tail; None when there was nothing in time."""
     if queue._engine_selection is None:
         return queue._engine_head.take(queue, queue._engine_fifo, block, deadline)  # type: ignore[no-any-return]

@@ -67,8 +67,8 @@ class Fifo:
         self.attached: bool | None = None  # whether the multi-queue takes from it; None: it never did
         self.closed = OPEN
         self.group: Group | None = None  # the one it is linked in
-        self.next: Fifo | None = None
-        self.previous: Fifo | None = None
+        self.next: Any = None  # those beside it there
+        self.previous: Any = None
         self.takers, self.putters, self.joiners = Line(), Line(), Line()
 
     # ---- looks ------------------------------------------------------------------------------------------------

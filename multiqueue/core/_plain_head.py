@@ -32,49 +32,21 @@ Source      Doug Lea, LinkedBlockingQueue (cascading wake-ups); M. Barrios, Link
 from __future__ import annotations
 
 from bisect import insort
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from . import _sync
 from ._fork import renew_after_fork
 from ._parking import Line, acquire_before, leave, seconds_left, wake_all, wake_one
 from ._sync import ReentrantLock
 
+if TYPE_CHECKING:
+    from ._plain_fifo import Fifo
+
 R = TypeVar("R")
 P = ParamSpec("P")
 
 END = object()  # of a queue: what a look answers when no element can come any more
-
-
-class TailState(Protocol):
-    """A tail as the head knows it: a `Fifo`, which says what each field is."""
-
-    items: deque[Any]
-    taken: int
-    limit: int
-    max_in_flight: int | None
-    priority: int
-    weight: int
-    turn: int
-    closed: int
-    attached: bool | None
-    group: Group | None
-    head: Any
-    next: Any
-    previous: Any
-    takers: Line
-    putters: Line
-    joiners: Line
-    tail: Any
-
-    def named(self, queue: Any, item: Any) -> tuple[type[tuple[Any, ...]], tuple[Any, Any]]: ...
-    def is_ready(self) -> bool: ...
-    def unfinished(self) -> int: ...
-    def look_locked(self) -> Any: ...
-    def done_or_detached_locked(self) -> bool | None: ...
-    def close_locked(self, immediate: bool) -> deque[Any] | None: ...
-    def check_locked(self) -> None: ...
 
 
 class Shim:
@@ -100,10 +72,10 @@ class Group:
 
     def __init__(self, priority: int) -> None:
         self.priority = priority
-        self.cursor: TailState | None = None  # whose turn it is; None: no members
+        self.cursor: Fifo | None = None  # whose turn it is; None: no members
         self.is_listed = True
 
-    def link(self, tail: TailState) -> None:
+    def link(self, tail: Fifo) -> None:
         """Add `tail` at the end of the round, unless it or this has changed since the caller looked. One run."""
         cursor = self.cursor
         if tail.group is not None or not self.is_listed:
@@ -119,7 +91,7 @@ class Group:
             last.next = cursor.previous = tail
         tail.group = self
 
-    def unlink(self, tail: TailState) -> None:
+    def unlink(self, tail: Fifo) -> None:
         """Remove `tail`, if it is here. If it was its turn, it is now its follower's. One run."""
         following, previous = tail.next, tail.previous
         if tail.group is not self:
@@ -133,7 +105,7 @@ class Group:
         tail.group = tail.next = tail.previous = None
         tail.turn = 0
 
-    def move_to_end(self, tail: TailState) -> None:
+    def move_to_end(self, tail: Fifo) -> None:
         """Its turn is over."""
         self.unlink(tail)
         self.link(tail)
@@ -149,14 +121,14 @@ class Head:
         self.groups: dict[int, Group] = {}
         self.active: list[int] = []
         self.takers = Line()
-        self.tails: dict[TailState, None] = {}  # those that are attached
+        self.tails: dict[Fifo, None] = {}  # those that are attached
         self.is_closed = False  # of the multi-queue as a whole
         self.gate: Any = None  # of a `Queue` whose mutex a program has asked for: it wakes those on the conditions
         renew_after_fork(self)
 
     # ---- operations -----------------------------------------------------------------------------------------
 
-    def locked(self, tail: TailState | None, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    def locked(self, tail: Fifo | None, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call `function` with the lock held, then settle `tail`, which it changes if it is given."""
         lock = self.lock
         try:
@@ -173,11 +145,11 @@ class Head:
     def take(
         self,
         queue: Any,
-        own: TailState | None,
+        own: Fifo | None,
         block: bool = True,
         deadline: float | None = None,
         is_selected: bool = False,
-    ) -> tuple[TailState, Any] | None:
+    ) -> tuple[Fifo, Any] | None:
         """Take the element of `queue` that is due, from `own` alone if given; None when there was none in time.
 
         `own` may have been selected by the user, from all: then it must be ready, and goes to the end of the round.
@@ -244,10 +216,10 @@ class Head:
             for tail in busy:
                 self.locked(tail, self.wait_locked, tail.joiners, tail.done_or_detached_locked, True, None)
 
-    def _busy_locked(self) -> list[TailState]:
+    def _busy_locked(self) -> list[Fifo]:
         return [tail for tail in list(self.tails) if tail.unfinished() > 0]
 
-    def mend(self, tail: TailState | None, taken: list[tuple[TailState, Any]] | None = None) -> None:
+    def mend(self, tail: Fifo | None, taken: list[tuple[Fifo, Any]] | None = None) -> None:
         """After an exception in an operation: give back its elements, settle the changed tails, let go of the lock.
 
         What is given back leaves the list `taken`, so that this may be repeated.
@@ -268,7 +240,7 @@ class Head:
 
     # ---- what follows from elements and counts --------------------------------------------------------------
 
-    def settle_locked(self, tail: TailState) -> None:
+    def settle_locked(self, tail: Fifo) -> None:
         """After any change of `tail`: put it in its place, and wake those whose wait is over. May be repeated."""
         if tail.attached or tail.group is not None:
             self.place_locked(tail)
@@ -297,7 +269,7 @@ class Head:
             elif due is not None:
                 wake_one(self.takers)
 
-    def place_locked(self, tail: TailState) -> None:
+    def place_locked(self, tail: Fifo) -> None:
         """Have `tail` linked in the group of its priority if and only if it is ready."""
         while True:  # until a look finds it there: a signal handler's operation may come in between
             group = tail.group
@@ -324,7 +296,7 @@ class Head:
                 self.groups[priority] = group
                 insort(self.active, priority)  # of ints, in C: nothing comes in between
 
-    def due_locked(self) -> TailState | None:
+    def due_locked(self) -> Fifo | None:
         """The tail whose turn it is, with an element in it; None when nothing is ready."""
         while True:
             if not self.active:
@@ -346,7 +318,7 @@ class Head:
             return END if not self.active else self.due_locked()
         return tail
 
-    def ready_locked(self) -> tuple[TailState, ...]:
+    def ready_locked(self) -> tuple[Fifo, ...]:
         """All tails that are ready, in the order in which they would be served."""
         ready = []
         for priority in list(self.active):
@@ -400,7 +372,7 @@ class Head:
             leave(line, waiter)
             raise
 
-    def check_locked(self, tails: Sequence[TailState]) -> None:
+    def check_locked(self, tails: Sequence[Fifo]) -> None:
         """Assert what must be true between operations, of these tails and of the turns."""
         for tail in tails:
             tail.check_locked()

@@ -229,7 +229,69 @@ def name_of(tail: Any) -> str:
 # ---- the sub-queue ---------------------------------------------------------------------------------------------------
 
 
-class Puts(Tail[T], Generic[T]):
+class Gets(Generic[T]):
+    """How elements are taken from any of them."""
+
+    __slots__ = ()
+
+    def get(self, block: bool = True, timeout: float | None = None) -> T:
+        """Take the element that is due, waiting while there is none.
+
+        Of a sub-queue or a stand-alone queue that is the one at its head, enabled or not; of several it is by priority
+        and turn, first in first out within each, of those that are enabled. It counts as in flight until `task_done()`.
+        Ends by an element, by shutdown or removal once nothing is left, or after `timeout` seconds; with
+        `block=False` at once. Any thread.
+
+        Raises:
+            Empty: there was none in time.
+            ShutDown: nothing is left and nothing can come any more (`Detached` for a removed sub-queue).
+            ValueError: `timeout` is negative.
+        """
+        if block and timeout is None:
+            return due[self]  # type: ignore[no-any-return]
+        return get_door[self, block, timeout]  # type: ignore[no-any-return]
+
+    def get_nowait(self) -> T:
+        """`get(block=False)`."""
+        return self.get(False)
+
+    @overload
+    def poll(self, timeout: float | None = 0.0) -> T | None: ...
+    @overload
+    def poll(self, timeout: float | None = 0.0, *, default: D) -> T | D: ...
+    @overload
+    def poll(self, timeout: float | None, default: D) -> T | D: ...
+    def poll(self, timeout: float | None = 0.0, default: Any = None) -> Any:
+        """Take the element that is due, or return `default` when none comes within `timeout` seconds, or can come any
+        more.
+        """
+        try:
+            return poll[self, timeout, default]
+        except ShutDown:
+            return default
+
+    def get_many(self, max_items: int, block: bool = True, timeout: float | None = None) -> list[T]:
+        """Take 1 to `max_items` elements in the order of service; waits only for the first.
+
+        Raises:
+            Empty, ShutDown: as for `get`.
+            ValueError: `max_items` is less than 1, or `timeout` is negative.
+        """
+        return many[self, check_max_items(max_items, 1), block, timeout]  # type: ignore[no-any-return]
+
+    async def async_get(self) -> T:
+        """`get()` for a coroutine, from any event loop; one that is cancelled has taken nothing."""
+        return (await take_async(self))[1]  # type: ignore[no-any-return]
+
+    def check_invariants(self) -> None:
+        """Assert what must be true whenever no operation is under way. For tests."""
+        _engine.check(self)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        cannot_copy(self)
+
+
+class Puts(Gets[T], Tail[T]):
     """What a sub-queue and a stand-alone queue have in common beyond what the engine has."""
 
     __slots__ = ()
@@ -259,49 +321,6 @@ class Puts(Tail[T], Generic[T]):
         """
         await put_async(self, item)
 
-    def get(self, block: bool = True, timeout: float | None = None) -> T:
-        """Take the element at the head, waiting while the sub-queue is empty; enabled or not, it is this queue's alone.
-
-        Ends by an element, by shutdown or removal once nothing is left, or after `timeout` seconds; with
-        `block=False` at once. Any thread. It counts as in flight until `task_done()`.
-
-        Raises:
-            Empty: there was none in time.
-            ShutDown: nothing is left and nothing can come any more (`Detached` for a removed sub-queue).
-            ValueError: `timeout` is negative.
-        """
-        if block and timeout is None:
-            return due[self]  # type: ignore[no-any-return]
-        return get_door[self, block, timeout]  # type: ignore[no-any-return]
-
-    def get_nowait(self) -> T:
-        """`get(block=False)`."""
-        return self.get(block=False)
-
-    @overload
-    def poll(self, timeout: float | None = 0.0) -> T | None: ...
-    @overload
-    def poll(self, timeout: float | None = 0.0, *, default: D) -> T | D: ...
-    @overload
-    def poll(self, timeout: float | None, default: D) -> T | D: ...
-    def poll(self, timeout: float | None = 0.0, default: Any = None) -> Any:
-        """Take the element at the head, or return `default` when none comes within `timeout` seconds, or can come any
-        more.
-        """
-        try:
-            return poll[self, timeout, default]
-        except ShutDown:
-            return default
-
-    def get_many(self, max_items: int, block: bool = True, timeout: float | None = None) -> list[T]:
-        """Take 1 to `max_items` elements in order; waits only for the first.
-
-        Raises:
-            Empty, ShutDown: as for `get`.
-            ValueError: `max_items` is less than 1, or `timeout` is negative.
-        """
-        return many[self, check_max_items(max_items, 1), block, timeout]  # type: ignore[no-any-return]
-
     def drain_to(self, target: DrainTarget[T], max_items: int | None = None) -> int:
         """Take the present elements, `max_items` at most, and hand them to `target` in order; how many it accepted.
 
@@ -313,10 +332,6 @@ class Puts(Tail[T], Generic[T]):
             What `target` raises: the element in hand and all behind it are still here, in order.
         """
         return drain(self, self, target, max_items)
-
-    async def async_get(self) -> T:
-        """`get()` for a coroutine, from any event loop; one that is cancelled has taken nothing."""
-        return (await take_async(self))[1]  # type: ignore[no-any-return]
 
     @property
     def maxsize(self) -> int:
@@ -365,13 +380,6 @@ class Puts(Tail[T], Generic[T]):
     def statistics(self) -> SubQueueStatistics:
         """Its figures, as one consistent snapshot."""
         return statistics_of(self, getattr(self, "key", None))
-
-    def check_invariants(self) -> None:
-        """Assert what must be true whenever no operation is under way. For tests."""
-        _engine.check(self)
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        cannot_copy(self)
 
 
 class SubQueue(Puts[T]):
