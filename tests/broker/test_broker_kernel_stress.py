@@ -22,7 +22,8 @@ def run(queue: BrokerQueue, count: int, seed: int, *, selectors: bool = False) -
 
     def produce(number: int) -> None:
         for serial in range(count // PRODUCERS):
-            queue.put(Message((number, serial), priority=serial % 10, headers={"parity": serial % 2}))
+            headers = {"parity": serial % 2, "tenant": str(serial % 7)}
+            queue.put(Message((number, serial), priority=serial % 10, headers=headers))
 
     def consume(number: int) -> None:
         dice = random.Random(seed * 100 + number)
@@ -56,7 +57,7 @@ def run(queue: BrokerQueue, count: int, seed: int, *, selectors: bool = False) -
 
 
 @pytest.mark.parametrize("selectors", [False, True], ids=["plain", "selectors"])
-@pytest.mark.parametrize("kind", [QueueKind.STANDARD, QueueKind.PRIORITY])
+@pytest.mark.parametrize("kind", [QueueKind.STANDARD, QueueKind.PRIORITY, QueueKind.FAIR])
 def test_every_message_is_settled_once(kind: QueueKind, selectors: bool) -> None:
     """Four producers, four consumers with little credit, 5 % given back, threads switched every microsecond."""
     queue = BrokerQueue("q", settings=QueueSettings(kind=kind))
