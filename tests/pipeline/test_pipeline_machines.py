@@ -22,6 +22,7 @@ from postgres_support import PASSWORD, NoPeer, Postgres, postgres
 from multiqueue.amqp import Permissions, User
 from multiqueue.broker import Broker
 from multiqueue.client import connect
+from multiqueue.errors import Empty
 from multiqueue.testing import PATIENCE
 
 if TYPE_CHECKING:
@@ -196,3 +197,42 @@ def test_a_driver_that_loses_its_power(lab: Lab) -> None:
     lab.wait_until_done(13)
     assert second.status() == 0, second.said
     lab.assert_sold_once(16)
+
+
+def test_a_stream_whose_driver_loses_its_power(lab: Lab) -> None:
+    """The other driver goes on with the checkpoint's volume: each order is answered, and twice only under one id.
+
+    (streaming source 4; streaming sink 3)
+    """
+    orders = 600
+    lab.install(batch=1)
+    lab.feed(files=0, messages=0, orders=orders)
+    ids: dict[str, set[str]] = {}
+    with connect(lab.broker) as connection, connection.channel() as channel:
+        inbox = channel.consume("shipped", auto_ack=True)
+
+        def take(by: Program) -> None:
+            try:
+                message = inbox.get(timeout=5 * PATIENCE)
+            except Empty:
+                raise AssertionError(by.said[-3000:]) from None
+            ids.setdefault(message.properties["correlation_id"], set()).add(message.properties["message_id"])
+
+        first = lab.start("driver-1", commands("driver-1"))
+        while len(ids) < 60:  # the second batch of fifty is under way
+            take(first)
+        lost, other = lab.machines["driver-1"], lab.machines["driver-2"]
+        lost.lose_power()
+        lost.stop()
+        began = time.monotonic()
+        shutil.copytree(lost.directory / "volume", other.directory / "volume", dirs_exist_ok=True)
+        second = lab.start("driver-2", commands("driver-1"))
+        before = len(ids)
+        while len(ids) < orders:
+            take(second)
+            if before and len(ids) > before + 50:  # of the next batch
+                print(f"taken over within {time.monotonic() - began:.0f} s")
+                before = 0
+        assert second.status() == 0, second.said
+    assert 0 < int(second.wait_for(r"shipped (\d+) orders")[1]) < orders, "the first driver was to die before its end"
+    assert all(len(of_one) == 1 for of_one in ids.values())
