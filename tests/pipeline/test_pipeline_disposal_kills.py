@@ -143,7 +143,7 @@ def lying(store: Store, bucket: str) -> tuple[set[str], dict[str, str]]:
     ("after", "every"),
     [
         pytest.param("move", 27, marks=pytest.mark.slow(selected=True), id="move"),
-        pytest.param("delete", 21, marks=pytest.mark.slow(selected=True), id="delete"),
+        pytest.param("delete", 21, marks=pytest.mark.slow, id="delete"),
         pytest.param("move", 1, marks=pytest.mark.slow, id="move-everywhere"),
         pytest.param("delete", 1, marks=pytest.mark.slow, id="delete-everywhere"),
     ],

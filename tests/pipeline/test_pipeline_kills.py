@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(1800)
     ("kind", "files", "kills"),
     [
         pytest.param("delta", 40, 4, marks=pytest.mark.slow(selected=True), id="delta"),
-        pytest.param("iceberg", 40, 2, marks=pytest.mark.slow(selected=True), id="iceberg"),
+        pytest.param("iceberg", 40, 2, marks=pytest.mark.slow, id="iceberg"),
         pytest.param("delta", 2000, 100, marks=pytest.mark.slow, id="delta-100-kills"),
         pytest.param("iceberg", 2000, 100, marks=pytest.mark.slow, id="iceberg-100-kills"),
     ],

@@ -213,12 +213,16 @@ QUERY = "SELECT *, _metadata.file_name f, _metadata.file_size s, input_file_name
 KINDS = [
     ("csv", {"options": {"header": "true"}}),
     ("csv", {"options": {"header": "true"}, "corrupt": "set aside"}),
-    ("csv", {"options": {"header": "true"}, "schema": "infer", "on_new_columns": "rescue", "rescued_column": "_r"}),
-    ("csv", {"schema": "v STRING", "options": {"header": "true"}}),
-    ("text", {}),
     ("jsonl", {}),
     ("parquet", {}),
-    ("paths", {}),
+    pytest.param(
+        "csv",
+        {"options": {"header": "true"}, "schema": "infer", "on_new_columns": "rescue", "rescued_column": "_r"},
+        marks=pytest.mark.slow,
+    ),
+    pytest.param("csv", {"schema": "v STRING", "options": {"header": "true"}}, marks=pytest.mark.slow),
+    pytest.param("text", {}, marks=pytest.mark.slow),
+    pytest.param("paths", {}, marks=pytest.mark.slow),
 ]
 
 

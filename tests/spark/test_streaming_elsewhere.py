@@ -54,7 +54,7 @@ def test_executors_that_share_no_directory(tmp_path: Path, url: str) -> None:
 NO_CLIENT = "Spark Connect's client is not installed: pip install 'pyspark[connect]'"
 
 
-@pytest.mark.slow(selected=True)
+@pytest.mark.slow
 def test_a_source_on_spark_connect(
     tmp_path: Path, url: str, need_module: Callable[[str, str], None], connect_url: str
 ) -> None:
