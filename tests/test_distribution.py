@@ -60,7 +60,7 @@ def test_everything_is_in_all() -> None:
 
 def test_the_package_has_source_and_what_the_page_needs() -> None:
     """A file of another kind in it was left there by mistake."""
-    kinds = {"", ".py", ".pyc", ".typed", ".c", ".h", ".so", ".pyd", ".html", ".css", ".js", ".svg"}
+    kinds = {"", ".py", ".pyi", ".pyc", ".typed", ".c", ".h", ".so", ".pyd", ".html", ".css", ".js", ".svg"}
     files = [path for path in Path(multiqueue.__file__).parent.rglob("*") if path.is_file()]
     assert [path.name for path in files if path.suffix not in kinds] == []
 

@@ -70,7 +70,8 @@ BOUNDS = {
         """,
     CONSUMERS: "/api/queues/{vhost}/{queue} /api/channels/{name}",
     OBJECT: """
-        /api/overview /api/auth /api/whoami /api/windows /api/cluster-name /api/nodes/{node} /api/vhosts/{vhost}
+        /api/overview /api/auth /api/auth/hash_password/{password} /api/whoami /api/windows /api/cluster-name
+        /api/nodes/{node} /api/vhosts/{vhost}
         /api/users/{user} /api/permissions/{vhost}/{user} /api/policies/{vhost}/{name}
         /api/operator-policies/{vhost}/{name} /api/global-parameters/{name}
         /api/parameters/{component}/{vhost}/{name}
