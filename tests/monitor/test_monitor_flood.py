@@ -121,7 +121,7 @@ SMALL = {"silent": 300, "wrong": 120, "streams": 40, "looks": 6}
 @pytest.mark.parametrize(
     ("flood", "files", "messages", "size", "seconds"),
     [
-        pytest.param(SMALL, 1024, 12, MEBIBYTE, 2.0, marks=pytest.mark.slow(selected=True), id="small"),
+        pytest.param(SMALL, 1024, 12, MEBIBYTE, 2.0, marks=pytest.mark.slow, id="small"),
         pytest.param(FULL, 4096, 125, 4 * MEBIBYTE, 15.0, marks=pytest.mark.slow, id="full"),
     ],
 )
