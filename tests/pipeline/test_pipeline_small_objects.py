@@ -105,3 +105,21 @@ def test_settings_of_the_library(s3_store: Store) -> None:
     calls = calls_of_library(objects)
     assert objects.start_of(f"{bucket}/a", 10) == b"one"
     assert calls == [f"{bucket}/a"]
+
+
+def test_a_store_that_gives_whole_objects(s3_store: Store) -> None:
+    """Only the start is taken of an answer that is more than was asked for, as where a store knows no ranges."""
+    bucket = s3_store.bucket({"a": b"one and more", "empty": b""})
+
+    def whole(ask: Ask) -> Ask:
+        return lambda method, path, headers, body: ask(
+            method, path, {name: value for name, value in headers.items() if name.lower() != "range"}, body
+        )
+
+    with between(s3_store.endpoint, translated=whole) as endpoint:
+        objects = objects_of(s3_store, bucket, endpoint)
+        calls = calls_of_library(objects)
+        assert objects.start_of(f"{bucket}/a", 3) == b"one"
+        assert objects.start_of(f"{bucket}/a", 0) == b""
+        assert objects.start_of(f"{bucket}/empty", 3) == b""
+    assert calls == []

@@ -54,7 +54,7 @@ class SmallObjects:
         answer = await client._endpoint.http_session.send(request.prepare())
         content = await answer.content
         if answer.status_code in _HAS_BYTES:
-            return bytes(content)
+            return bytes(content[:most_bytes])
         if answer.status_code not in _OF_ONE_OBJECT:
             self._urls[bucket] = ""
         return None
