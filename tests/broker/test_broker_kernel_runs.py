@@ -13,7 +13,7 @@ from broker_parts_support import credit as _credit
 from broker_parts_support import queue as _queue_module
 from broker_parts_support import received as _received
 from broker_parts_support import target as _target
-from explorations_support import surprises
+from explorations_support import explored, surprises
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis_support import examples
@@ -383,156 +383,136 @@ def test_every_message_of_a_run_is_settled_once(seed: int) -> None:
 # -- in every order
 
 
-def hold(scenario: Callable[[Run], None], most: int = 2) -> None:
+def in_orders(most: int = 2) -> Callable[[Callable[..., None]], Callable[..., None]]:
     modules = [_queue_module, _credit, _target, _received]
-    explore(scenario, modules=modules, preemptions=surprises(most), max_schedules=200_000)
+    options = {"modules": modules, "preemptions": surprises(most), "max_schedules": 200_000}
+    return explored(lambda scenario: explore(scenario, **options))
 
 
-def test_a_run_beside_a_put() -> None:
+@in_orders()
+def test_a_run_beside_a_put(run: Run) -> None:
     """Two runs beside a put: what the first does not bring, the second waits for and gets."""
+    queue = filled("a")
+    target = ConsumerTarget()
+    target.consume(queue)
 
-    def scenario(run: Run) -> None:
-        queue = filled("a")
-        target = ConsumerTarget()
-        target.consume(queue)
+    def consume() -> list[object]:
+        got: list[object] = []
+        while len(got) < 2:
+            got += bodies(target.get_many(5))
+        return got
 
-        def consume() -> list[object]:
-            got: list[object] = []
-            while len(got) < 2:
-                got += bodies(target.get_many(5))
-            return got
-
-        consumed = run.spawn(consume)
-        run.spawn(queue.put, Message("b"))
-        run.join()
-        assert consumed.result == ["a", "b"]
-        queue.check_invariants()
-
-    hold(scenario)
+    consumed = run.spawn(consume)
+    run.spawn(queue.put, Message("b"))
+    run.join()
+    assert consumed.result == ["a", "b"]
+    queue.check_invariants()
 
 
-def test_a_run_that_is_put_reaches_two_targets_that_wait() -> None:
+@in_orders(most=1)
+def test_a_run_that_is_put_reaches_two_targets_that_wait(run: Run) -> None:
     """Two blocked `get`s beside one `put_many` of two: both return."""
-
-    def scenario(run: Run) -> None:
-        queue = BrokerQueue("q")
-        targets = [ConsumerTarget(), ConsumerTarget()]
-        for target in targets:
-            target.consume(queue)
-        gets = [run.spawn(target.get) for target in targets]
-        run.spawn(queue.put_many, [Message("a"), Message("b")])
-        run.join()
-        assert sorted(get.result.message.body for get in gets) == ["a", "b"]
-
-    hold(scenario, most=1)
-
-
-def test_two_targets_share_runs() -> None:
-    """Two targets that pull runs until all is settled: each message once, and neither waits beside one."""
-
-    def scenario(run: Run) -> None:
-        queue = filled(*"abc")
-        given: list[object] = []
-        targets = [ConsumerTarget(credit=Credit(2)), ConsumerTarget(credit=Credit(2))]
-
-        def consume(target: ConsumerTarget) -> None:
-            try:
-                while True:
-                    deliveries = target.get_many(2)
-                    target.accept(*deliveries)
-                    given.extend(bodies(deliveries))
-                    if len(given) == 3:
-                        for each in targets:
-                            each.close()
-            except ShutDown:
-                pass
-
-        for target in targets:
-            target.consume(queue)
-            run.spawn(consume, target)
-        run.join()
-        assert sorted(given) == ["a", "b", "c"]  # type: ignore[type-var]
-        assert len(queue) == 0
-
-    hold(scenario, most=1)
-
-
-def test_a_release_beside_a_run_is_found() -> None:
-    """A message that comes back beside a run of the messages behind it: the run has it, or the next one."""
-
-    def scenario(run: Run) -> None:
-        queue = filled(*"abc")
-        one, two = ConsumerTarget(), ConsumerTarget()
-        one.consume(queue)
-        two.consume(queue)
-        first = one.get()
-
-        def consume() -> list[object]:
-            got: list[object] = []
-            while len(got) < 3:
-                got += bodies(two.get_many(5))
-            return got
-
-        one.suspend()
-        consumed = run.spawn(consume)
-        run.spawn(one.release, first)
-        run.join()
-        assert sorted(consumed.result) == ["a", "b", "c"]
-
-    hold(scenario)
-
-
-def test_credit_that_comes_back_beside_the_end_of_a_run() -> None:
-    """A run that uses up the prefetch, beside a settlement: the next `get_many` returns."""
-
-    def scenario(run: Run) -> None:
-        target = ConsumerTarget(credit=Credit(2))
-        target.consume(filled(*"abc"))
-        first = target.get()
-
-        def consume() -> list[object]:
-            got: list[object] = []
-            while len(got) < 2:
-                got += bodies(target.get_many(5))
-            return got
-
-        consumed = run.spawn(consume)
-        run.spawn(target.accept, first)
-        run.join()
-        assert consumed.result == ["b", "c"]
-
-    hold(scenario)
-
-
-def test_a_run_beside_the_close_of_its_target_goes_back() -> None:
-    """A `get_many` beside `close`: what it pulled is on the queue again, in order."""
-
-    def scenario(run: Run) -> None:
-        queue = filled(*"abc")
-        target = ConsumerTarget()
+    queue = BrokerQueue("q")
+    targets = [ConsumerTarget(), ConsumerTarget()]
+    for target in targets:
         target.consume(queue)
-        run.spawn_expecting(ShutDown, target.get_many, 2)
-        run.spawn(target.close)
-        run.join()
-        assert [message.body for message in queue.browse()] == ["a", "b", "c"]
-        queue.check_invariants()
-
-    hold(scenario)
+    gets = [run.spawn(target.get) for target in targets]
+    run.spawn(queue.put_many, [Message("a"), Message("b")])
+    run.join()
+    assert sorted(get.result.message.body for get in gets) == ["a", "b"]
 
 
-def test_a_run_beside_the_move_of_its_messages() -> None:
+@in_orders(most=1)
+def test_two_targets_share_runs(run: Run) -> None:
+    """Two targets that pull runs until all is settled: each message once, and neither waits beside one."""
+    queue = filled(*"abc")
+    given: list[object] = []
+    targets = [ConsumerTarget(credit=Credit(2)), ConsumerTarget(credit=Credit(2))]
+
+    def consume(target: ConsumerTarget) -> None:
+        try:
+            while True:
+                deliveries = target.get_many(2)
+                target.accept(*deliveries)
+                given.extend(bodies(deliveries))
+                if len(given) == 3:
+                    for each in targets:
+                        each.close()
+        except ShutDown:
+            pass
+
+    for target in targets:
+        target.consume(queue)
+        run.spawn(consume, target)
+    run.join()
+    assert sorted(given) == ["a", "b", "c"]  # type: ignore[type-var]
+    assert len(queue) == 0
+
+
+@in_orders()
+def test_a_release_beside_a_run_is_found(run: Run) -> None:
+    """A message that comes back beside a run of the messages behind it: the run has it, or the next one."""
+    queue = filled(*"abc")
+    one, two = ConsumerTarget(), ConsumerTarget()
+    one.consume(queue)
+    two.consume(queue)
+    first = one.get()
+
+    def consume() -> list[object]:
+        got: list[object] = []
+        while len(got) < 3:
+            got += bodies(two.get_many(5))
+        return got
+
+    one.suspend()
+    consumed = run.spawn(consume)
+    run.spawn(one.release, first)
+    run.join()
+    assert sorted(consumed.result) == ["a", "b", "c"]
+
+
+@in_orders()
+def test_credit_that_comes_back_beside_the_end_of_a_run(run: Run) -> None:
+    """A run that uses up the prefetch, beside a settlement: the next `get_many` returns."""
+    target = ConsumerTarget(credit=Credit(2))
+    target.consume(filled(*"abc"))
+    first = target.get()
+
+    def consume() -> list[object]:
+        got: list[object] = []
+        while len(got) < 2:
+            got += bodies(target.get_many(5))
+        return got
+
+    consumed = run.spawn(consume)
+    run.spawn(target.accept, first)
+    run.join()
+    assert consumed.result == ["b", "c"]
+
+
+@in_orders()
+def test_a_run_beside_the_close_of_its_target_goes_back(run: Run) -> None:
+    """A `get_many` beside `close`: what it pulled is on the queue again, in order."""
+    queue = filled(*"abc")
+    target = ConsumerTarget()
+    target.consume(queue)
+    run.spawn_expecting(ShutDown, target.get_many, 2)
+    run.spawn(target.close)
+    run.join()
+    assert [message.body for message in queue.browse()] == ["a", "b", "c"]
+    queue.check_invariants()
+
+
+@in_orders(most=1)
+def test_a_run_beside_the_move_of_its_messages(run: Run) -> None:
     """A run beside a move of everything to another queue: each message is in one place."""
-
-    def scenario(run: Run) -> None:
-        queue, other = filled(*"abc"), BrokerQueue("other")
-        consumer = queue.add_consumer(lambda consumer: None)
-        queue.set_notify_work_desired(consumer, True)
-        pulled = run.spawn(queue.deliver_messages, consumer, 2, MUCH)
-        run.spawn(queue.move_messages, other)
-        run.join()
-        there = [message.body for message in other.browse()]
-        here = [entry.message.body for entry in pulled.result] + [message.body for message in queue.browse()]
-        assert sorted(here + there) == ["a", "b", "c"]
-        queue.check_invariants()
-
-    hold(scenario, most=1)
+    queue, other = filled(*"abc"), BrokerQueue("other")
+    consumer = queue.add_consumer(lambda consumer: None)
+    queue.set_notify_work_desired(consumer, True)
+    pulled = run.spawn(queue.deliver_messages, consumer, 2, MUCH)
+    run.spawn(queue.move_messages, other)
+    run.join()
+    there = [message.body for message in other.browse()]
+    here = [entry.message.body for entry in pulled.result] + [message.body for message in queue.browse()]
+    assert sorted(here + there) == ["a", "b", "c"]
+    queue.check_invariants()

@@ -9,7 +9,7 @@ import pytest
 from broker_parts_support import Journal, MemoryManager, PagedEntries, QueueJournal, Spill
 from broker_parts_support import credit as _credit
 from broker_parts_support import queue as _queue_module
-from explorations_support import surprises
+from explorations_support import explored, surprises
 
 from multiqueue.broker import BrokerQueue, Message, QueueConsumer
 from multiqueue.store import Delete, Header, MemoryStore, Operation, Put
@@ -151,99 +151,92 @@ def _selects(message: Message) -> bool:
     return True
 
 
-def _hold(scenario: Callable[[Run], None], *, preemptions: int = 2, within: Sequence[str] = ()) -> None:
+def in_orders(*, preemptions: int = 2, within: Sequence[str] = ()) -> Callable[..., Callable[..., None]]:
     modules = [_queue_module, _credit, threading]
-    assert explore(scenario, modules=modules, preemptions=surprises(preemptions), within=within).schedules > 1
+    most = surprises(preemptions)
+
+    def hold(scenario: Callable[[Run], None]) -> None:
+        assert explore(scenario, modules=modules, preemptions=most, within=within).schedules > 1
+
+    return explored(hold)
 
 
-def test_publish_against_coming_back() -> None:
+@pytest.mark.parametrize("selects", [False, True])
+@in_orders()
+def test_publish_against_coming_back(run: Run, selects: bool) -> None:
     """A message that comes while its queue, empty, goes back to memory is delivered, from here or from there."""
-    for selects in (False, True):
-
-        def scenario(run: Run, *, selects: bool = selects) -> None:
-            office = Office()
-            office.consumer(selects=selects)
-            assert office.queue.life.limit.page_out()
-            run.spawn(office.put, b"a", b"b")
-            run.spawn(office.queue.housekeeping)
-            run.join()
-            assert office.work_off() == [b"a", b"b"]
-            assert len(office.queue) == 0
-            office.queue.housekeeping()
-            assert not office.pages
-            assert (office.store.rows, office.memory.statistics().used) == ({}, 0)
-
-        _hold(scenario)
+    office = Office()
+    office.consumer(selects=selects)
+    assert office.queue.life.limit.page_out()
+    run.spawn(office.put, b"a", b"b")
+    run.spawn(office.queue.housekeeping)
+    run.join()
+    assert office.work_off() == [b"a", b"b"]
+    assert len(office.queue) == 0
+    office.queue.housekeeping()
+    assert not office.pages
+    assert (office.store.rows, office.memory.statistics().used) == ({}, 0)
 
 
-def test_settling_against_coming_back() -> None:
+@pytest.mark.parametrize("is_kept", [False, True])
+@in_orders()
+def test_settling_against_coming_back(run: Run, is_kept: bool) -> None:
     """The last message is settled, or given back, while housekeeping looks: a queue with a message on it stays."""
-    for is_kept in (False, True):
-
-        def scenario(run: Run, *, is_kept: bool = is_kept) -> None:
-            office = Office()
-            office.put(b"a")
-            assert office.queue.life.limit.page_out()
-            entry = office.queue.get(office)
-            assert entry is not None
-            settle = office.queue.release if is_kept else office.queue.accept
-            run.spawn(settle, entry, office)
-            run.spawn(office.queue.housekeeping)
-            run.join()
-            assert len(office.queue) == is_kept
-            assert office.pages or not is_kept
-            office.consumer()
-            assert office.work_off() == [b"a"] * is_kept
-
-        _hold(scenario)
+    office = Office()
+    office.put(b"a")
+    assert office.queue.life.limit.page_out()
+    entry = office.queue.get(office)
+    assert entry is not None
+    settle = office.queue.release if is_kept else office.queue.accept
+    run.spawn(settle, entry, office)
+    run.spawn(office.queue.housekeeping)
+    run.join()
+    assert len(office.queue) == is_kept
+    assert office.pages or not is_kept
+    office.consumer()
+    assert office.work_off() == [b"a"] * is_kept
 
 
 @pytest.mark.slow(selected=True)
-def test_beginning_to_page_against_publishing_and_pulling() -> None:
+@pytest.mark.parametrize("selects", [False, True])
+@in_orders(preemptions=1)
+def test_beginning_to_page_against_publishing_and_pulling(run: Run, selects: bool) -> None:
     """A client that publishes and pulls while a queue begins to page loses nothing and gets nothing twice."""
-    for selects in (False, True):
-
-        def scenario(run: Run, *, selects: bool = selects) -> None:
-            office = Office()
-            office.put(b"a")
-            office.consumer(selects=selects)
-            run.spawn(office.queue.life.limit.page_out)
-            run.spawn(office.put, b"b")
-            run.spawn(office.pull)
-            run.join()
-            assert office.work_off() == [b"a", b"b"]
-            assert office.pages
-            assert office.store.rows == {}
-
-        _hold(scenario, preemptions=1)
+    office = Office()
+    office.put(b"a")
+    office.consumer(selects=selects)
+    run.spawn(office.queue.life.limit.page_out)
+    run.spawn(office.put, b"b")
+    run.spawn(office.pull)
+    run.join()
+    assert office.work_off() == [b"a", b"b"]
+    assert office.pages
+    assert office.store.rows == {}
 
 
-def test_a_selector_is_asked_about_what_comes_back_while_it_is_written_out() -> None:
+@in_orders(preemptions=1, within=["multiqueue.broker._paging.reader"])
+def test_a_selector_is_asked_about_what_comes_back_while_it_is_written_out(run: Run) -> None:
     """1. A message that memory alone has is given back.  2. A load asks a selector about it, while it is written out
     and let go of.  3. It is found in the one place or in the other."""
+    office = Office()
+    office.queue.life.limit.page_out()
+    office.put(b"a")
+    entry = office.queue.get(office)
+    assert entry is not None
+    office.consumer(selects=True)
+    office.load()
+    office.queue.release(entry, office)
 
-    def scenario(run: Run) -> None:
-        office = Office()
-        office.queue.life.limit.page_out()
-        office.put(b"a")
-        entry = office.queue.get(office)
-        assert entry is not None
-        office.consumer(selects=True)
-        office.load()
-        office.queue.release(entry, office)
+    def write_out() -> None:
+        office.queue._pager.catch_up()
+        for limit in (900, LIMIT):  # less than one message takes: all that can be is let go of
+            with office.memory as paging:
+                paging.set_limit(limit)
 
-        def write_out() -> None:
-            office.queue._pager.catch_up()
-            for limit in (900, LIMIT):  # less than one message takes: all that can be is let go of
-                with office.memory as paging:
-                    paging.set_limit(limit)
-
-        run.spawn(write_out)
-        run.spawn(office.load)
-        run.join()
-        assert office.work_off() == [b"a"]
-
-    _hold(scenario, preemptions=1, within=["multiqueue.broker._paging.reader"])
+    run.spawn(write_out)
+    run.spawn(office.load)
+    run.join()
+    assert office.work_off() == [b"a"]
 
 
 def test_the_store_of_these_tests_pages_as_others_do() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from broker_parts_support import Account, Area, MemoryManager, Share, TargetList
+from explorations_support import explored
 
 from multiqueue.broker import ConsumerNotAdmitted, Message, VirtualHost
 from multiqueue.store import MemoryStore, StoreFull
@@ -18,22 +19,23 @@ COST = 900
 MODULES = [threading, sys.modules[MemoryManager.__module__]]  # which make the locks
 
 
-def test_publishers_and_commits_end_in_every_order() -> None:
+def _hold(scenario: Callable[[Run], None]) -> None:
+    assert explore(scenario, modules=MODULES).schedules > 1
+
+
+@explored(_hold)
+def test_publishers_and_commits_end_in_every_order(run: Run) -> None:
     """Three publishers, room for two: the third goes on when another's commit ends, and nothing stays charged."""
+    memory = MemoryManager(LIMIT)
 
-    def scenario(run: Run) -> None:
-        memory = MemoryManager(LIMIT)
+    def publish() -> None:
+        memory.begin_writing(COST, may_wait=True)
+        memory.end_writing(COST)
 
-        def publish() -> None:
-            memory.begin_writing(COST, may_wait=True)
-            memory.end_writing(COST)
-
-        for _ in range(3):
-            run.spawn(publish)
-        run.join()
-        assert memory.statistics().used == 0
-
-    _explore(scenario)
+    for _ in range(3):
+        run.spawn(publish)
+    run.join()
+    assert memory.statistics().used == 0
 
 
 def test_a_publisher_that_waits_goes_on_when_the_memory_is_closed() -> None:
@@ -57,10 +59,6 @@ class Unmanned(MemoryManager):
         pass
 
 
-def _explore(scenario: Callable[[Run], None]) -> None:
-    assert explore(scenario, modules=MODULES).schedules > 1
-
-
 def _loading(memory: MemoryManager) -> TargetList:
     """A list that a load is under way for."""
     target = memory.paging.join(Area("q"), "a consumer", Share(0))
@@ -76,77 +74,68 @@ def _wait_for_stir(memory: MemoryManager) -> None:
             memory._work.wait()
 
 
-def test_the_end_of_a_commit_reaches_a_publisher_behind_somebody_who_waits_for_a_load() -> None:
+@explored(_hold)
+def test_the_end_of_a_commit_reaches_a_publisher_behind_somebody_who_waits_for_a_load(run: Run) -> None:
     """A get and a publisher wait at one place, for different ends: when the commit ends the publisher goes on, though
     the get, which came first and whose load is under way still, is woken as well."""
+    memory = MemoryManager(LIMIT)
+    target = _loading(memory)
+    memory.begin_writing(2 * COST, may_wait=True)
 
-    def scenario(run: Run) -> None:
-        memory = MemoryManager(LIMIT)
-        target = _loading(memory)
-        memory.begin_writing(2 * COST, may_wait=True)
+    def publish() -> None:
+        memory.begin_writing(COST, may_wait=True)
+        memory.close()  # only now does the get go on
 
-        def publish() -> None:
-            memory.begin_writing(COST, may_wait=True)
-            memory.close()  # only now does the get go on
-
-        run.spawn(memory.load_now, target)
-        run.spawn(publish)
-        run.spawn(memory.end_writing, 2 * COST)
-        run.join()
-
-    _explore(scenario)
+    run.spawn(memory.load_now, target)
+    run.spawn(publish)
+    run.spawn(memory.end_writing, 2 * COST)
+    run.join()
 
 
-def test_a_publisher_that_waits_has_woken_a_loader_for_what_it_pushed_out() -> None:
+@explored(_hold)
+def test_a_publisher_that_waits_has_woken_a_loader_for_what_it_pushed_out(run: Run) -> None:
     """A publisher that finds no room, although the head cache has given what it had, wakes a loader before it waits:
     the loader does not sleep until the commit that the publisher waits for."""
+    memory = Unmanned(LIMIT)
+    paging = memory.paging
+    memory.begin_writing(COST, may_wait=True)
+    paging.arrive(Area("other"), 1, COST // 2, "in the head cache")
+    paging.want(_loading(memory))
+    paging.charge(Account.UNPAGED, paging.free)
+    paging.stirred = False
 
-    def scenario(run: Run) -> None:
-        memory = Unmanned(LIMIT)
-        paging = memory.paging
-        memory.begin_writing(COST, may_wait=True)
-        paging.arrive(Area("other"), 1, COST // 2, "in the head cache")
-        paging.want(_loading(memory))
-        paging.charge(Account.UNPAGED, paging.free)
-        paging.stirred = False
+    def load() -> None:
+        _wait_for_stir(memory)
+        memory.end_writing(COST)
 
-        def load() -> None:
-            _wait_for_stir(memory)
-            memory.end_writing(COST)
-
-        run.spawn(load)
-        run.spawn(memory.begin_writing, COST, may_wait=True)
-        run.join()
-
-    _explore(scenario)
+    run.spawn(load)
+    run.spawn(memory.begin_writing, COST, may_wait=True)
+    run.join()
 
 
-def test_a_get_that_finds_no_room_has_woken_a_loader_for_what_others_gave() -> None:
+@explored(_hold)
+def test_a_get_that_finds_no_room_has_woken_a_loader_for_what_others_gave(run: Run) -> None:
     """A load that a get wants does not fit, although another list has given all but its first message: a loader is
     woken, for somebody else may be content with less."""
+    memory = Unmanned(LIMIT)
+    paging = memory.paging
+    rich, poor = (paging.join(area, "a consumer", Share(0)) for area in (Area("rich"), Area("poor")))
+    for position in (1, 2):
+        paging.arrive(rich.area, position, COST, position)
+    paging.charge(Account.UNPAGED, paging.free - 256)  # room for a line, and not for what it names
+    paging.arrive(poor.area, 1, 2 * COST, None)
+    for target in (rich, poor):
+        paging.set_hungry(target, True)
+    paging.stirred = False
 
-    def scenario(run: Run) -> None:
-        memory = Unmanned(LIMIT)
-        paging = memory.paging
-        rich, poor = (paging.join(area, "a consumer", Share(0)) for area in (Area("rich"), Area("poor")))
-        for position in (1, 2):
-            paging.arrive(rich.area, position, COST, position)
-        paging.charge(Account.UNPAGED, paging.free - 256)  # room for a line, and not for what it names
-        paging.arrive(poor.area, 1, 2 * COST, None)
-        for target in (rich, poor):
-            paging.set_hungry(target, True)
-        paging.stirred = False
+    def get() -> None:
+        with pytest.raises(ConsumerNotAdmitted):
+            memory.load_now(poor)
+        assert rich.direct == 1
 
-        def get() -> None:
-            with pytest.raises(ConsumerNotAdmitted):
-                memory.load_now(poor)
-            assert rich.direct == 1
-
-        run.spawn(_wait_for_stir, memory)
-        run.spawn(get)
-        run.join()
-
-    _explore(scenario)
+    run.spawn(_wait_for_stir, memory)
+    run.spawn(get)
+    run.join()
 
 
 def test_a_caller_that_is_interrupted_leaves_the_consumers_of_other_lists_to_the_next() -> None:

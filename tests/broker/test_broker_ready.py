@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from broker_parts_support import ReadyConsumers
 from broker_parts_support import target as _target
-from explorations_support import surprises
+from explorations_support import explored, surprises
 
 from multiqueue.broker import BrokerQueue, QueueConsumer
 from multiqueue.errors import Empty, ShutDown
@@ -25,8 +23,9 @@ def made_ready(*members: QueueConsumer) -> ReadyConsumers:
     return ready
 
 
-def hold(scenario: Callable[[Run], None]) -> None:
-    explore(scenario, modules=[_target], preemptions=surprises(2), max_schedules=200_000)
+in_orders = explored(
+    lambda scenario: explore(scenario, modules=[_target], preemptions=surprises(2), max_schedules=200_000)
+)
 
 
 def test_consumers_take_turns_in_the_order_of_their_notifications() -> None:
@@ -66,70 +65,58 @@ def test_a_consumer_that_is_gone_has_no_turn() -> None:
     assert ready.poll() is None
 
 
-def test_a_thread_that_begins_to_wait_beside_a_notification_has_the_turn() -> None:
+@in_orders
+def test_a_thread_that_begins_to_wait_beside_a_notification_has_the_turn(run: Run) -> None:
     """A wait beside a notification: the thread is woken, or never parks."""
-
-    def scenario(run: Run) -> None:
-        (consumer,) = consumers(1)
-        ready = made_ready(consumer)
-        taken = run.spawn(ready.take, None)
-        run.spawn(ready.notify, consumer)
-        run.join()
-        assert taken.result is consumer
-
-    hold(scenario)
+    (consumer,) = consumers(1)
+    ready = made_ready(consumer)
+    taken = run.spawn(ready.take, None)
+    run.spawn(ready.notify, consumer)
+    run.join()
+    assert taken.result is consumer
 
 
-def test_a_chosen_thread_whose_time_is_up_leaves_the_turn_to_another() -> None:
+@in_orders
+def test_a_chosen_thread_whose_time_is_up_leaves_the_turn_to_another(run: Run) -> None:
     """Two threads wait, one of them for a second only: whichever is chosen, the other has the next turn."""
+    (consumer,) = consumers(1)
+    ready = made_ready(consumer)
 
-    def scenario(run: Run) -> None:
-        (consumer,) = consumers(1)
-        ready = made_ready(consumer)
+    def hurried() -> None:
+        try:
+            ready.take(_target.monotonic() + 1.0)
+        except Empty:
+            return
+        ready.end_turn(consumer, goes_on=True)
 
-        def hurried() -> None:
-            try:
-                ready.take(_target.monotonic() + 1.0)
-            except Empty:
-                return
-            ready.end_turn(consumer, goes_on=True)
-
-        run.spawn(hurried)
-        patient = run.spawn(ready.take, None)
-        run.spawn(ready.notify, consumer)
-        run.join()
-        assert patient.result is consumer
-
-    hold(scenario)
+    run.spawn(hurried)
+    patient = run.spawn(ready.take, None)
+    run.spawn(ready.notify, consumer)
+    run.join()
+    assert patient.result is consumer
 
 
-def test_two_threads_and_two_turns() -> None:
+@in_orders
+def test_two_threads_and_two_turns(run: Run) -> None:
     """A turn that goes on wakes a thread that waits, while the first thread goes on to something else."""
+    (consumer,) = consumers(1)
+    ready = made_ready(consumer)
 
-    def scenario(run: Run) -> None:
-        (consumer,) = consumers(1)
-        ready = made_ready(consumer)
+    def turn() -> None:
+        ready.end_turn(ready.take(None), goes_on=True)
 
-        def turn() -> None:
-            ready.end_turn(ready.take(None), goes_on=True)
-
-        run.spawn(turn)
-        run.spawn(turn)
-        run.spawn(ready.notify, consumer)
-        run.join()
-        assert ready.poll() is consumer
-
-    hold(scenario)
+    run.spawn(turn)
+    run.spawn(turn)
+    run.spawn(ready.notify, consumer)
+    run.join()
+    assert ready.poll() is consumer
 
 
-def test_closing_tells_every_thread_that_waits() -> None:
+@in_orders
+def test_closing_tells_every_thread_that_waits(run: Run) -> None:
     """Close beside two waits: both end, whenever they began."""
-
-    def scenario(run: Run) -> None:
-        ready = made_ready(*consumers(1))
-        for _ in range(2):
-            run.spawn_expecting(ShutDown, ready.take, None)
-        run.spawn(ready.close)
-        run.join()
-
-    hold(scenario)
+    ready = made_ready(*consumers(1))
+    for _ in range(2):
+        run.spawn_expecting(ShutDown, ready.take, None)
+    run.spawn(ready.close)
+    run.join()
