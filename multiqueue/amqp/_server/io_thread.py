@@ -28,7 +28,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 _READ: Final = 64 * 1024  # bytes of one read: then the others have their turn, the consumers of what was read first
-_LARGE_READ: Final = 4 * _READ  # and where frames are long, so that these are few as well
+_LARGE_READ: Final = 16 * _READ  # and where frames are long, so that these are few as well
 
 
 class IoThread:

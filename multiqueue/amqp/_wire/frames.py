@@ -4,7 +4,8 @@ Promise     Bytes in, whole frames out, however the bytes were cut. What cannot 
             as its first seven bytes show it: a peer that announces more than `frame_max` is refused before any
             of it is kept. So the splitter never holds more than one frame and what arrived with it. With `in_pieces`
             it hands out a large body frame as it comes, each piece a body frame, so that no byte of it is joined to
-            the next read. The last piece comes when the frame's end was seen.
+            the next read. The last piece comes when the frame's end was seen. Body frames are cut and joined; what is
+            one for the peer need not be one here.
 State       The beginning of a frame that has not come whole, or what a body frame lacks. One thread uses a splitter.
 By hand     Publish, deliver, get-ok, ack, nack, reject, return, and the header, body and heartbeat frames. Each decoder
             takes the payload of a method frame, the four bytes of class and method included, and returns a tuple with
@@ -38,6 +39,7 @@ OLD_PROTOCOL_HEADERS: Final = {b"AMQP\x01\x01\x09\x01": (8, 0), b"AMQP\x01\x01\x
 FRAME_HEAD: Final = Struct(">BHI")  # type, channel, size of the payload
 HEADER_START: Final = Struct(">HHQ")  # of a content header: class, weight, size of the body
 _PIECE: Final = 16 * 1024  # bytes; of a body frame less than that is not handed out: a peer may send single bytes
+_MUCH: Final = 64 * 1024  # and of a read of so many, any piece is
 _LARGE_FRAMES: Final = 4 * 1024  # bytes of a frame on average: then a read of 256 KiB has some 20 messages
 FRAME_TYPES: Final = frozenset({FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT})
 
@@ -85,6 +87,7 @@ class FrameSplitter:
         append = frames.append
         largest = self.frame_max
         at, end = 0, len(data)
+        least = self._least_piece if end < _MUCH else min(self._least_piece, 1)
         if self._left:
             at = self._go_on(data, frames)
         while end - at >= 7 and not self._left:
@@ -93,7 +96,7 @@ class FrameSplitter:
                 raise FrameError(self._describe(kind, channel, size), frames)
             stop = at + 7 + size
             if stop >= end:
-                if kind == FRAME_BODY and end - at - 7 >= self._least_piece and stop > end:
+                if kind == FRAME_BODY and end - at - 7 >= least and stop > end:
                     append((kind, channel, data[at + 7 :]))
                     self._left, self._channel = stop - end, channel
                     at = end
@@ -134,7 +137,25 @@ class FrameSplitter:
 
 
 def _kept(frames: list[Frame]) -> list[Frame]:
-    return [(kind, channel, bytes(payload)) for kind, channel, payload in frames]
+    """Frames with their payloads copied; those of one body that stand next to each other are one frame."""
+    kept: list[Frame] = []
+    at, of, left = 0, 0, 0  # the channel whose header came last, and what its content lacks
+    while at < len(frames):
+        kind, channel, payload = frames[at]
+        at += 1
+        if kind == FRAME_HEADER and len(payload) >= HEADER_START.size:
+            of, left = channel, HEADER_START.unpack_from(payload)[2]
+        elif kind == FRAME_BODY and channel == of:
+            parts, start = [payload], at
+            left -= len(payload)  # below 0: too much, as the frames after it
+            while at < len(frames) and frames[at][:2] == (kind, of) and 0 < len(frames[at][2]) <= left:
+                parts.append(frames[at][2])
+                left -= len(frames[at][2])
+                at += 1
+            if at > start:
+                payload = b"".join(parts)
+        kept.append((kind, channel, bytes(payload)))
+    return kept
 
 
 def _wrong_end(size: int, channel: int, found: int) -> str:
