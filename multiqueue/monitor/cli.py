@@ -116,7 +116,8 @@ def status(url: str, as_json: bool) -> None:
         return
     totals, objects = found["queue_totals"], found["object_totals"]
     rates = found.get("message_stats", {})
-    click.echo(f"{found['product_name']} {found['product_version']} on {found['node']}{_uptime(nodes)}")
+    uptime = f", up {duration(nodes[0]['uptime'] / 1000)}" if nodes else ""
+    click.echo(f"{found['product_name']} {found['product_version']} on {found['node']}{uptime}")
     things = [counted(objects[f"{each}s"], each) for each in ("connection", "channel", "consumer", "queue")]
     click.echo(", ".join(things))
     click.echo(
@@ -136,10 +137,6 @@ def _nodes(api: Api) -> list[dict[str, Any]]:
     except MonitorError:  # for those with the tag `monitoring` alone
         return []
     return found
-
-
-def _uptime(nodes: list[dict[str, Any]]) -> str:
-    return f", up {duration(nodes[0]['uptime'] / 1000)}" if nodes else ""
 
 
 def _rate(stats: dict[str, Any], name: str) -> str:
@@ -208,17 +205,8 @@ def show(url: str, vhost: str, name: str, as_json: bool) -> None:
 def peek(url: str, vhost: str, name: str, count: int, as_json: bool) -> None:
     """The first messages; they stay where they are, and are not flagged as redelivered."""
     found = Api(url).ask("GET", "queues", vhost, name, "messages", query=f"count={count}")
-    _show(
-        found,
-        (
-            field("routing_key"),
-            field("payload_bytes", "bytes", is_number=True),
-            field("properties"),
-            field("payload"),
-        ),
-        "message",
-        as_json,
-    )
+    size = field("payload_bytes", "bytes", is_number=True)
+    _show(found, (field("routing_key"), size, field("properties"), field("payload")), "message", as_json)
 
 
 @queue.command()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, NoReturn
 from urllib.parse import unquote
 
+from ...broker import Broker, BrokerError, NotAllowed, VirtualHost
 from .._base.errors import Refused, bad_request, not_found
 from .._base.held import Hold
 from .._door.access import Caller
@@ -137,6 +138,24 @@ class MethodNotAllowed(Refused):
     def __init__(self, allowed: str) -> None:
         super().__init__(405, "method_not_allowed", f"one of {allowed}")
         self.allowed = allowed
+
+
+def host_of(broker: Broker, ask: Ask, absent: Refused | None = None) -> VirtualHost:
+    """The virtual host of the path. Raises Refused: there is none, which RabbitMQ says here and there otherwise."""
+    try:
+        return broker.virtual_host(ask["vhost"])
+    except NotAllowed:
+        raise absent or Refused(404, "not_found", "vhost_not_found") from None
+
+
+def done(change: Callable[[], object]) -> Answer:
+    """Make a change: 201 when something is new by it, else 204. Raises Refused: the broker does not take it."""
+    try:
+        return Answer(201 if change() is True else 204)
+    except BrokerError as error:
+        raise bad_request(error.detail) from None
+    except (ValueError, TypeError) as error:
+        raise bad_request(str(error)) from None
 
 
 def _match(pattern: tuple[str, ...], segments: list[str]) -> dict[str, str] | None:

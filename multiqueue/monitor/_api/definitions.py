@@ -90,9 +90,10 @@ def export_definitions(broker: Broker, access: Access, version: str) -> View:
             for host in hosts
         ],
         "permissions": [
-            permission_view(user.name, host, allowed)
+            permission_view(user.name, name, allowed)
             for user in users
-            for host, allowed in sorted(_by_host(user, [each.name for each in hosts]).items())
+            for name in sorted(each.name for each in hosts)
+            if (allowed := user.permissions_in(name)) is not None
         ],
         "topic_permissions": [view for user in users for view in topic_permission_views(user)],
         "global_parameters": [{"name": name, "value": value} for name, value in broker.parameters.all().items()],
@@ -116,11 +117,6 @@ def export_host(host: VirtualHost, version: str) -> View:
         "limits": host.limits.all(),
         **_declared([host], with_host=False),
     }
-
-
-def _by_host(user: User, hosts: Iterable[str]) -> dict[str, Permissions]:
-    found = ((name, user.permissions_in(name)) for name in hosts)
-    return {name: allowed for name, allowed in found if allowed is not None}
 
 
 def _declared(hosts: Iterable[VirtualHost], *, with_host: bool) -> View:
@@ -234,8 +230,10 @@ class Import:
             elif each["component"] == OPERATOR_POLICY:
                 body = read_body(POLICY, read_value(OBJECT, each["value"], f"parameters[{index}].value"))
                 self._policies.append(("parameters", {**each, **body}))
+            else:
+                what = f"parameter {each['name']!r} of {each['component']!r} in vhost {each['vhost']!r}"
+                self._left_out.append(what)
         self._check_names()
-        self._look_for_what_we_have_not()
 
     def _check_names(self) -> None:
         """The virtual host of each object is there, or comes with the definitions."""
@@ -249,13 +247,6 @@ class Import:
             for index, each in enumerate(self._found[kind]):
                 if each["user"] not in users:
                     raise bad_request(f"{kind}[{index}].user is {each['user']!r}, which does not exist")
-
-    def _look_for_what_we_have_not(self) -> None:
-        self._left_out += [
-            f"parameter {each['name']!r} of {each['component']!r} in vhost {each['vhost']!r}"
-            for each in self._found["parameters"]
-            if each["component"] not in (OPERATOR_POLICY, "vhost-limits")
-        ]
 
     def apply(self) -> list[str]:
         """Carry it out; returns the entries left out because this broker lacks their kind. Repeating it is harmless.

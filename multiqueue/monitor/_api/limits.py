@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...amqp import USER_LIMITS, Access, TopicPermissions, User
-from ...broker import HOST_LIMITS, Broker, BrokerError, NotAllowed, VirtualHost, checked_limit
+from ...broker import HOST_LIMITS, Broker, checked_limit
 from .._base.errors import Refused, bad_request, not_found
-from .asking import Answer, Ask, Table
+from .asking import Answer, Ask, Table, done, host_of
 from .bodies import LIMIT, TOPIC_PERMISSIONS
 from .listing import listing
 from .views import View, topic_permission_views
@@ -44,23 +44,23 @@ class LimitRequests:
 
     def of_hosts(self, ask: Ask) -> Any:
         """The limits of all virtual hosts that have some, or of one."""
-        hosts = [self._host(ask, not_found())] if "vhost" in ask.parts else self._broker.virtual_hosts()
+        hosts = [host_of(self._broker, ask, not_found())] if "vhost" in ask.parts else self._broker.virtual_hosts()
         seen = [host for host in hosts if ask.caller.sees_host(host.name)]
         return [{"vhost": host.name, "value": host.limits.all()} for host in seen if host.limits.all()]
 
     def put_hosts(self, ask: Ask) -> Answer:
         """Set a limit of a virtual host; a negative one is none."""
         ask.caller.check_administrator()
-        host, value = self._host(ask), ask.body()["value"]
-        return self._set(lambda: host.limits.set(ask["limit"], value))
+        host, value = host_of(self._broker, ask), ask.body()["value"]
+        return done(lambda: host.limits.set(ask["limit"], value))
 
     def delete_hosts(self, ask: Ask) -> Answer:
         """Have no limit of this name."""
         ask.caller.check_administrator()
-        host = self._host(ask)
-        if ask["limit"] not in HOST_LIMITS:
-            return _DONE
-        return self._set(lambda: host.limits.clear(ask["limit"]))
+        host = host_of(self._broker, ask)
+        if ask["limit"] in HOST_LIMITS:
+            done(lambda: host.limits.clear(ask["limit"]))
+        return _DONE
 
     # -- users
 
@@ -74,16 +74,16 @@ class LimitRequests:
         """Set a limit of a user; a negative one is none."""
         ask.caller.check_administrator()
         name, value = ask["user"], ask.body()["value"]
-        self._set(lambda: checked_limit(ask["limit"], value, USER_LIMITS))  # which RabbitMQ looks at first
+        done(lambda: checked_limit(ask["limit"], value, USER_LIMITS))  # which RabbitMQ looks at first
         if self._access.user(name) is None:
             raise Refused(400, "bad_request", ["no_such_user", name])
-        return self._set(lambda: self._keep(lambda: self._access.limit(name, ask["limit"], value)))
+        return done(lambda: self._keep(lambda: self._access.limit(name, ask["limit"], value)))
 
     def delete_users(self, ask: Ask) -> Answer:
         """Have no limit of this name."""
         ask.caller.check_administrator()
         name = self._user(ask).name
-        return self._set(lambda: self._keep(lambda: self._access.limit(name, ask["limit"], None)))
+        return done(lambda: self._keep(lambda: self._access.limit(name, ask["limit"], None)))
 
     # -- topics
 
@@ -97,7 +97,7 @@ class LimitRequests:
         return listing(found, ask.query, ("user", "vhost", "exchange"))
 
     def _topics(self, ask: Ask, users: list[User]) -> Iterator[View]:
-        host = self._host(ask, not_found()).name if "vhost" in ask.parts else None
+        host = host_of(self._broker, ask, not_found()).name if "vhost" in ask.parts else None
         for user in users:
             yield from (view for view in topic_permission_views(user) if host in (None, view["vhost"]))
 
@@ -105,7 +105,7 @@ class LimitRequests:
         """Say with which routing keys a user may use a topic exchange: 201 when that is new, else 204."""
         ask.caller.check_administrator()
         try:
-            host, user, body = self._host(ask), self._user(ask), ask.body()
+            host, user, body = host_of(self._broker, ask), self._user(ask), ask.body()
         except Refused as error:
             raise bad_request("vhost_or_user_not_found") if error.status == 404 else error from None
         exchange = body.pop("exchange")
@@ -119,28 +119,11 @@ class LimitRequests:
     def delete_topics(self, ask: Ask) -> Answer:
         """Have no topic permissions of a user in a virtual host."""
         ask.caller.check_administrator()
-        host, user = self._host(ask, not_found()).name, self._user(ask)
+        host, user = host_of(self._broker, ask, not_found()).name, self._user(ask)
         if host not in user.topics:
             raise not_found()
         self._keep(lambda: self._access.permit_topic(user.name, host, None, None))
         return _DONE
-
-    # -- details
-
-    def _set(self, change: Callable[[], object]) -> Answer:
-        try:
-            change()
-        except BrokerError as error:
-            raise bad_request(error.detail) from None
-        except (ValueError, TypeError) as error:
-            raise bad_request(str(error)) from None
-        return _DONE
-
-    def _host(self, ask: Ask, absent: Refused | None = None) -> VirtualHost:
-        try:
-            return self._broker.virtual_host(ask["vhost"])
-        except NotAllowed:
-            raise absent or Refused(404, "not_found", "vhost_not_found") from None  # as RabbitMQ says it here or there
 
     def _user(self, ask: Ask) -> User:
         user = self._access.user(ask["user"])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
-from ...broker import HOST_LIMITS, OPERATOR_POLICY, Broker, BrokerError, GlobalParameters, NotAllowed, VirtualHost
-from .._base.errors import Refused, bad_request, not_found
-from .asking import Answer, Ask, Table
+from ...broker import HOST_LIMITS, OPERATOR_POLICY, Broker, GlobalParameters
+from .._base.errors import bad_request, not_found
+from .asking import Answer, Ask, Table, done, host_of
 from .bodies import LIMIT, OBJECT, POLICY, read_body, read_value
 from .definitions import checked_limits, parameter_of, policy_from
 from .listing import listing
@@ -52,7 +52,7 @@ class ParameterRequests:
     def put_global(self, ask: Ask) -> Answer:
         """Set one: 201 when it is new, else 204."""
         kept, value = self._globals(ask), ask.body()["value"]
-        return _done(lambda: kept.set(ask["name"], value))
+        return done(lambda: kept.set(ask["name"], value))
 
     def delete_global(self, ask: Ask) -> Answer:
         """Have it no more."""
@@ -80,11 +80,11 @@ class ParameterRequests:
     def put(self, ask: Ask) -> Answer:
         """Set one: 201 when it is a policy that is new, else 204. Limits that are not named end."""
         ask.caller.check_administrator()
-        component, host = ask["component"], self._host(ask)
+        component, host = ask["component"], host_of(self._broker, ask)
         value = read_value(OBJECT, ask.body()["value"], "value")
         if component == OPERATOR_POLICY:
             said = {**read_body(POLICY, value, "value"), "name": ask["name"]}
-            return _done(lambda: host.policies.set(policy_from(said, is_operators=True)))
+            return done(lambda: host.policies.set(policy_from(said, is_operators=True)))
         if component != _LIMITS or ask["name"] != "limits":
             raise bad_request(f"component {component} not found; {OPERATOR_POLICY}, or {_LIMITS} with the name limits")
         limits = checked_limits(value, HOST_LIMITS, "value")
@@ -99,7 +99,7 @@ class ParameterRequests:
         """Have it no more."""
         ask.caller.check_administrator()
         self.one(ask)
-        host = self._host(ask)
+        host = host_of(self._broker, ask)
         if ask["component"] == OPERATOR_POLICY:
             host.policies.clear(ask["name"], is_operators=True)
         else:
@@ -109,29 +109,13 @@ class ParameterRequests:
 
     def _found(self, ask: Ask) -> Iterator[View]:
         ask.caller.check_administrator()
-        hosts = [self._host(ask)] if "vhost" in ask.parts else self._broker.virtual_hosts()
+        hosts = [host_of(self._broker, ask)] if "vhost" in ask.parts else self._broker.virtual_hosts()
         for host in hosts:
             views = [parameter_of(policy_view(each, host.name)) for each in host.policies.all(is_operators=True)]
             if limits := host.limits.all():
                 views.append({"name": "limits", "vhost": host.name, "component": _LIMITS, "value": limits})
             yield from (each for each in views if ask.parts.get("component") in (None, each["component"]))
 
-    def _host(self, ask: Ask) -> VirtualHost:
-        try:
-            return self._broker.virtual_host(ask["vhost"])
-        except NotAllowed:
-            raise Refused(404, "not_found", "vhost_not_found") from None
-
 
 def _view(name: str, value: Any) -> View:
     return {"name": name, "value": value}
-
-
-def _done(change: Callable[[], object]) -> Answer:
-    """Make a change: 201 when something is new by it, else 204."""
-    try:
-        return Answer(201 if change() is True else 204)
-    except BrokerError as error:
-        raise bad_request(error.detail) from None
-    except (ValueError, TypeError) as error:
-        raise bad_request(str(error)) from None

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ...broker import Broker, BrokerError, NotAllowed, Policy, VirtualHost
-from .._base.errors import Refused, bad_request, not_authorised, not_found
+from ...broker import Broker, Policy, VirtualHost
+from .._base.errors import Refused, not_authorised, not_found
 from .._figures.sampler import Sampler
-from .asking import Answer, Ask, Table
+from .asking import Answer, Ask, Table, done, host_of
 from .bodies import POLICY
 from .definitions import policy_from
 from .listing import listing
@@ -52,15 +52,10 @@ class PolicyRequests:
     def put(self, ask: Ask) -> Answer:
         """Set a policy: 201 when it is new, 204 when it takes the place of one."""
         self._check(ask)
-        host, body = self._host(ask), ask.body()
-        try:
-            is_new = host.policies.set(policy_from({**body, "name": ask["name"]}, is_operators=self._is_operators))
-        except BrokerError as error:
-            raise bad_request(error.detail) from None
-        except (ValueError, TypeError) as error:
-            raise bad_request(str(error)) from None
+        host, said = self._host(ask), {**ask.body(), "name": ask["name"]}
+        answer = done(lambda: host.policies.set(policy_from(said, is_operators=self._is_operators)))
         self._sampler.expire()
-        return Answer(201 if is_new else 204)
+        return answer
 
     def delete(self, ask: Ask) -> Answer:
         """Remove a policy."""
@@ -84,9 +79,6 @@ class PolicyRequests:
                     yield host, each
 
     def _host(self, ask: Ask, absent: Refused | None = None) -> VirtualHost:
-        try:
-            host = self._broker.virtual_host(ask["vhost"])
-        except NotAllowed:
-            raise absent or Refused(404, "not_found", "vhost_not_found") from None
+        host = host_of(self._broker, ask, absent)
         ask.caller.check_host(host.name)
         return host

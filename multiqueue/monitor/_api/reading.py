@@ -14,13 +14,13 @@ from typing import Any
 from urllib.parse import unquote
 
 from ...amqp import Access, ConnectionFigures, Server, User, open_files_limit
-from ...broker import Broker, BrokerError, Exchange, NotAllowed, NotFound, VirtualHost
+from ...broker import Binding, Broker, BrokerError, Exchange, NotFound, VirtualHost
 from .._base.errors import Refused, bad_request, not_authorised, not_found
 from .._door.access import check_right
 from .._figures.node import threads_limit
 from .._figures.sampler import Sampler
 from .._figures.samples import Pair, QueueSample
-from .asking import Answer, Ask, Handler, Table
+from .asking import Answer, Ask, Handler, Table, host_of
 from .bodies import TENANTS, read_body
 from .listing import columns, listing, page_of_many, written
 from .views import (
@@ -37,7 +37,6 @@ from .views import (
     node_view,
     overview_view,
     permission_view,
-    properties_key,
     queue_consumers,
     queue_orders,
     queue_view,
@@ -402,13 +401,8 @@ class Reading:
 
     def binding(self, ask: Ask) -> Any:
         """`/api/bindings/VHOST/e/EXCHANGE/q/QUEUE/PROPS`: one binding."""
-        host, matches = self._host(ask), between(ask)
-        for each in host.bindings():
-            view = binding_view(host.name, each)
-            # The key comes here decoded once, and was encoded before it became a segment: both are taken.
-            if matches(view) and ask["props"] in (view["properties_key"], _decoded_key(each)):
-                return columns(view, ask.query)
-        raise not_found()
+        host = self._host(ask)
+        return columns(binding_view(host.name, binding_of(host, ask)), ask.query)
 
     def _bindings(self, hosts: Iterable[VirtualHost], ask: Ask, wanted: Callable[[View], bool]) -> Any:
         found = [(host.name, each) for host in hosts for each in host.bindings()]
@@ -549,10 +543,7 @@ class Reading:
         return []
 
     def _host(self, ask: Ask) -> VirtualHost:
-        try:
-            host = self._broker.virtual_host(ask["vhost"])
-        except NotAllowed:
-            raise not_found() from None
+        host = host_of(self._broker, ask, not_found())
         ask.caller.check_host(host.name)
         return host
 
@@ -601,8 +592,15 @@ def _leads_to(kind: str, name: str) -> Callable[[View], bool]:
     return lambda view: view["destination_type"] == kind and view["destination"] == name
 
 
-def _decoded_key(binding: Any) -> str:
-    return unquote(properties_key(binding.routing_key, binding.arguments))
+def binding_of(host: VirtualHost, ask: Ask) -> Binding:
+    """The binding that the path names by its ends and its `properties_key`. Raises Refused: there is none."""
+    matches, key = between(ask), ask["props"]
+    found = {view["properties_key"]: each for each in host.bindings() if matches(view := binding_view(host.name, each))}
+    # The key comes here decoded once, and was encoded before it became a segment: both are taken.
+    named = [found[key]] if key in found else [each for name, each in found.items() if unquote(name) == key]
+    if not named:
+        raise not_found()
+    return named[0]
 
 
 def _failed(reason: str, **more: Any) -> Answer:

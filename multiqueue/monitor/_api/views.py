@@ -159,7 +159,7 @@ def queue_view(pair: Pair, sample: QueueSample) -> View:
         **_special_consumers(sample),
         "head_message_timestamp": _head_timestamp(sample),
         "idle_since": _idle_since(pair, sample),
-        "redelivering_since": _loop_since(pair, sample),
+        "redelivering_since": milliseconds(sample.redelivering_since) if is_in_a_loop(pair, sample) else None,
         "oldest_unacknowledged_since": milliseconds(pair.latest.held_since.get(sample.key)),
         "policy": governing.policy,
         "operator_policy": governing.operator_policy,
@@ -206,10 +206,6 @@ def is_in_a_loop(pair: Pair, sample: QueueSample) -> bool:
     """Whether a queue has delivered the same messages again and again for some time."""
     since = sample.redelivering_since
     return since is not None and pair.latest.wall - since >= LOOP
-
-
-def _loop_since(pair: Pair, sample: QueueSample) -> int | None:
-    return milliseconds(sample.redelivering_since) if is_in_a_loop(pair, sample) else None
 
 
 def _idle_since(pair: Pair, sample: QueueSample) -> str | None:
@@ -290,7 +286,7 @@ def consumers_of(
 
 def queue_consumers(sample: QueueSample, consumers: Mapping[QueueKey, list[ViewLater]]) -> list[ViewLater]:
     """The consumers of the queue: those of connections, as `consumers_of` has them, and those inside this process."""
-    mine = [each for each in sample.declared.queue.consumers() if not _is_of_the_server(each)]
+    mine = [each for each in sample.declared.queue.consumers() if each.connection is None]
     inner = [partial(_inner_consumer_view, sample.virtual_host, sample.declared.name, each) for each in mine]
     return [*consumers.get(sample.key, []), *inner]
 
@@ -298,10 +294,6 @@ def queue_consumers(sample: QueueSample, consumers: Mapping[QueueKey, list[ViewL
 def channel_consumers(connection: ConnectionFigures, channel: ChannelFigures) -> list[ViewLater]:
     """The consumers of a channel."""
     return [partial(_consumer_view, connection, channel, each) for each in channel.consumers]
-
-
-def _is_of_the_server(consumer: QueueConsumer) -> bool:
-    return consumer.connection is not None
 
 
 def _inner_consumer_view(host: str, queue: str, consumer: QueueConsumer) -> View:

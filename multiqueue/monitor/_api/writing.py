@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from ...amqp import (
     Access,
@@ -27,11 +27,11 @@ from ...amqp import (
     rights_for_exchange,
     rights_for_queue,
 )
-from ...broker import AccessRefused, Broker, BrokerError, NotAllowed, NotFound, VirtualHost
+from ...broker import AccessRefused, Broker, BrokerError, NotFound, VirtualHost
 from .._base.errors import Refused, bad_request, not_authorised, not_found
 from .._door.access import check_key, check_right
 from .._figures.sampler import Sampler
-from .asking import Answer, Ask, Table
+from .asking import Answer, Ask, Table, host_of
 from .bodies import (
     BINDING,
     EXCHANGE,
@@ -53,8 +53,8 @@ from .limits import LimitRequests
 from .messages import get_messages, peek_messages, publish
 from .parameters import ParameterRequests
 from .policies import PolicyRequests
-from .reading import between, default_name
-from .views import binding_view, properties_key
+from .reading import binding_of, default_name
+from .views import properties_key
 
 _log = logging.getLogger("multiqueue.monitor")
 _DONE = Answer(204)
@@ -240,27 +240,16 @@ class Writing:
         check_key(rights, host, "read", source, key)
         bind = host.bind_queue if is_queue else host.bind_exchange
         self._do(lambda: bind(destination, source, key, arguments))
-        return Answer(
-            201,
-            None,
-            {"location": "/".join(quote(part, safe="~") for part in (destination, properties_key(key, arguments)))},
-        )
+        place = "/".join(quote(part, safe="~") for part in (destination, properties_key(key, arguments)))
+        return Answer(201, None, {"location": place})
 
     def unbind(self, ask: Ask) -> Answer:
         """Remove one binding, named by its `properties_key`."""
         host, rights = self._acting(ask)
         source = default_name(ask["exchange"])
         destination, is_queue = self._ends(ask, rights, source)
-        matches = between(ask)
         unbind = host.unbind_queue if is_queue else host.unbind_exchange
-        found = {
-            view["properties_key"]: each for each in host.bindings() if matches(view := binding_view(host.name, each))
-        }
-        each = found.get(ask["props"]) or next(
-            (one for key, one in found.items() if unquote(key) == ask["props"]), None
-        )
-        if each is None:
-            raise not_found()
+        each = binding_of(host, ask)
         self._do(partial(unbind, destination, source, each.routing_key, each.arguments))
         return self._changed()
 
@@ -322,7 +311,7 @@ class Writing:
     def delete_host(self, ask: Ask) -> Answer:
         """Delete a virtual host with all that is in it; its connections are closed."""
         ask.caller.check_administrator()
-        name = self._host(ask).name
+        name = host_of(self._broker, ask, not_found()).name
         self._do(lambda: self._keep(lambda: self._broker.delete_virtual_host(name, timeout=_CALLBACKS)))
         return self._changed()
 
@@ -398,10 +387,7 @@ class Writing:
     def export_host(self, ask: Ask) -> Any:
         """The definitions of one virtual host."""
         ask.caller.check_administrator()
-        try:
-            return export_host(self._host(ask), self._version)
-        except Refused:
-            raise bad_request("vhost_not_found") from None  # not 404
+        return export_host(host_of(self._broker, ask, bad_request("vhost_not_found")), self._version)  # not 404
 
     def take_in(self, ask: Ask) -> Answer:
         """Import definitions: 204, 200 with the entries that this broker lacks, or 400 with the refused ones."""
@@ -411,7 +397,7 @@ class Writing:
     def take_in_host(self, ask: Ask) -> Answer:
         """Import definitions into one virtual host."""
         ask.caller.check_administrator()
-        return self._import(ask, self._host(ask).name)
+        return self._import(ask, host_of(self._broker, ask, not_found()).name)
 
     def _import(self, ask: Ask, host: str | None = None) -> Answer:
         try:
@@ -427,18 +413,9 @@ class Writing:
 
     # -- details
 
-    def _host(self, ask: Ask) -> VirtualHost:
-        try:
-            return self._broker.virtual_host(ask["vhost"])
-        except NotAllowed:
-            raise not_found() from None
-
     def _acting(self, ask: Ask) -> tuple[VirtualHost, Rights]:
         """The virtual host of the path, and what the user may do in it."""
-        try:
-            host = self._broker.virtual_host(ask["vhost"])
-        except NotAllowed:
-            raise Refused(404, "not_found", "vhost_not_found") from None
+        host = host_of(self._broker, ask)
         ask.caller.check_host(host.name, look=False)
         return host, ask.caller.rights(host.name)
 

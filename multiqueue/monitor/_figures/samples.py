@@ -216,7 +216,7 @@ class Census:
                 continue
             self._hosts[host] = census
             exchanges[name] = {each.name: each for each in known}
-            closed = _of_closed(past, name)
+            closed = {each: getattr(past, each).get(name, 0) for each in ("with_confirms", "confirmed", "returned")}
             syncs = _syncs_of(host)
             census.totals = totals(census.sums, known, gone, of_hosts.get(name, []), closed, syncs, census.totals)
             hosts[name] = census.totals
@@ -410,10 +410,6 @@ def _syncs_of(host: VirtualHost) -> int:
         return 0 if host.store is None else host.store.statistics().syncs
     except (StoreError, OSError):
         return 0
-
-
-def _of_closed(past: ServerPast, host: str) -> dict[str, int]:
-    return {name: getattr(past, name).get(host, 0) for name in ("with_confirms", "confirmed", "returned")}
 
 
 def _part(sample: Sample, hosts: Collection[str], user: str) -> Sample:

@@ -439,19 +439,10 @@ class _Samples(list[PrometheusSample]):
 def _connections(prefix: str, sample: Sample, per_object: bool) -> Iterator[Metric]:
     connections = list(sample.connections.values())
     names = [each.name for each in connections]
+    received, sent = [each.received_bytes for each in connections], [each.sent_bytes for each in connections]
     for kind, name, text, values in (
-        (
-            CounterMetricFamily,
-            "incoming_bytes",
-            "Total number of bytes received on a connection",
-            [each.received_bytes for each in connections],
-        ),
-        (
-            CounterMetricFamily,
-            "outgoing_bytes",
-            "Total number of bytes sent on a connection",
-            [each.sent_bytes for each in connections],
-        ),
+        (CounterMetricFamily, "incoming_bytes", "Total number of bytes received on a connection", received),
+        (CounterMetricFamily, "outgoing_bytes", "Total number of bytes sent on a connection", sent),
         (GaugeMetricFamily, "channels", "Channels on a connection", [len(each.channels) for each in connections]),
     ):
         yield _of_each(kind, f"{prefix}connection_{name}", text, "connection", names if per_object else None, values)
@@ -465,8 +456,8 @@ def _channels(prefix: str, sample: Sample, per_object: bool) -> Iterator[Metric]
         ("messages_unacked", "Delivered but not yet acknowledged messages", [each.unacked for _, each in pairs]),
         ("messages_unconfirmed", "Published but not yet confirmed messages", [each.unconfirmed for _, each in pairs]),
     ):
-        kind = GaugeMetricFamily
-        yield _of_each(kind, f"{prefix}channel_{name}", text, "channel", names if per_object else None, values)
+        shown = names if per_object else None
+        yield _of_each(GaugeMetricFamily, f"{prefix}channel_{name}", text, "channel", shown, values)
 
 
 def _of_each(

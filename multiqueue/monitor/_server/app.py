@@ -222,19 +222,16 @@ async def _body(request: Request, most: int, hold: Hold) -> bytes:
     return b"".join(pieces)
 
 
-def _json(status: int, text: bytes, headers: Mapping[str, str]) -> Response:
-    return Response(text, status_code=status, headers={**_HEADERS, **headers, "content-type": "application/json"})
-
-
 def _refusal(refused: Refused) -> Response:
-    headers = {}
+    headers = dict(_HEADERS)
     if refused.status == 401 and refused.error in ("", "not_authorized"):
         headers["www-authenticate"] = _REALM
     if isinstance(refused, MethodNotAllowed):
         headers["allow"] = refused.allowed
     if not refused.error:
-        return Response(status_code=refused.status, headers={**_HEADERS, **headers})
-    return _json(refused.status, as_json({"error": refused.error, "reason": refused.reason}), headers)
+        return Response(status_code=refused.status, headers=headers)
+    headers["content-type"] = "application/json"
+    return Response(as_json({"error": refused.error, "reason": refused.reason}), refused.status, headers)
 
 
 def asgi(application: Application) -> ASGIApp:

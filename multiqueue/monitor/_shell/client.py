@@ -165,11 +165,10 @@ def table(
             break
         widths[widest] -= 1
     for line in lines:
-        shown = [
-            cell.rjust(width) if column.is_number else _padded(shortened(cell, width), width)
-            for cell, width, column in zip(line, widths, columns, strict=True)
-        ]
-        yield "  ".join(shown).rstrip()
+        shown = [shortened(cell, width) for cell, width in zip(line, widths, strict=True)]
+        spaces = [" " * (width - cells_of(cell)) for cell, width in zip(shown, widths, strict=True)]
+        rows_of = zip(shown, spaces, columns, strict=True)
+        yield "  ".join(space + cell if column.is_number else cell + space for cell, space, column in rows_of).rstrip()
     if not rows:
         yield counted(0, noun)
 
@@ -214,10 +213,6 @@ def _beginning(text: str, width: int) -> str:
         if used > width:
             return text[:place]
     return text
-
-
-def _padded(text: str, width: int) -> str:
-    return text + " " * (width - cells_of(text))
 
 
 def text_of(value: Any) -> str:
