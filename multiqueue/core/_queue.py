@@ -194,6 +194,17 @@ class Gate:
             condition._at_fork_reinit()  # type: ignore[attr-defined]
 
 
+def _changing(name: str) -> Callable[..., Any]:
+    """A deque's method that changes it, as one of `Contents`. It runs no user's code: iterables come as lists."""
+    change = getattr(deque, name)
+
+    def method(self: Contents[Any], *of: Any) -> Any:
+        return self._edit(lambda elements: change(elements, *of))
+
+    method.__name__ = name
+    return method
+
+
 class Contents(MutableSequence[T]):
     """The elements of a queue, as the deque `queue.Queue.queue`: read and changed where they are, from any thread."""
 
@@ -256,25 +267,20 @@ class Contents(MutableSequence[T]):
         _engine.replace(self._queue, list(elements))
         return before, result
 
-    def __setitem__(self, index: Any, item: Any) -> None:
-        self._edit(lambda elements: elements.__setitem__(index, item))
-
-    def __delitem__(self, index: Any) -> None:
-        self._edit(lambda elements: elements.__delitem__(index))
+    __setitem__ = _changing("__setitem__")
+    __delitem__ = _changing("__delitem__")
+    append = _changing("append")
+    appendleft = _changing("appendleft")
+    clear = _changing("clear")
+    insert = _changing("insert")
+    pop = _changing("pop")
+    popleft = _changing("popleft")
+    reverse = _changing("reverse")
+    rotate = _changing("rotate")
 
     def __iadd__(self, items: Iterable[T]) -> Contents[T]:  # type: ignore[misc]
         self.extend(items)
         return self
-
-    def append(self, item: T) -> None:
-        self._edit(lambda elements: elements.append(item))
-
-    def appendleft(self, item: T) -> None:
-        """Put `item` at the head."""
-        self._edit(lambda elements: elements.appendleft(item))
-
-    def clear(self) -> None:
-        self._edit(lambda elements: elements.clear())
 
     def extend(self, items: Iterable[T]) -> None:
         new = list(items)
@@ -285,33 +291,11 @@ class Contents(MutableSequence[T]):
         new = list(items)
         self._edit(lambda elements: elements.extendleft(new))
 
-    def insert(self, index: int, item: T) -> None:
-        self._edit(lambda elements: elements.insert(index, item))
-
-    def pop(self, index: int = -1) -> T:
-        """Take the last element."""
-        if index != -1:
-            raise TypeError("pop() takes no index here, as that of a deque")
-        item: T = self._edit(lambda elements: elements.pop())
-        return item
-
-    def popleft(self) -> T:
-        """Take the first element."""
-        item: T = self._edit(lambda elements: elements.popleft())
-        return item
-
     def remove(self, item: T) -> None:
         for candidate in self.copy():
             if (candidate is item or candidate == item) and self._edit(partial(_leaves, item=candidate)):
                 return
         raise ValueError(f"{item!r} is not in the queue")
-
-    def reverse(self) -> None:
-        self._edit(lambda elements: elements.reverse())
-
-    def rotate(self, n: int = 1) -> None:
-        """Move the last `n` elements to the head."""
-        self._edit(lambda elements: elements.rotate(n))
 
 
 def _leaves(elements: deque[Any], item: object) -> bool:

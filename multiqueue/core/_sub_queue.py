@@ -125,62 +125,6 @@ def _is_part(tail: Any, multi_queue: Any) -> bool:
     return isinstance(tail, SubQueue) and tail._multi_queue is multi_queue
 
 
-def put_batch(tail: _engine.Tail[Any], items: Iterable[Any], timeout: float | None) -> int:
-    """`put_many`."""
-    batch = list(items)
-    deadline = None if timeout is None else deadline_after(timeout)
-    accepted = 0
-    while accepted < len(batch):
-        count, closed = _engine.put_some(tail, batch, accepted, deadline)
-        accepted += count
-        if closed:
-            error = refusal(tail, 1, batch[accepted], timeout)
-            vars(error).update(accepted=accepted, rest=batch[accepted:])
-            raise error
-        if not count:
-            break
-    return accepted
-
-
-async def put_async(tail: Any, item: Any) -> None:
-    """`async_put`."""
-    while not tail.offer(item):
-        await wait_in_line(tail, True)
-
-
-def find_and_remove(tail: _engine.Tail[Any], item: object) -> bool:
-    """`remove`."""
-    for candidate in _engine.snapshot(tail):
-        if (candidate is item or candidate == item) and _engine.remove(tail, candidate):
-            return True
-    return False
-
-
-def statistics_of(tail: _engine.Tail[Any], key: Hashable) -> SubQueueStatistics:
-    """The figures of one tail, at one moment."""
-    from ._statistics import SubQueueStatistics
-
-    size, capacity, unfinished, finished, discarded, putters, takers, enabled, attached, closed, *_ = _engine.figures(
-        tail
-    )
-    ahead = max(0, size - unfinished)  # task_done() was called before the take
-    return SubQueueStatistics(
-        key=key,
-        size=size,
-        capacity=capacity,
-        put=finished + unfinished + discarded,
-        taken=finished + unfinished - size,
-        completed=finished - ahead,
-        in_flight=unfinished - size + ahead,
-        discarded=discarded,
-        waiting_putters=putters,
-        waiting_takers=takers,
-        is_enabled=bool(enabled),
-        is_attached=bool(attached),
-        is_shutdown=bool(closed),
-    )
-
-
 def set_gate(queue: Any) -> None:
     """Under `multiqueue.testing`, which puts other locks in the place of RLock: have it decide who goes on.
 
@@ -311,7 +255,19 @@ class Puts(Gets[T], Tail[T]):
                 the others.
             ValueError: `timeout` is negative.
         """
-        return put_batch(self, items, timeout)
+        batch = list(items)
+        deadline = None if timeout is None else deadline_after(timeout)
+        accepted = 0
+        while accepted < len(batch):
+            count, closed = _engine.put_some(self, batch, accepted, deadline)
+            accepted += count
+            if closed:
+                error = refusal(self, 1, batch[accepted], timeout)
+                vars(error).update(accepted=accepted, rest=batch[accepted:])
+                raise error
+            if not count:
+                break
+        return accepted
 
     async def async_put(self, item: T) -> None:
         """`put(item)` for a coroutine, from any event loop; one that is cancelled while it waits has put nothing.
@@ -319,7 +275,8 @@ class Puts(Gets[T], Tail[T]):
         Raises:
             ShutDown: as for `put`.
         """
-        await put_async(self, item)
+        while not self.offer(item):
+            await wait_in_line(self, True)
 
     def drain_to(self, target: DrainTarget[T], max_items: int | None = None) -> int:
         """Take the present elements, `max_items` at most, and hand them to `target` in order; how many it accepted.
@@ -358,7 +315,10 @@ class Puts(Gets[T], Tail[T]):
 
     def remove(self, item: object) -> bool:
         """Remove the first element that is or equals `item`; False if there was none. `==` runs without a lock held."""
-        return find_and_remove(self, item)
+        for candidate in _engine.snapshot(self):
+            if (candidate is item or candidate == item) and _engine.remove(self, candidate):
+                return True
+        return False
 
     def clear(self) -> int:
         """Discard all elements; how many. Putters that wait for room go on."""
@@ -379,7 +339,27 @@ class Puts(Gets[T], Tail[T]):
 
     def statistics(self) -> SubQueueStatistics:
         """Its figures, as one consistent snapshot."""
-        return statistics_of(self, getattr(self, "key", None))
+        from ._statistics import SubQueueStatistics
+
+        size, capacity, unfinished, finished, discarded, putters, takers, enabled, attached, closed, *_ = (
+            _engine.figures(self)
+        )
+        ahead = max(0, size - unfinished)  # task_done() was called before the take
+        return SubQueueStatistics(
+            key=getattr(self, "key", None),
+            size=size,
+            capacity=capacity,
+            put=finished + unfinished + discarded,
+            taken=finished + unfinished - size,
+            completed=finished - ahead,
+            in_flight=unfinished - size + ahead,
+            discarded=discarded,
+            waiting_putters=putters,
+            waiting_takers=takers,
+            is_enabled=bool(enabled),
+            is_attached=bool(attached),
+            is_shutdown=bool(closed),
+        )
 
 
 class SubQueue(Puts[T]):

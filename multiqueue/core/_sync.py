@@ -14,7 +14,6 @@ from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar, cast
 __all__ = [
     "TIMEOUT_MAX",
     "Guard",
-    "Parking",
     "RLock",
     "ReentrantLock",
     "allocate_lock",
@@ -64,13 +63,6 @@ class Guard:
 
     def _is_owned(self) -> bool:
         return self._lock._is_owned()
-
-
-class Parking(Protocol):
-    """A raw lock as a thread's waiter: the thread that sleeps acquires it, the thread that wakes it releases it."""
-
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
-    def release(self) -> None: ...
 
 
 P = ParamSpec("P")
