@@ -71,7 +71,8 @@ class MultiQueueExecutor(ThreadPoolExecutor):
             TypeError: `initializer` can not be called.
         """
         if max_workers is None:
-            max_workers = _default_workers()
+            cpus: Callable[[], int | None] = getattr(os, "process_cpu_count", os.cpu_count)  # the former from 3.13
+            max_workers = min(32, (cpus() or 1) + 4)
         if max_workers <= 0:
             raise ValueError("max_workers must be greater than 0")
         if initializer is not None and not callable(initializer):
@@ -298,11 +299,6 @@ def _forgetter(reference: weakref.ref[MultiQueueExecutor]) -> Callable[[SubQueue
             executor._forget_lane(subqueue)
 
     return forget
-
-
-def _default_workers() -> int:
-    cpus: Callable[[], int | None] = getattr(os, "process_cpu_count", os.cpu_count)  # the former from 3.13
-    return min(32, (cpus() or 1) + 4)
 
 
 def _difference(key: Hashable, has: LaneSettings, wanted: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from multiqueue._carried import check_value, short_string
@@ -112,10 +113,6 @@ class Policy:
         except ValueError as error:
             raise ValueError(f"pattern {self.pattern!r} {error}") from None
 
-    def is_of(self, name: str, kinds: tuple[str, ...]) -> bool:
-        """True if it speaks of a thing of this name, which is of these of `APPLY_TO`."""
-        return self.apply_to in kinds and bool(self._search(name))
-
 
 class Policies:
     """The policies of one virtual host. Any thread may call any method; changes wait for their commit."""
@@ -141,7 +138,8 @@ class Policies:
 
     def all(self, *, is_operators: bool = False) -> list[Policy]:
         """Those of one of the two sorts, by name."""
-        return sorted((each for each in self._kept.values.values() if each.is_operators == is_operators), key=_name)
+        some = (each for each in self._kept.values.values() if each.is_operators == is_operators)
+        return sorted(some, key=attrgetter("name"))
 
     def set(self, policy: Policy) -> bool:
         """Have this policy, in place of one of its name; True when it is new. Raises StoreFull: it cannot be kept."""
@@ -162,11 +160,15 @@ class Policies:
 
     def of(self, thing: DeclaredQueue | Exchange) -> Governing:
         """What applies to a queue or an exchange."""
-        kinds = _kinds_of(thing)
-        matching = [each for each in self._kept.values.values() if each.is_of(thing.name, kinds)]
-        if not isinstance(thing, Exchange):
-            kind = thing.queue.settings.type
-            matching = [each for each in matching if self._compat.lets_apply(each.definition, kind)]
+        kind = None if isinstance(thing, Exchange) else thing.queue.settings.type
+        kinds = ("exchanges", "all") if kind is None else ("queues", f"{kind}_queues", "all")
+        matching = [
+            each
+            for each in self._kept.values.values()
+            if each.apply_to in kinds
+            and each._search(thing.name)
+            and (kind is None or self._compat.lets_apply(each.definition, kind))
+        ]
         first = {
             sort: min((each for each in matching if each.is_operators == sort), key=_rank, default=None)
             for sort in (False, True)
@@ -206,22 +208,12 @@ class Policies:
             self.apply(thing)
 
 
-def _name(policy: Policy) -> str:
-    return policy.name
-
-
 def _rank(policy: Policy) -> tuple[int, str]:
     return -policy.priority, policy.name
 
 
 def _key_of(policy: Policy) -> Key:
     return OPERATOR_POLICY if policy.is_operators else POLICY, policy.name
-
-
-def _kinds_of(thing: DeclaredQueue | Exchange) -> tuple[str, ...]:
-    if isinstance(thing, Exchange):
-        return ("exchanges", "all")
-    return ("queues", f"{thing.queue.settings.type}_queues", "all")
 
 
 def _governed(declared: DeclaredQueue, definition: Mapping[str, Any]) -> QueueSettings:

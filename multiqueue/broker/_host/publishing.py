@@ -209,10 +209,6 @@ class Sent(NamedTuple):
 _SENT: Final = Sent()
 
 
-def _put_on_transient(queues: Sequence[BrokerQueue], message: Message) -> Outcomes:
-    return [(queue, queue.put(message)) for queue in queues if not queue.is_stored]
-
-
 @dataclass(eq=False, repr=False)
 class Publisher:
     """Publishes to a virtual host without waiting for commits; made by `VirtualHost.publisher`."""
@@ -251,7 +247,7 @@ class Publisher:
         sent, outcomes = self._sent, run.put_on(queues, message)
         try:
             if len(outcomes) < len(queues):
-                outcomes += _put_on_transient(queues, message)
+                outcomes += [(queue, queue.put(message)) for queue in queues if not queue.is_stored]
             throttled = ()
             if len(outcomes) != 1 or outcomes[0][1] is not _ENQUEUED:
                 throttled = publishing.account_for(message, 0, outcomes, mandatory).throttled

@@ -21,7 +21,7 @@ import anyio
 import anyio.to_thread
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from ...amqp import is_loopback
 from .._api.asking import LARGEST_BODY, LARGEST_DEFINITIONS, Answer, Ask, MethodNotAllowed, Table
@@ -232,8 +232,3 @@ def _refusal(refused: Refused) -> Response:
         return Response(status_code=refused.status, headers=headers)
     headers["content-type"] = "application/json"
     return Response(as_json({"error": refused.error, "reason": refused.reason}), refused.status, headers)
-
-
-def asgi(application: Application) -> ASGIApp:
-    """The application under the type that ASGI servers ask for."""
-    return application

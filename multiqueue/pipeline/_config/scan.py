@@ -309,7 +309,7 @@ class _Walk:
         return _closure([rest for rest in left if rest])
 
     def _file(self, entry: _Entry) -> FileSeen | None:
-        path = entry.path[len(self._base) + 1 :] if self._is_below_base(entry.path) else entry.path
+        path = entry.path.removeprefix(self._base + os.sep)
         if self._lane.format != "paths" and entry.name.startswith(("_", ".")):
             self._passed_over.add("Spark ignores names that start with '_' or '.'", path)
             return None
@@ -330,9 +330,6 @@ class _Walk:
             self._passed_over.refuse("not a file but a pipe, a socket or a device", path)
             return None
         return FileSeen(path, status.st_size, status.st_mtime_ns)
-
-    def _is_below_base(self, path: str) -> bool:
-        return path.startswith(self._base + os.sep)
 
 
 def _closure(patterns: list[Parts]) -> frozenset[Parts]:

@@ -494,7 +494,10 @@ class Ledger:
             "started_s = ?, ended_s = ?, ended_at = ?, error = NULL, tries = 0, redone = 0",
             (started_s, ended_s, self._wall()),
         )
-        self._note_files(item, files)
+        self._connection.executemany(
+            "UPDATE files SET size = ?, mtime_ns = ? WHERE lane = ? AND path = ?",
+            [(one.size_bytes, one.mtime_ns, item.lane, one.path) for one in files],
+        )
         self.messages.forget(item.lane, item.files if item.messages else ())
 
     def postpone(self, item: Item, error: str, retry_s: float) -> None:
@@ -643,12 +646,6 @@ class Ledger:
         )
         if cursor.rowcount != 1:
             raise IllegalTransition(f"item {item.id} of lane {item.lane!r} cannot {event}: it is not {old}")
-
-    def _note_files(self, item: Item, files: Iterable[FileSeen]) -> None:
-        self._connection.executemany(
-            "UPDATE files SET size = ?, mtime_ns = ? WHERE lane = ? AND path = ?",
-            [(one.size_bytes, one.mtime_ns, item.lane, one.path) for one in files],
-        )
 
     def _item(self, row: tuple[int, str, str, int, int, str | None, int]) -> Item:
         seq, identity, lane, attempt, tries, number, redone = row

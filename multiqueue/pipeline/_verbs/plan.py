@@ -134,7 +134,7 @@ def plan_of(config: PipelineConfig, first: int = 10, *, whole: bool = False) -> 
             output.check(ledger)
             ledger.recover(output.is_published)
             require_input(config, ledger, lanes)
-            known = _by_lane(ledger.counts(), ItemState.WAITING)
+            known = {count.lane: count.items for count in ledger.counts() if count.state is ItemState.WAITING}
             gone = lost_directories(config, met, lanes, ledger)
             scanner, found = _look(config, lanes, ledger, gone, whole=whole)
             planned = Steps(steps, lanes, ledger)
@@ -242,10 +242,6 @@ def _regroup(
     if found["new"] < 0:  # what was joined was known before
         known[lane.name] = known.get(lane.name, 0) + found["new"]
         found["new"] = 0
-
-
-def _by_lane(counts: Sequence[LaneCount], state: ItemState) -> dict[str, int]:
-    return {count.lane: count.items for count in counts if count.state is state}
 
 
 def _lane_plan(

@@ -35,16 +35,11 @@ _LONGEST_LAG = 1000  # milliseconds that an item's end waits for its figures: th
 STOPPED = ("SparkContext was shut down", "stopped SparkContext")
 
 
-def threads_are_pinned() -> bool:
-    """Whether PySpark gives each Python thread a JVM thread, as it does unless PYSPARK_PIN_THREAD says false."""
-    return os.environ.get("PYSPARK_PIN_THREAD", "true").lower() == "true"
-
-
 class ClassicBackend:
     """Backend for a `SparkSession` with a `SparkContext`."""
 
     def __init__(self, spark: SparkSession) -> None:
-        if not threads_are_pinned():
+        if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() != "true":  # as PySpark reads it
             raise SparkEnvironmentError(
                 "PYSPARK_PIN_THREAD is false: all Python threads share one JVM thread, so jobs can not be told "
                 "apart or cancelled; unset it before the session starts"

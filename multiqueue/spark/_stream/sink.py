@@ -236,17 +236,12 @@ def _check_columns(schema: StructType, options: SinkOptions) -> None:
                 f"a message has no place for column {name}; there are {', '.join(_COLUMNS)}. "
                 "To send whole rows: selectExpr('to_json(struct(*)) AS body')"
             )
-        if not any(_is_same(type, wanted) for wanted in _COLUMNS[name]):
-            wanted_types = " or ".join(wanted.simpleString() for wanted in _COLUMNS[name])
-            raise BadOption(f"column {name} must be {wanted_types}, not {type.simpleString()}")
+        wanted = [each.simpleString() for each in _COLUMNS[name]]
+        if type.simpleString() not in wanted:  # whatever may be null
+            raise BadOption(f"column {name} must be {' or '.join(wanted)}, not {type.simpleString()}")
     if "body" not in given:
         raise BadOption("there is no column body, binary or string; selectExpr('to_json(struct(*)) AS body') makes one")
     if "routing_key" not in given and options.routing_key is None and "exchange" not in given and not options.exchange:
         raise BadOption(
             "no destination: give the option routingKey, a queue's name, or exchange, or columns of these names"
         )
-
-
-def _is_same(given: DataType, wanted: DataType) -> bool:
-    """Without regard to what may be null."""
-    return given.simpleString() == wanted.simpleString()
