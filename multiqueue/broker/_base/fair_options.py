@@ -6,7 +6,7 @@ Pointer. The options of `acme` then count for all of `acme/web`, `acme/app` toge
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from functools import lru_cache
@@ -26,8 +26,8 @@ DROP_HEAD, REJECT, REJECT_DEAD_LETTER = _OVERFLOWS = ("drop-head", "reject-publi
 Part = Callable[[Message], object]
 # A message's tenant; its level, 0 the highest; its cost; whether a key, or the cost, was not what it should be.
 FairKey = tuple[str, int, float, bool]
-# What reads messages: of most the tenant's name says all. Names that are known need no look.
-KeyReader = Callable[[Container[str], Sequence[Message]], list[FairKey | str]]
+# What reads messages: of most the tenant's name says all.
+KeyReader = Callable[[Sequence[Message]], list[FairKey | str]]
 
 
 def fair_key(key: FairKey | str) -> FairKey:
@@ -226,7 +226,7 @@ class FairOptions:
         return together
 
     def reader(self, level_of: Callable[[Message], int] | None) -> KeyReader:
-        """What reads the keys of messages; names that are `known` need no look. Runs under no lock, on any thread."""
+        """What reads the keys of messages. Runs under no lock, on any thread."""
         parts = [_part(key) for key in self.keys]
         cost_header = None if self.cost is None else self.cost.removeprefix("header:")
 
@@ -247,11 +247,13 @@ class FairOptions:
 
         header = self.keys[0].removeprefix("header:")
         if len(parts) > 1 or header == self.keys[0] or cost_header is not None or level_of is not None:
-            return lambda known, messages: [read(message) for message in messages]
+            return lambda messages: [read(message) for message in messages]
 
-        def read_headers(known: Container[str], messages: Sequence[Message]) -> list[FairKey | str]:  # of most queues
+        def read_headers(messages: Sequence[Message]) -> list[FairKey | str]:  # of most queues
             return [
-                name if type(name := message.headers.get(header)) is str and name in known else _named(name)
+                name
+                if type(name := message.headers.get(header)) is str and name.isascii() and len(name) <= LONGEST_NAME
+                else _named(name)
                 for message in messages
             ]
 

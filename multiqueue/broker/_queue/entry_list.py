@@ -413,7 +413,7 @@ class FairEntryList(PriorityEntryList):
         self.read = FairOptions.of(settings.kind_options).reader(level_of)
 
     def key_of(self, message: Message) -> FairKey | str:
-        return self.read((), (message,))[0]
+        return self.read((message,))[0]
 
     def _level_of(self, key: FairKey | str) -> int:
         return fair_key(key)[1]

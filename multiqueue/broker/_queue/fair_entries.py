@@ -14,7 +14,6 @@ Cost        A turn costs the same for any number of tenants. A new entry costs a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from heapq import heappop, heappush
 from typing import Any, Final
 
@@ -166,7 +165,7 @@ class FairEntries(EntrySource):
             life.tenants = Tenants(options, life.clock, life.visit_by, life.changed_tenants)
             life.limit_tenants()
         self.tenants: Tenants = life.tenants
-        life.keys_of = partial(entries.read, self.tenants.by_name)
+        life.keys_of = entries.read
         self.tenants.have_objects(has_all=True)
         self.tenants.listen(self._lane_opened, self._lane_forgotten, self._reweighed)
         self._woken = 0  # tenants that a reader found to be no longer above their rates; housekeeping tells the others

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from multiqueue.core import Ring, Turn
 
@@ -81,65 +81,43 @@ class FairEntry(Entry):
     where: int = WAITING
 
 
-# A list while it is short: a tenant with few messages takes little memory.
-Slots = list[Any] | deque[Any]
-# Invariants: empty. Lanes of which nothing came back, and of a queue that pages, have these, and none of their own.
-_NONE_CAME_BACK: Final[dict[Position, FairEntry]] = {}
-_NO_SLOTS: Final[Slots] = []
+# A tuple of one at most; a list while there are few: a tenant with few messages takes little memory.
+Slots = tuple[Any, ...] | list[Any] | deque[Any]
+_NONE_CAME_BACK: Final[dict[Position, FairEntry]] = {}  # of many lanes; stays empty
 
 
+@dataclass(slots=True, init=False, eq=False, repr=False)
 class Lane(Turn):
-    """What a tenant has waiting on one level, and its turn there. That of a tenant with others in it has no entries."""
+    """What a tenant has waiting on one level, and its turn there. That of a tenant with others in it has no entries.
 
-    __slots__ = (
-        "_order",
-        "another",
-        "arrived",
-        "aside",
-        "busy_since",
-        "extra_cost",
-        "far",
-        "half_minute",
-        "holes",
-        "in_flight",
-        "inner",
-        "lately",
-        "level",
-        "outer",
-        "returned",
-        "served",
-        "served_before",
-        "waiting_bytes",
-    )
+    `_new_lane` makes it: with an `__init__` of its own a new tenant costs half as much again.
+    """
 
-    def __init__(self, ring: Ring, outer: Lane | None, level: int, options: TenantOptions, slots: Slots) -> None:
-        if level or options.priority or options.weight != 1:
-            priority = _ring_priority(level, options.priority)
-            Turn.__init__(self, ring, weight=options.weight, priority=priority)
-        else:
-            Turn.__init__(self, ring)  # as that would, for half
-        self.outer: Lane | None = outer
-        self.level: int = level
-        self.inner: Ring | None = None
-        self.another: Lane | None = None  # of the same tenant
-        # Entries that wait, in the order of their arrival, and places of entries that were taken out of the midst of
-        # them. Invariants: `holes` counts the places; the first is none.
-        self.arrived: Slots = slots
-        self.holes: int = 0
-        self.returned: dict[Position, FairEntry] = _NONE_CAME_BACK  # entries that wait again, by position
-        # A heap of these positions, and of some whose entries do not wait any more; not set before there are any.
-        self._order: list[Position]
-        self.far: int = 0  # entries that wait and are no objects here: the queue pages
-        self.waiting_bytes: int = 0  # of the bodies of what waits
-        self.in_flight: int = 0  # entries that consumers have
-        self.aside: int = 0  # entries that are HELD or ASIDE
-        self.busy_since: float = 0.0  # since when something waits, if anything does
-        self.served: int = 0
-        self.extra_cost: float = 0.0  # of these, where it was not 1 each
-        # The half minute in which it was served last; the cost of what it was served before it; and in the one before.
-        self.half_minute: float = _LONG_AGO
-        self.served_before: float
-        self.lately: float
+    outer: Lane | None
+    level: int
+    inner: Ring | None
+    another: Lane | None  # of the same tenant
+    is_blocked: bool  # as its tenant: out of the ring
+    is_idle: bool  # Invariant: it is in `Tenants._idle`, or its queue is deleted; not `another`
+    # Entries that wait, in the order of their arrival, and places of entries that were taken out of the midst of
+    # them. Invariants: `holes` counts the places; the first is none.
+    arrived: Slots
+    holes: int
+    returned: dict[Position, FairEntry]  # entries that wait again, by position
+    # A heap of these positions, and of some whose entries do not wait any more; not set before there are any.
+    _order: list[Position]
+    far: int  # entries that wait and are no objects here: the queue pages
+    waiting_bytes: int  # of the bodies of what waits
+    in_flight: int  # entries that consumers have
+    aside: int  # entries that are HELD or ASIDE
+    busy_since: float  # since when something waits, if anything does
+    served: int
+    extra_cost: float  # of these, where it was not 1 each
+    # The half minute in which it was served last; the cost of what it was served before it; and in the one before. The
+    # last two are not set before it was served.
+    half_minute: float
+    served_before: float
+    lately: float
 
     @property
     @abstractmethod
@@ -197,6 +175,9 @@ class Lane(Turn):
         arrived = self.arrived
         if self.returned.pop(entry.position, None) is not None:
             return
+        if isinstance(arrived, tuple):
+            self.arrived = ()
+            return
         head: Any = arrived[0]
         if head is entry:
             del arrived[0]
@@ -229,14 +210,14 @@ class Lane(Turn):
                 return entry  # type: ignore[no-any-return]
         return None
 
-    def let_go(self, slots: Slots) -> None:
-        """Forget the objects, and have these slots."""
-        self.far, self.arrived, self.returned, self.holes = self.live, slots, _NONE_CAME_BACK, 0
+    def let_go(self) -> None:
+        """Forget the objects."""
+        self.far, self.arrived, self.returned, self.holes = self.live, (), _NONE_CAME_BACK, 0
 
     def closed(self) -> Lane | None:
         """It, or one that it is nested in, if its tenant is passed over."""
         lane: Lane | None = self
-        while lane is not None and not lane.tenant.is_blocked:
+        while lane is not None and not lane.is_blocked:
             lane = lane.outer
         return lane
 
@@ -249,29 +230,23 @@ class Lane(Turn):
         assert len(entries) == len(set(map(id, entries))), "an entry has two slots"
         assert all(entry.where == WAITING for entry in entries)
         assert not self.returned or self.returned.keys() <= set(self._order)
-        assert not _NO_SLOTS
         assert not _NONE_CAME_BACK
+        assert type(self.arrived) is not tuple or len(self.arrived) < 2
+        assert self.is_blocked is self.tenant.is_blocked
         if self.inner is None:
-            assert self.is_in == (self.live > 0 and not self.tenant.is_blocked), f"{self.tenant.name!r} is in the ring"
+            assert self.is_in == (self.live > 0 and not self.is_blocked), f"{self.tenant.name!r} is in the ring"
 
 
+@dataclass(slots=True, init=False, eq=False, repr=False)
 class Tenant(Lane):
     """One tenant that has messages, or had some lately; or all that are nested in it. It is its lane of one level."""
 
-    __slots__ = ("children", "free_at", "full_at", "inside", "is_blocked", "is_idle", "name", "options")
-
-    def __init__(
-        self, name: str, ring: Ring, outer: Lane | None, level: int, options: TenantOptions, slots: Slots
-    ) -> None:
-        Lane.__init__(self, ring, outer, level, options, slots)
-        self.name: str = name
-        self.options: TenantOptions = options
-        self.children: int = 0  # tenants that are nested in it
-        self.inside: int = 0  # entries of these that consumers have
-        self.is_idle: bool = False  # Invariant: it is in `Tenants._idle`, or its queue is deleted
-        self.is_blocked: bool = options.paused  # Invariant: its lanes are out of the ring
-        self.free_at: float = _LONG_AGO  # when its rate lets it be served,
-        self.full_at: float = _LONG_AGO  # and has forgotten what it was served
+    name: str
+    options: TenantOptions
+    children: int  # tenants that are nested in it
+    inside: int  # entries of these that consumers have
+    free_at: float  # when its rate lets it be served,
+    full_at: float  # and has forgotten what it was served
 
     @property
     def tenant(self) -> Tenant:
@@ -341,19 +316,36 @@ class Tenant(Lane):
         return is_over(self.options, self.waiting, self.all_waiting_bytes)
 
 
+@dataclass(slots=True, init=False, eq=False, repr=False)
 class OtherLane(Lane):
     """A tenant's lane of another level."""
 
-    __slots__ = ("_tenant",)
-
-    def __init__(self, ring: Ring, tenant: Tenant, outer: Lane | None, level: int, slots: Slots) -> None:
-        Lane.__init__(self, ring, outer, level, tenant.options, slots)
-        self._tenant = tenant
-        self.another, tenant.another = tenant.another, self
+    own: Tenant
 
     @property
     def tenant(self) -> Tenant:
-        return self._tenant
+        return self.own
+
+
+AnyLane = TypeVar("AnyLane", Tenant, OtherLane)
+
+
+def _new_lane(
+    kind: type[AnyLane], ring: Ring, outer: Lane | None, level: int, options: TenantOptions, is_blocked: bool
+) -> AnyLane:
+    if level or options.priority or options.weight != 1:
+        lane = kind(ring, weight=options.weight, priority=_ring_priority(level, options.priority))
+    else:
+        lane = kind(ring)  # as that would, for half
+    lane.outer, lane.level, lane.inner, lane.another = outer, level, None, None
+    lane.is_blocked, lane.is_idle = is_blocked, False
+    lane.arrived, lane.holes, lane.returned = (), 0, _NONE_CAME_BACK
+    lane.far = lane.waiting_bytes = lane.in_flight = lane.aside = lane.served = 0
+    lane.busy_since = lane.extra_cost = 0.0
+    lane.half_minute = _LONG_AGO
+    if is_blocked:
+        lane.leave()
+    return lane
 
 
 def is_over(options: TenantOptions, length: int, size: int) -> bool:
@@ -391,7 +383,7 @@ class Tenants:
         self.wakes: list[tuple[float, int, Tenant]] = []  # a heap of the times at which a rate lets one go on
         self._numbers = count()
         self._changed = changed  # options of a tenant's own that were changed since the declaration
-        self._new_slots: Callable[[], Slots] = list  # of a lane
+        self._has_all = True  # Lanes have their entries. Of a queue that pages they count them: its source has these.
         self.misread: int = 0  # messages whose key, or cost, was not what it should be
         self._over: dict[Tenant, None] = {}  # those that may have more waiting than they may, and drop their heads
         # Of a ring: a heap with the longest lane of the lowest level, as they were once. Invariant: has each as it is.
@@ -409,11 +401,19 @@ class Tenants:
             if lane is None:
                 lane = self._lane_for(entry)
             entry.lane = lane
-            arrived = lane.arrived
-            if not arrived and not lane.returned:
-                self._has_some(lane, entry.arrived_at, lane.join)
-            arrived.append(entry)
             lane.waiting_bytes += entry.size
+            arrived = lane.arrived
+            if arrived:
+                if type(arrived) is tuple:
+                    lane.arrived = [*arrived, entry]
+                else:
+                    arrived.append(entry)
+                continue
+            if not lane.returned:
+                lane.busy_since = entry.arrived_at
+                if not lane.is_blocked:
+                    lane.join()
+            lane.arrived = (entry,)
         for entry in () if self._is_plain else entries:
             self._look_at_length(entry.lane)
 
@@ -452,7 +452,7 @@ class Tenants:
     def _has_some(lane: Lane, now: float, enter: Callable[[], object]) -> None:
         """Something of a lane waits, which is to `enter` the ring."""
         lane.busy_since = now
-        if not lane.tenant.is_blocked:
+        if not lane.is_blocked:
             enter()
 
     def _has_none(self, lane: Lane) -> None:
@@ -493,10 +493,9 @@ class Tenants:
         heapify(self._longest)
 
     def have_objects(self, *, has_all: bool) -> None:
-        """Whether lanes have their entries: those of a queue that pages only count them, for its source has them."""
-        self._new_slots = list if has_all else lambda: _NO_SLOTS
+        self._has_all = has_all
         for lane in self.lanes():
-            lane.let_go(self._new_slots())
+            lane.let_go()
 
     def know_ring(self, is_ring: bool) -> None:
         """Whether the queue is a ring, which drops from its longest lane."""
@@ -523,7 +522,10 @@ class Tenants:
             if is_odd or entry.cost != 1.0:
                 self.take(entry)
             else:  # as that, without a call for each message
-                del arrived[0]
+                if type(arrived) is tuple:
+                    arrived = lane.arrived = ()
+                else:
+                    del arrived[0]
                 lane.waiting_bytes -= size
                 lane.in_flight += 1
                 entry.where = taken
@@ -590,7 +592,7 @@ class Tenants:
                 self.move(entry, GONE)
                 continue
             left = lane.in_flight = lane.in_flight - 1  # as `move`, without a call for each message
-            if not left and not lane.arrived:
+            if not (left or lane.arrived or lane.is_idle):
                 self._rest(lane.tenant)
 
     def move(self, entry: Any, where: int) -> None:
@@ -612,10 +614,10 @@ class Tenants:
         if where in (HELD, ASIDE):
             lane.aside += 1
         if where == WAITING:
-            if lane.arrived is _NO_SLOTS:
-                lane.far += 1
-            else:
+            if self._has_all:
                 lane.put_back(entry)
+            else:
+                lane.far += 1
             lane.waiting_bytes += entry.size
             if not had_some:
                 self._has_some(lane, self._clock(), lane.resume)
@@ -702,9 +704,9 @@ class Tenants:
             self._wake_at(tenant, tenant.free_at)
         if (reason is not None) is tenant.is_blocked:
             return
-        tenant.is_blocked = reason is not None
         for lane in tenant.lanes:
-            if tenant.is_blocked:
+            lane.is_blocked = reason is not None
+            if lane.is_blocked:
                 lane.leave()
             elif lane.live or lane.inner is not None:
                 lane.resume()
@@ -777,23 +779,26 @@ class Tenants:
     def lane_of(self, name: str, level: int) -> Lane:
         """A tenant's lane on one level, which may be new, as the tenant may."""
         tenant = self.by_name.get(name)
-        for lane in () if tenant is None else tenant.lanes:
-            if lane.level == level:
-                return lane
-        outer, ring = None, self.ring
+        if tenant is not None:
+            for each in tenant.lanes:
+                if each.level == level:
+                    return each
+        outer, ring, lane = None, self.ring, None
         if self._is_nested and "/" in name:
             outer = self.lane_of(name.rpartition("/")[0], level)
             ring = outer.inner = outer.inner or Ring(outer=outer)
         if tenant is not None:
-            lane = OtherLane(ring, tenant, outer, level, self._new_slots())
-        else:
-            lane = Tenant(name, ring, outer, level, self.options_of(name), self._new_slots())
-            tenant = self.by_name[name] = lane
-            if outer is not None:
-                outer.tenant.children += 1
-        if tenant.is_blocked:
-            lane.leave()
-        return lane
+            lane = _new_lane(OtherLane, ring, outer, level, tenant.options, tenant.is_blocked)
+            lane.own, lane.another, tenant.another = tenant, tenant.another, lane
+            return lane
+        options = self.options_of(name)
+        tenant = self.by_name[name] = _new_lane(Tenant, ring, outer, level, options, options.paused)
+        tenant.name, tenant.options = name, options
+        tenant.children = tenant.inside = 0
+        tenant.free_at = tenant.full_at = _LONG_AGO
+        if outer is not None:
+            outer.tenant.children += 1
+        return tenant
 
     def _retire(self, tenant: Tenant) -> None:
         """Forget a tenant that has no entries; later, if others are nested in it, or its rate remembers it."""
