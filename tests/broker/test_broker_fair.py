@@ -546,6 +546,26 @@ def test_after_a_kill_order_pauses_and_weights_are_as_they_were(tmp_path: Path) 
         assert numbers == sorted(numbers)
 
 
+def test_what_follows_a_commit_cannot_change_a_tenant(tmp_path: Path) -> None:
+    """On the store's own thread a change would wait for itself: it is refused, and nothing is changed."""
+    with Broker(data=tmp_path) as broker:
+        queue = broker.declare_queue("q", durable=True, arguments={"x-queue-kind": "fair"})
+        raised: list[RuntimeError] = []
+
+        def follow(consumer: object) -> None:
+            try:
+                queue.change_tenant("a", {"paused": True})
+            except RuntimeError as error:
+                raised.append(error)
+
+        queue.set_notify_work_desired(queue.add_consumer(follow), True)
+        broker.publish(Message(b"", routing_key="q", headers={"tenant": "a"}, persistent=True))
+        broker.wait_for_commits()
+        assert ["callback of a commit" in str(error) for error in raised] == [True]
+        assert queue.changed_tenants == {}
+        queue.change_tenant("a", {"paused": True})  # any other thread may
+
+
 def test_a_change_that_a_store_cannot_keep_is_undone() -> None:
     """Its caller is told that the store is full, and the tenant has what it had."""
     store = MemoryStore()
