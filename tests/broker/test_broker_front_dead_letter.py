@@ -51,6 +51,22 @@ def test_without_a_routing_key_of_its_own_a_dead_letter_keeps_its_address() -> N
     assert died(Message(routing_key="eu"), "q").routing_key == "eu"
 
 
+@pytest.mark.parametrize("in_a_transaction", [False, True])
+def test_a_message_is_on_all_its_queues_before_what_died_of_it_goes_on(in_a_transaction: bool) -> None:
+    """The dead letter of one queue comes to another after the message, whose place it might have taken."""
+    with Broker() as broker:
+        letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "second"}
+        broker.declare_queue("first", arguments={"x-max-length": 1, **letters})
+        second = broker.declare_queue("second", arguments={"x-max-length": 2, "x-overflow": "reject-publish"})
+        for queue in ("first", "second"):
+            broker.bind_queue(queue, "amq.fanout")
+        with broker.transaction() as transaction:
+            for body in (b"1", b"2"):
+                publish = transaction.publish if in_a_transaction else broker.publish
+                publish(Message(body, exchange="amq.fanout"))
+        assert [message.body for message in second.browse()] == [b"1", b"2"]
+
+
 def test_a_dead_letter_goes_to_all_keys_it_was_published_with() -> None:
     """CC and BCC lead on as the routing key does, each queue once; a key of the queue's is the only one, and takes CC
     out. BCC stays hidden, and what is no text in CC is no key."""

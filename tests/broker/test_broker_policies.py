@@ -262,6 +262,37 @@ def test_publishers_that_a_limit_refused_go_on_without_it(broker: Broker) -> Non
     assert len(broker.queue("a")) == 3
 
 
+@pytest.mark.parametrize("before", [{}, {"overflow": "drop-head"}, {"max_length": 900}])
+def test_a_limit_that_refuses_cuts_first_what_was_not_refused(broker: Broker, before: dict[str, Any]) -> None:
+    """As RabbitMQ, which has the new length before the new overflow; what comes back later is not cut."""
+    queue = broker.declare_queue("a", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    dead = broker.declare_queue("dead")
+    broker.policies.set(a_policy(**before or {"expires": 900_000}))
+    fill(broker, "a", 600)
+    broker.policies.set(a_policy("op", max_length=2, overflow="reject-publish"))
+    wait_until_blocked(lambda: len(queue) == 2)
+    assert (bodies(queue), len(dead)) == ([b"598", b"599"], 598)
+    held = [broker.get("a") for _ in range(2)]
+    fill(broker, "a", 2)
+    for received in held:
+        assert received is not None
+        received.release()
+    broker.policies.set(a_policy("op", max_length=1, overflow="reject-publish"))
+    assert len(queue) == 4
+
+
+def test_a_restart_cuts_nothing_that_a_limit_would_refuse(tmp_path: Path) -> None:
+    """Messages above the limit came back to it, and are kept."""
+    with Broker(data=tmp_path) as broker:
+        broker.declare_queue("a", durable=True)
+        broker.policies.set(a_policy("op", max_length=1, overflow="reject-publish"))
+        for number in range(3):
+            broker.publish(Message(b"%d" % number, routing_key="a", persistent=True))
+            assert broker.get("a") is not None
+    with Broker(data=tmp_path) as broker:
+        assert bodies(broker.queue("a")) == [b"0", b"1", b"2"]
+
+
 @pytest.mark.parametrize(
     ("said", "error", "words"),
     [

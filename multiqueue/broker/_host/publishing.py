@@ -28,6 +28,7 @@ from .._base.waits import may_take_long
 from .._durable.journal import Journal, follow
 from .._durable.submission import Outcomes, Submission, Tell
 from .._paging.memory import MemoryManager
+from .._queue.life import dying
 from .._queue.queue import BrokerQueue
 from .._routing.topology import Topology
 from .host_state import HostState
@@ -129,12 +130,18 @@ class Publishing:
             outcomes = submission.put_on(queues, message, immediate=immediate)
             commit = submission.submit() if outcomes else None
             queues = [queue for queue in queues if not queue.is_stored] if len(outcomes) < len(queues) else []
-        for queue in queues:
-            outcome = queue.put(message, immediate=immediate)
-            if outcome is _ENQUEUED:
-                accepted += 1
-            else:
-                outcomes.append((queue, outcome))
+        try:
+            if len(queues) > 1:
+                dying.hold()
+            for queue in queues:
+                outcome = queue.put(message, immediate=immediate)
+                if outcome is _ENQUEUED:
+                    accepted += 1
+                else:
+                    outcomes.append((queue, outcome))
+        finally:
+            if len(queues) > 1:
+                dying.let_go()
         if commit is not None and wait and self.journal is not None and self.journal.may_wait:
             commit.wait()
         if outcomes or (mandatory and not accepted):

@@ -22,6 +22,7 @@ from .._base.message import DeadLetterReason, Message
 from .._delivery.received import Disposition, Received, Settler
 from .._durable.submission import Outcomes, Submission
 from .._queue.entry import Entry, IllegalStep
+from .._queue.life import dying
 from .._queue.queue import BrokerQueue
 from .dead_letters import DeadLetterRouting
 from .host_state import HostState
@@ -111,9 +112,12 @@ class Transaction:
                 for entry in stored:
                     entry.is_settled_elsewhere = True
             unlocking.pop_all()  # they are settled below
-        if journal is None:
-            for message, queues, mandatory in self._published:
+        try:
+            dying.hold()
+            for message, queues, mandatory in self._published if journal is None else ():
                 outcomes.append((message, [(queue, queue.put(message)) for queue in queues], mandatory))
+        finally:
+            dying.let_go()
         settled, self._published, self._settled = self._settled, [], {}
         refusals: list[MessageRefused | Unroutable] = []
         for message, reached, mandatory in outcomes:

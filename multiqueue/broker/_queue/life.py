@@ -53,6 +53,7 @@ _PAGE: Final = 1000  # headers read at once when a queue is opened
 # Seconds. A time to live of zero means now or never: the consumer that waits is told, and pulls a little later.
 _TIME_TO_PULL: Final = 1.0
 _AVAILABLE: Final = EntryState.AVAILABLE
+_DROPS: Final = (Overflow.NONE, Overflow.RING)
 _ENQUEUED, _THROTTLED = PutOutcome.ENQUEUED, PutOutcome.THROTTLED
 
 
@@ -66,6 +67,7 @@ class Life:
         "_alerts",
         "_callbacks",
         "_counts_failures",
+        "_cuts_once",
         "_has_keys",
         "_is_to_evict",
         "_make",
@@ -139,6 +141,7 @@ class Life:
         self.is_let_go: bool = False  # it is deleted, and what is left on it goes piece by piece
         self.reason_of_deletion: DeadLetterReason | None = None  # None: what was on the queue is simply gone
         self.consumer_numbers: Iterator[int] = count(1)  # each is one consumer's
+        self._cuts_once = False  # Invariant: implies _is_to_evict, but for the moment of a change
         self._is_to_evict = False  # a ring may have more above its limit than was dropped at once
         self.pins: set[object] = set()  # one for each block that looks at everything on the queue, by position
         # Invariant: the number, and the bodies' bytes, of the entries that `admit` gave out and that did not come back.
@@ -168,12 +171,14 @@ class Life:
         self._takes_runs = not is_more and (self.is_fair or not (self._has_keys or self.limit.may_overflow))
 
     def govern(self, settings: QueueSettings, after: After) -> None:
-        """Behave by other settings."""
-        self.settings = settings
+        """Behave by other settings. A limit that refuses from now on cuts once what was not refused, as RabbitMQ."""
+        was, self.settings = self.settings, settings
+        self._cuts_once = was.overflow in _DROPS and settings.overflow not in _DROPS and settings.type == "classic"
         self.limit.govern(settings, after)
         self.limit_tenants()
         self._look_at_settings()
         self._apply_overflow(after)
+        self._cuts_once = self._cuts_once and self._is_to_evict
         if settings.expires is not None:
             self.last_used = self.clock()  # as RabbitMQ: what is idle has all of its time from now on
             self.visit_by(self.last_used + settings.expires)
@@ -811,11 +816,11 @@ class Life:
         if journal is None or not entry.is_stored:
             if self._send is not None:
                 send = partial(self._send, entry.message, reason)
-                _chain.run(partial(self._callbacks.guard, "dead letter callback", send))
+                dying.run(partial(self._callbacks.guard, "dead letter callback", send))
         elif not entry.is_settled_elsewhere:
             batch = journal.batch(is_owed=True)
             batch.delete(entry.number)
-            _chain.run(partial(self._store_letter, entry.message, reason, batch))
+            dying.run(partial(self._store_letter, entry.message, reason, batch))
 
     def _store_letter(self, message: Message, reason: DeadLetterReason, batch: Submission) -> None:
         assert self._queue.journal is not None
@@ -829,7 +834,7 @@ class Life:
 
     def is_above_limit(self) -> bool:
         """True when a ring has more than it may."""
-        return self.settings.overflow is Overflow.RING and self.limit.is_exceeded()
+        return (self.settings.overflow is Overflow.RING or self._cuts_once) and self.limit.is_exceeded()
 
     def _has_surplus(self) -> bool:
         """True when something is above the queue's limit, or may be above a tenant's."""
@@ -867,7 +872,7 @@ class Life:
         for _ in range(FEW if self._is_to_evict else 0):
             victim = self.source.surplus(after) if self._has_surplus() else None
             if victim is None or not self._has_surplus():  # what had expired has made room
-                self._is_to_evict = False
+                self._is_to_evict = self._cuts_once = False
                 break
             self.drop(victim, DeadLetterReason.MAXLEN, after)
         return self._is_to_evict
@@ -1018,6 +1023,15 @@ class _Chain(threading.local):
         if not self.is_running:
             self._go_on()
 
+    def hold(self) -> None:
+        """A message comes to several queues: it is on all of them before what died of it goes on, by `let_go`."""
+        self.is_running = True
+
+    def let_go(self) -> None:
+        self.is_running = False
+        if self.pending:
+            self._go_on()
+
     def _go_on(self) -> None:
         self.is_running = True
         try:
@@ -1027,12 +1041,10 @@ class _Chain(threading.local):
                     break
                 self.pending.popleft()()
         finally:
-            self.is_running = False
-            if self.pending:  # one was interrupted; the others must not be lost with it
-                self._go_on()
+            self.let_go()  # if one was interrupted, the others must not be lost with it
 
 
-_chain = _Chain()
+dying: Final = _Chain()
 
 
 def _within(run: list[Entry], most_bytes: int) -> list[Entry]:
