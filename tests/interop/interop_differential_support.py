@@ -10,7 +10,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from http.client import HTTPConnection, RemoteDisconnected
 from typing import Any
 from urllib.parse import quote
@@ -70,7 +70,8 @@ class Side:
         self.port, self.prefix, self.mode, self.http_port = port, prefix, mode, http_port
         self.host = HOSTS.get(port, "/")
         self.seen: dict[str, list[Any]] = {}  # by consumer
-        self._web = HTTPConnection("127.0.0.1", http_port, timeout=PATIENCE)
+        self.had_failed_letter = False  # a dead letter that was redelivered, or had failed before it died
+        self.web = HTTPConnection("127.0.0.1", http_port, timeout=PATIENCE)
         self._connect()
 
     def _connect(self) -> None:
@@ -88,6 +89,7 @@ class Side:
         for _ in range(1 + len(select)):
             channel.reply()
         self.unsettled: list[tuple[str, int]] = []  # where each is from, and its tag
+        self.came_back: set[int] = set()  # the tags of those that had been delivered before
         self._no_ack: set[str] = set()
         return channel
 
@@ -103,10 +105,9 @@ class Side:
         return self.name(value) if isinstance(value, str) else value
 
     def short(self, value: Any) -> Any:
-        """The reverse of `named`. Times are left out, and x-last-death-*, which RabbitMQ writes since 3.13."""
+        """The reverse of `named`, without what is meant to differ."""
         if isinstance(value, dict):
-            kept = (key for key in value if key != "time" and not key.startswith("x-last-death-"))
-            return {key: self.short(value[key]) for key in kept}
+            return {key: self.short(value[key]) for key in _comparable(value)}
         if isinstance(value, list):
             return [self.short(each) for each in value]
         return value.removeprefix(f"{self.prefix}-") if isinstance(value, str) else value
@@ -153,7 +154,17 @@ class Side:
         tag = getattr(came.method, "consumer_tag", "returned")
         self.seen.setdefault(tag, []).append(self.shown(came))
         if tag != "returned" and tag not in self._no_ack:
-            self.unsettled.append((tag, came.tag))
+            self.has(tag, came)
+
+    def has(self, source: str, came: Content) -> None:
+        self.unsettled.append((source, came.tag))
+        if came.method.redelivered:
+            self.came_back.add(came.tag)
+
+    @property
+    def holds_what_came_back(self) -> bool:
+        """Whether one of the unsettled messages had been delivered before."""
+        return any(tag in self.came_back for _, tag in self.unsettled)
 
     def look(self) -> dict[str, list[Any]]:
         """What the consumers have had so far; it was asked for."""
@@ -184,9 +195,11 @@ class Side:
     def shown(self, content: Content) -> Any:
         """A delivered message, as far as it is the same everywhere."""
         method, properties = content.method, content.properties
+        is_redelivered = bool(getattr(method, "redelivered", False))
+        self.had_failed_letter |= is_redelivered and "x-death" in content.headers
         return (
             content.body,
-            bool(getattr(method, "redelivered", False)),
+            is_redelivered,
             self.short(method.exchange),
             self.short(method.routing_key),
             self.short(content.headers),
@@ -232,18 +245,19 @@ class Side:
         """Delete what requests have made."""
         for path in requests:
             http("DELETE", path, None)(self)
-        self._web.close()
+        self.web.close()
 
-    def request(self, method: str, path: str, content: str | None) -> tuple[int, str]:
-        """A request of the management API: the status and the text of the answer."""
-        try:
-            self._web.request(method, path, content, _GUEST)
-            response = self._web.getresponse()
-        except (RemoteDisconnected, ConnectionError):  # it had been idle for too long
-            self._web.close()
-            self._web.request(method, path, content, _GUEST)
-            response = self._web.getresponse()
-        return response.status, response.read().decode()
+
+def asked_for(web: HTTPConnection, method: str, path: str, content: str | None = None) -> tuple[int, str]:
+    """A request of the management API: the status and the text of the answer."""
+    try:
+        web.request(method, path, content, _GUEST)
+        response = web.getresponse()
+    except (RemoteDisconnected, ConnectionError):  # it had been idle for too long
+        web.close()
+        web.request(method, path, content, _GUEST)
+        response = web.getresponse()
+    return response.status, response.read().decode()
 
 
 def agree(one: Sequence[Side], other: Sequence[Side], lag: float = LAG) -> tuple[Any, Any]:
@@ -298,7 +312,7 @@ def get(queue: str, *, no_ack: bool) -> Step:
         if got is None:
             return "nothing"
         if not no_ack:
-            side.unsettled.append((f"got from {queue}", got.tag))
+            side.has(f"got from {queue}", got)
         return side.shown(got)
 
     return step
@@ -355,13 +369,15 @@ def http(method: str, path: str, body: dict[str, Any] | None) -> Step:
     def step(side: Side) -> Any:
         content = None if body is None else json.dumps(side.named(body))
         named = path.replace("{}", f"{side.prefix}-").replace("%2F", quote(side.host, ""))
-        status, found = side.request(method, named, content)
+        status, found = asked_for(side.web, method, named, content)
         found = found.replace(f'"vhost":"{side.host}"', '"vhost":"/"')
         if (
             status == 404 and method == "GET" and path.endswith("/bindings/source")
         ):  # RabbitMQ has none of what is not there, by the table
             return 200, []
         shown = _kept(json.loads(found.replace(f"{side.prefix}-", "")), side) if found else None
+        for each in shown if isinstance(shown, list) else ():
+            side.had_failed_letter |= each.get("redelivered", False) and "x-death" in repr(each)
         if (status, method) == (400, "PUT") and any(word in path for word in ("policies", "-limits")):
             shown.pop("reason")  # a word of Erlang, or what would be right
         if (status, method) == (404, "DELETE") and "user-limits" in path:
@@ -428,7 +444,7 @@ _FIELDS = {
 def _kept(found: Any, side: Side) -> Any:
     """The fields that do not depend on when one asks. 4.3 shows its default type of queue among the arguments."""
     if isinstance(found, list):
-        return sorted((_kept(each, side) for each in found), key=repr)
+        return sorted((_kept(each, side) for each in found), key=partial(json.dumps, sort_keys=True))
     if isinstance(found, dict):
         found = {key: _inner(found[key]) for key in found.keys() & _FIELDS if found[key] is not None}
         if not found.get("effective_policy_definition"):
@@ -442,11 +458,21 @@ def _kept(found: Any, side: Side) -> Any:
     return found
 
 
+def _comparable(table: dict[str, Any]) -> list[str]:
+    """The keys without times, without x-last-death-*, which RabbitMQ writes since 3.13, and without the CC of a dead
+    letter, which it has kept since then.
+    """
+    kept = [key for key in table if key != "time" and not key.startswith("x-last-death-")]
+    return [key for key in kept if key != "CC" or "x-death" not in table]
+
+
 def _inner(value: Any) -> Any:
     if isinstance(value, list):
         return [_inner(each) for each in value]
     if isinstance(value, dict):
-        kept = [key for key in value if key not in ("time", "x-queue-type") and not key.startswith("x-last-")]
+        kept = [key for key in _comparable(value) if key != "x-queue-type"]
         kept = [key for key in kept if key != "headers" or value[key]]  # an empty table is not shown here
         return {key: _inner(value[key]) for key in kept}
-    return 1.5 if value == 1.15 else value  # 1.5 as a decimal field at RabbitMQ: its scale, and its digits
+    if value == "undefined":  # nothing, within a table or a list at RabbitMQ
+        return None
+    return 1.5 if value == 1.15 else value  # 1.5 as a decimal field there: its scale, and its digits
