@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_parts_support import Place, SmallObjects, Storage, StorageSection
+from pipeline_parts_support import (
+    Lane,
+    Place,
+    Reading,
+    SmallObjects,
+    Storage,
+    StorageSection,
+    _executor_read,
+    contents_of,
+)
 from s3_support import KEYS, Answer, Ask, Store, between
+
+from multiqueue.pipeline import FileSeen, Item
 
 NAMES = ("plain.csv", "a b+c.csv", "100%41 é ~!*'().csv", "q=1&x#y?z.csv", "dt=2026-01-01/a:b.csv", "@;,$.csv")
 
@@ -18,6 +31,7 @@ class Asked:
 
     def __init__(self, answer: Callable[[str], int | None] = lambda path: None) -> None:
         self.gets: list[str] = []
+        self.signed: list[str] = []
         self.answer = answer
 
     def __call__(self, ask: Ask) -> Ask:
@@ -28,6 +42,7 @@ class Asked:
             given = re.search("Signature=(.*)", headers["Authorization"])
             assert given is not None
             assert given[1] == signature(method, path, headers)
+            self.signed = re.split("[=,;]", headers["Authorization"].partition("SignedHeaders=")[2])
             return ask(method, path, headers, body)
 
         return told
@@ -123,3 +138,60 @@ def test_a_store_that_gives_whole_objects(s3_store: Store) -> None:
         assert objects.start_of(f"{bucket}/a", 0) == b""
         assert objects.start_of(f"{bucket}/empty", 3) == b""
     assert calls == []
+
+
+def test_a_token_of_a_session(s3_store: Store) -> None:
+    """Credentials that end with a session send its token, signed like the rest."""
+    bucket = s3_store.bucket({"a": b"one"})
+    asked = Asked()
+    with between(s3_store.endpoint, translated=asked) as endpoint:
+        objects = objects_of(s3_store, bucket, endpoint, options={"token": "of/a+session=="})
+        calls = calls_of_library(objects)
+        assert objects.start_of(f"{bucket}/a", 10) == b"one"
+    assert calls == []
+    assert "x-amz-security-token" in asked.signed
+
+
+def test_objects_together(s3_store: Store) -> None:
+    """Each has its own bytes or its own error, whatever becomes of the others, and no more are asked for twice."""
+    objects = {f"{number:02}.csv": b"row\n" * number for number in range(1, 30)}
+    bucket = s3_store.bucket({**objects, "empty.csv": b"", "b.csv.gz": gzip.compress(b"packed")})
+    names = [*objects, "gone.csv", "empty.csv", "b.csv.gz"]
+    asked = Asked(lambda path: 503 if path.endswith("/07.csv") and asked.gets.count(path) == 1 else None)
+    with between(s3_store.endpoint, translated=asked) as endpoint:
+        storage = Storage({"s": StorageSection(**{**s3_store.section(bucket), "endpoint": endpoint})})
+        found = storage.starts_of([Place(f"s3://{bucket}/{name}") for name in names], 1_000)
+    assert found[: len(objects)] == list(objects.values())
+    assert isinstance(found[-3], FileNotFoundError)
+    assert found[-2:] == [b"", b"packed"]
+    assert [path for path in asked.gets if path.endswith(("01.csv", "29.csv"))] == [
+        f"/{bucket}/01.csv",
+        f"/{bucket}/29.csv",
+    ]
+
+
+def test_an_answer_that_is_cut_off(s3_store: Store) -> None:
+    """Bytes that are fewer than the file's are no content: neither the driver nor a task reads half of its rows."""
+    bucket = s3_store.bucket({"a.csv": b"id\n1\n2\n", "b.csv": b"id\n3\n"})
+
+    def cut(ask: Ask) -> Ask:
+        def answer(method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
+            status, more, content = ask(method, path, headers, body)
+            return status, more, content[:5] if path.endswith("a.csv") else content
+
+        return answer
+
+    with between(s3_store.endpoint, translated=cut) as endpoint:
+        storage = Storage({"s": StorageSection(**{**s3_store.section(bucket), "endpoint": endpoint})})
+        lane = Lane("a", Place(f"s3://{bucket}"), ("*",), format="csv", options={"header": "true"})
+        seen = [FileSeen(f"s3://{bucket}/{name}.csv", size, 0) for name, size in (("a", 7), ("b", 5))]
+        spark: Any = None
+        read = [
+            contents_of(Reading(spark, lane, Item("i", "a", tuple(files), Path("/")), None, storage))
+            for files in (seen, seen[1:])
+        ]
+        assert [list(one.values()) for one in read] == [[], [b"id\n3\n"]]
+        protocol, arguments, _ = storage.fsspec(Place(f"s3://{bucket}"))
+        reading = _executor_read.Reading("lines", stores={"s": (protocol, arguments)})
+        with pytest.raises(OSError, match=r"^a\.csv: 5 of 7 bytes came$"):
+            list(_executor_read._texts([_executor_read.File("s", f"{bucket}/a.csv", "a.csv", 7)], reading))

@@ -48,6 +48,9 @@ FileSystem = Any
 PACKED = (".deflate", ".snappy", ".lz4", ".zst")
 """Spark unpacks these too; here is no codec for them."""
 
+UNPACKED = (".gz", ".bz2")
+"""These are unpacked here too."""
+
 # Requests that are under way at once: a store takes tens of milliseconds for each.
 _AT_ONCE = 16
 
@@ -206,7 +209,23 @@ class Storage:
 
     def starts_of(self, places: Sequence[Place], most_bytes: int) -> list[bytes | OSError | None]:
         """Each as `start_of` gives it, or the error; objects are read at once."""
-        return self.each(lambda place: self.start_of(place, most_bytes), places, is_local=_are_local(places))
+        found: dict[Place, bytes | OSError | None] = dict(self._asked(places, most_bytes))
+        rest = [place for place in places if place not in found]
+        starts = self.each(lambda place: self.start_of(place, most_bytes), rest, is_local=_are_local(rest))
+        found.update(zip(rest, starts, strict=True))
+        return [found[place] for place in places]
+
+    def _asked(self, places: Sequence[Place], most_bytes: int) -> Iterator[tuple[Place, bytes]]:
+        """The starts of those objects that need no thread each."""
+        by_store: dict[SmallObjects, list[tuple[Place, str]]] = {}
+        for place in places:
+            if place.scheme == "s3" and place.suffix not in UNPACKED and place.suffix not in PACKED:
+                with contextlib.suppress(OSError):  # it is told when the object is asked for by itself
+                    objects, key = self._objects(place)
+                    by_store.setdefault(objects, []).append((place, key))
+        for objects, asked in by_store.items():
+            starts = objects.starts_of([key for _, key in asked], most_bytes, _AT_ONCE)
+            yield from ((place, start) for (place, _), start in zip(asked, starts, strict=True) if start is not None)
 
     def each(self, ask: Callable[[S], T], things: Sequence[S], *, is_local: bool) -> list[T | OSError]:
         """The answer for each, or the error; stores are asked by several threads at once."""
@@ -302,7 +321,7 @@ class Storage:
         """
         if place.suffix in PACKED:
             return None
-        if not place.is_local and place.suffix not in (".gz", ".bz2"):  # one request, and no block read ahead
+        if not place.is_local and place.suffix not in UNPACKED:  # one request, and no block read ahead
             with self._telling(place):
                 objects, key = self._objects(place)
                 try:

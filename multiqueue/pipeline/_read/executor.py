@@ -436,7 +436,10 @@ def _opened(files: Sequence[File], reading: Reading) -> Iterator[tuple[File, IO[
                     ahead.append(fetch(next_file))
                 future = ahead.popleft()
                 if future is not None:
-                    yield file, io.BytesIO(future.result())
+                    content = future.result()
+                    if len(content) != file.size_bytes:  # a store has cut its answer off, or there is another version
+                        raise OSError(f"{file.shown}: {len(content)} of {file.size_bytes} bytes came")
+                    yield file, io.BytesIO(content)
                 elif file.store is None:
                     with open(file.path, "rb") as local:
                         yield file, local

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .._base.place import Place
+from .._base.storage import UNPACKED
 from .._config.refusal import refusal
 from .executor import Reading as Cut
 from .executor import lines_of
@@ -47,8 +48,11 @@ def contents_of(reading: Any) -> dict[Place, bytes]:
     if any(place.is_local and ":" in place.text for place in places):
         return {}
     contents: dict[Place, bytes] = {}
-    for place, content in zip(places, reading.storage.starts_of(places, _LARGEST_BYTES + 1), strict=True):
+    starts = reading.storage.starts_of(places, _LARGEST_BYTES + 1)
+    for seen, place, content in zip(item.files, places, starts, strict=True):
         if not isinstance(content, bytes) or len(content) > _LARGEST_BYTES:
+            return {}
+        if len(content) != seen.size_bytes and place.suffix not in UNPACKED:  # an answer may be cut off unnoticed
             return {}
         contents[place] = content
     try:
