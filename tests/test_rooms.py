@@ -80,7 +80,7 @@ FOR_TYPES = {
     "broker._paging.paged_fair_entries": {"broker._durable.submission", "broker._paging.spill"},
     "broker._paging.reader": {"broker._durable.submission"},
     "broker._paging.spill": {"broker._durable.submission"},
-    "broker._queue.administration": {"broker._queue.queue"},
+    "broker._queue.administration": {"broker._durable.submission", "broker._queue.queue"},
     "broker._queue.life": {"broker._durable.submission", "broker._paging.spill", "broker._queue.queue"},
     "broker._queue.limits": {"broker._paging.memory"},
     "broker._queue.queue": {"broker._durable.submission", "broker._paging.spill"},

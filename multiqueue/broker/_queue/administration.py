@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from .._base.message import Message, PutOutcome
 from .._selector.selector import Selector
@@ -23,6 +23,7 @@ from .entry_list import EntryList, newcomers
 from .life import Life
 
 if TYPE_CHECKING:
+    from .._durable.submission import QueueJournal
     from .queue import BrokerQueue
 
 _BATCH: Final = 256  # entries per hold of the lock: some tens of microseconds
@@ -68,19 +69,32 @@ class ResidentWalk:
         return count
 
 
-@dataclass(eq=False, repr=False, slots=True)
 class Administration:
-    """An administrator's verbs for one queue. The methods are those of `BrokerQueue`, which describes them."""
+    """An administrator's verbs for one queue, which a `BrokerQueue` has."""
 
-    _queue: BrokerQueue
-    _life: Life
-    _callbacks: Callbacks
+    label: str
+    is_stored: bool
+    journal: QueueJournal | None
+    life: Life
+    callbacks: Callbacks
 
-    def purge(self, stop: Callable[[], bool]) -> int:
-        with self._life.pinned() as walk:
+    def purge(self, stop: Callable[[], bool] = lambda: False) -> int:
+        """Delete all that is ready; returns how many messages that was.
+
+        Messages that arrive meanwhile stay, and so do those that a consumer had in that time. It costs some
+        microseconds a message, in slices between which others have the queue; where `stop()` says so, it ends after one
+        of them. Waits for commits now and then, so that a store has time for others.
+        """
+        with self.life.pinned() as walk:
             return walk.purge(stop)
 
-    def delete_messages(self, selector: Predicate | None, limit: int | None, steal: bool) -> int:
+    def delete_messages(
+        self, selector: Predicate | None = None, *, limit: int | None = None, steal: bool = False
+    ) -> int:
+        """Delete the messages the selector matches, at most `limit`; returns how many.
+
+        With `steal` also those that consumers have: settling them later counts for nothing.
+        """
         claimed: list[Entry] = []  # whose rows are deleted together
 
         def delete(entry: Entry) -> bool:
@@ -96,9 +110,19 @@ class Administration:
         finally:
             self._end(claimed)
 
-    def move_messages(self, target: BrokerQueue, selector: Predicate | None, limit: int | None, steal: bool) -> int:
-        if target is self._queue:
-            raise ValueError(f"{self._queue.label} cannot be moved to itself")
+    def move_messages(
+        self, target: BrokerQueue, selector: Predicate | None = None, *, limit: int | None = None, steal: bool = False
+    ) -> int:
+        """Move matching messages to the end of another queue; returns how many.
+
+        Stops nothing when the target refuses one (its limit, its deletion, a full store): that one stays. Waits for
+        the commits of what a store has.
+
+        Raises:
+            ValueError: the target is this queue.
+        """
+        if target is self:
+            raise ValueError(f"{self.label} cannot be moved to itself")
         refused: list[Entry] = []
 
         def move(entry: Entry) -> bool:
@@ -106,26 +130,38 @@ class Administration:
 
         return self._each(move, selector, limit, steal=steal, refused=refused)
 
-    def copy_messages(self, target: BrokerQueue, selector: Predicate | None, limit: int | None) -> int:
-        if target is self._queue:
-            raise ValueError(f"{self._queue.label} cannot be copied to itself")
+    def copy_messages(self, target: BrokerQueue, selector: Predicate | None = None, *, limit: int | None = None) -> int:
+        """Put matching messages on another queue as well; returns how many it accepted. Raises as `move_messages`."""
+        if target is self:
+            raise ValueError(f"{self.label} cannot be copied to itself")
         return self._each(lambda entry: target.put(entry.message).accepted, selector, limit)
 
-    def change_priority(self, priority: int, selector: Predicate | None, limit: int | None) -> int:
-        settings = self._life.settings
+    def change_priority(self, priority: int, selector: Predicate | None = None, *, limit: int | None = None) -> int:
+        """Give matching messages another priority: each goes to the end of its new level. Returns how many.
+
+        Raises:
+            ValueError: this is no priority queue.
+        """
+        settings = self.life.settings
         if not settings.has_levels:
-            raise ValueError(f"{self._queue.label} is a {settings.kind_name} queue; it knows no priorities")
+            raise ValueError(f"{self.label} is a {settings.kind_name} queue; it knows no priorities")
         refused: list[Entry] = []
 
         def change(entry: Entry) -> bool:
             if entry.message.priority == priority:
                 return False
             message = replace(entry.message, priority=priority)
-            return self._claim(entry) and self._move(entry, self._queue, message, refused, like=entry)
+            return self._claim(entry) and self._move(entry, cast("BrokerQueue", self), message, refused, like=entry)
 
         return self._each(change, selector, limit, refused=refused)
 
-    def browse(self, selector: Predicate | None, limit: int | None, limit_bytes: int | None) -> list[Message]:
+    def browse(
+        self, selector: Predicate | None = None, *, limit: int | None = None, limit_bytes: int | None = None
+    ) -> list[Message]:
+        """The ready messages, in service order; they stay. A snapshot in batches, not a subscription.
+
+        `limit` is a number of messages. With `limit_bytes` the one with which all together have more is the last.
+        """
         found: list[Message] = []
         left = float("inf") if limit_bytes is None else limit_bytes
         matching = self._matching(selector, steal=False)
@@ -150,7 +186,7 @@ class Administration:
 
         With a list that a full store adds to, those that are `refused` do not count, and commits are waited for.
         """
-        handled, journal = 0, self._queue.journal
+        handled, journal = 0, self.journal
         for entry in self._matching(selector, steal=steal, bodies=bodies):
             if limit is not None and handled - len(refused or ()) >= limit:
                 break
@@ -160,26 +196,26 @@ class Administration:
         return handled - len(refused or ())
 
     def _claim(self, entry: Entry, steal: bool = False) -> bool:
-        with self._callbacks.deciding() as after:
-            return not self._life.deleted and self._life.seize(entry, after, steal=steal)
+        with self.callbacks.deciding() as after:
+            return not self.life.deleted and self.life.seize(entry, after, steal=steal)
 
     def _end(self, claimed: list[Entry]) -> None:
         """Take claimed entries out for good, and off the list."""
-        with self._callbacks.deciding() as after:
-            self._life.end(claimed, None, after)
-            self._life.notifier.pass_baton(after)
+        with self.callbacks.deciding() as after:
+            self.life.end(claimed, None, after)
+            self.life.notifier.pass_baton(after)
         claimed.clear()
 
     def _give_back(self, entry: Entry) -> None:
-        with self._callbacks.deciding() as after:
-            self._life.release(entry, None, after, counted=True, failed=False)
-            self._life.notifier.pass_baton(after)
+        with self.callbacks.deciding() as after:
+            self.life.release(entry, None, after, counted=True, failed=False)
+            self.life.notifier.pass_baton(after)
 
     def _move(
         self, entry: Entry, target: BrokerQueue, message: Message, refused: list[Entry], *, like: Entry | None = None
     ) -> bool:
         """Move a claimed entry, in one commit of what stores have; False when the target does not take it."""
-        journal = self._queue.journal or target.journal
+        journal = self.journal or target.journal
         batch = None if journal is None else journal.batch()
         if batch is not None:
             batch.then(lambda: self._moved(entry), otherwise=lambda: self._move_refused(entry, refused))
@@ -198,18 +234,18 @@ class Administration:
             if accepted:
                 self._moved(entry)
         elif accepted:
-            if entry.is_stored and self._queue.is_stored:
+            if entry.is_stored and self.is_stored:
                 batch.delete(entry.number)
             batch.submit()
         return accepted
 
     def _put_like(self, like: Entry, message: Message) -> bool:
-        entry = self._life.entry_of(message)
+        entry = self.life.entry_of(message)
         entry.take_after(like)
-        return self._life.put((entry,), unlimited=True) is not PutOutcome.DELETED
+        return self.life.put((entry,), unlimited=True) is not PutOutcome.DELETED
 
     def _moved(self, entry: Entry) -> None:
-        if entry.is_stored and self._queue.is_stored:
+        if entry.is_stored and self.is_stored:
             entry.is_settled_elsewhere = True
         self._end([entry])
 
@@ -221,10 +257,10 @@ class Administration:
 
     def _matching(self, selector: Predicate | None, *, steal: bool, bodies: bool = True) -> Iterator[Entry]:
         """The entries that match; without `bodies`, those that had to be read may have none."""
-        matches, source = self._callbacks.matches, self._life.source
-        with self._life.pinned() as walk:
+        matches, source = self.callbacks.matches, self.life.source
+        with self.life.pinned() as walk:
             for batch in walk.pages(bodies=bodies or not isinstance(selector, Selector | None)):
-                now = self._life.clock()
+                now = self.life.clock()
                 for entry in batch:
                     if entry.expires_at is not None and entry.expires_at <= now and not source.expires_at_head:
                         continue  # housekeeping's, or its owner's

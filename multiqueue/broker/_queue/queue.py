@@ -64,7 +64,7 @@ def _log_error(queue: BrokerQueue, action: str, error: Exception) -> None:
     _log.error("queue %r: %s failed", queue.name, action, exc_info=error, extra={"queue": queue.name})
 
 
-class BrokerQueue:
+class BrokerQueue(Administration):
     """One queue of the broker, without exchanges and without I/O.
 
     `clock` gives seconds that never go back. `dead_letter(queue, message, reason)` gets what expired, was evicted,
@@ -118,7 +118,6 @@ class BrokerQueue:
         send = None if dead_letter is None else partial(dead_letter, self)
         self.life: Life = Life(self, clock, self._lock, self.callbacks, self._alerts, send, consumer_timeout)
         self._filtered = FilteredPull(self.life, self.callbacks)
-        self._administration = Administration(self, self.life, self.callbacks)
         self._pager = self.life.pager = None if pager_of is None else pager_of(self)
         if self._pager is None:
             self.keep_in_memory()
@@ -477,60 +476,6 @@ class BrokerQueue:
             removed = self.life.remove_consumer(consumer, after)
             if removed and self.settings.auto_delete and not len(self.life.consumers):
                 self._delete_locked(after)
-
-    # -- management
-
-    def purge(self, stop: Callable[[], bool] = lambda: False) -> int:
-        """Delete all that is ready; returns how many messages that was.
-
-        Messages that arrive meanwhile stay, and so do those that a consumer had in that time. It costs some
-        microseconds a message, in slices between which others have the queue; where `stop()` says so, it ends after one
-        of them. Waits for commits now and then, so that a store has time for others.
-        """
-        return self._administration.purge(stop)
-
-    def delete_messages(
-        self, selector: Predicate | None = None, *, limit: int | None = None, steal: bool = False
-    ) -> int:
-        """Delete the messages the selector matches, at most `limit`; returns how many.
-
-        With `steal` also those that consumers have: settling them later counts for nothing.
-        """
-        return self._administration.delete_messages(selector, limit, steal)
-
-    def move_messages(
-        self, target: BrokerQueue, selector: Predicate | None = None, *, limit: int | None = None, steal: bool = False
-    ) -> int:
-        """Move matching messages to the end of another queue; returns how many.
-
-        Stops nothing when the target refuses one (its limit, its deletion, a full store): that one stays. Waits for
-        the commits of what a store has.
-
-        Raises:
-            ValueError: the target is this queue.
-        """
-        return self._administration.move_messages(target, selector, limit, steal)
-
-    def copy_messages(self, target: BrokerQueue, selector: Predicate | None = None, *, limit: int | None = None) -> int:
-        """Put matching messages on another queue as well; returns how many it accepted. Raises as `move_messages`."""
-        return self._administration.copy_messages(target, selector, limit)
-
-    def change_priority(self, priority: int, selector: Predicate | None = None, *, limit: int | None = None) -> int:
-        """Give matching messages another priority: each goes to the end of its new level. Returns how many.
-
-        Raises:
-            ValueError: this is no priority queue.
-        """
-        return self._administration.change_priority(priority, selector, limit)
-
-    def browse(
-        self, selector: Predicate | None = None, *, limit: int | None = None, limit_bytes: int | None = None
-    ) -> list[Message]:
-        """The ready messages, in service order; they stay. A snapshot in batches, not a subscription.
-
-        `limit` is a number of messages. With `limit_bytes` the one with which all together have more is the last.
-        """
-        return self._administration.browse(selector, limit, limit_bytes)
 
     # -- tenants of a fair queue
 
