@@ -1,6 +1,6 @@
 // Small drawings as SVG: a sparkline, and lines over time with a legend.
 
-import { compact, count, h, s } from "./dom.js";
+import { compact, count, h, rate, s } from "./dom.js";
 
 const nice = (value, isWhole) => {
   if (value <= 0) return isWhole ? 2 : 1;
@@ -72,6 +72,33 @@ export function chart(title, series, now, longest) {
     h("ul", { class: "legend", "aria-hidden": "true" }, series.map(({ name, points, unit }, number) =>
       h("li", {}, s("svg", { viewBox: "0 0 26 11" }, s("path", { class: `line s${number}`, d: "M0 6H26" })),
         `${name} `, h("b", {}, points.length ? unit(points.at(-1)[1]) : "–")))));
+}
+
+const SPAN = 600; // seconds
+// What has the broker send its samples of these charts.
+export const FLOW_SAMPLES = `lengths_age=${SPAN}&lengths_incr=5&msg_rates_age=${SPAN}&msg_rates_incr=5`;
+
+// Two charts: the messages that there are, and the messages per second. `words` name publish, deliver_get and ack.
+export function flow(title, words) {
+  const depth = { ready: new Series(SPAN), unacked: new Series(SPAN) };
+  const rates = { publish: new Series(SPAN), deliver_get: new Series(SPAN), ack: new Series(SPAN) };
+  const node = h("div", { class: "two" });
+  const card = (name, series, names, unit, now) => h("section", { class: "card" }, h("h2", {}, name),
+    chart(name, Object.values(series).map(({ points }, place) => ({ name: names[place], points, unit })), now, SPAN));
+  return {
+    node,
+    prime(totals, stats) {
+      depth.ready.prime(totals.messages_ready_details?.samples ?? []);
+      depth.unacked.prime(totals.messages_unacknowledged_details?.samples ?? []);
+      for (const [name, series] of Object.entries(rates)) series.primeRates(stats?.[`${name}_details`]?.samples ?? []);
+    },
+    show(now, totals, stats) {
+      depth.ready.add(now, totals.messages_ready);
+      depth.unacked.add(now, totals.messages_unacknowledged);
+      for (const [name, series] of Object.entries(rates)) series.add(now, stats?.[`${name}_details`]?.rate ?? 0);
+      node.replaceChildren(card(title, depth, Object.keys(depth), count, now), card("Messages per second", rates, words, rate, now));
+    },
+  };
 }
 
 // The values of one figure over time, bounded: what is older than `span` is forgotten.

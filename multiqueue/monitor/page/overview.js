@@ -2,9 +2,8 @@
 
 import { get, path } from "./api.js";
 import { bytes, compact, count, duration, h, rate, s, setText, table } from "./dom.js";
-import { Series, chart } from "./draw.js";
+import { FLOW_SAMPLES, flow } from "./draw.js";
 
-const SPAN = 600; // seconds
 const OLD = 60; // seconds that a consumer may have a message before anybody is told
 const BIGGEST = "/api/queues?page=1&page_size=8&sort=messages&sort_reverse=true&columns=name,vhost,messages,consumers";
 
@@ -18,10 +17,8 @@ function meter(used, limit, isAlarmed) {
 }
 
 export function overviewPage() {
-  const depth = { ready: new Series(SPAN), unacked: new Series(SPAN) };
-  const rates = { publish: new Series(SPAN), deliver_get: new Series(SPAN), ack: new Series(SPAN) };
+  const charts = flow("Messages in queues", ["published", "delivered", "acked"]);
   const tiles = h("div", { class: "tiles" });
-  const charts = h("div", { class: "two" });
   const node = h("div");
   const troubles = h("ul", { class: "card troubles", role: "alert", hidden: true });
   const biggest = table("The queues with the most messages", [
@@ -31,11 +28,7 @@ export function overviewPage() {
     { title: "Consumers", number: true, cell: (row) => count(row.consumers) },
   ], (row) => `${row.vhost} ${row.name}`);
 
-  const prime = () => get(`/api/overview?lengths_age=${SPAN}&lengths_incr=5&msg_rates_age=${SPAN}&msg_rates_incr=5`).then((found) => {
-    depth.ready.prime(found.queue_totals.messages_ready_details?.samples ?? []);
-    depth.unacked.prime(found.queue_totals.messages_unacknowledged_details?.samples ?? []);
-    for (const [name, series] of Object.entries(rates)) series.primeRates(found.message_stats[`${name}_details`]?.samples ?? []);
-  }, () => {});
+  const prime = () => get(`/api/overview?${FLOW_SAMPLES}`).then((found) => charts.prime(found.queue_totals, found.message_stats), () => {});
 
   const boxes = new Map();
   function tile(name, value, href) {
@@ -70,9 +63,7 @@ export function overviewPage() {
     tell(found.troubles, now);
     const { queue_totals: totals, message_stats: stats, object_totals: objects } = found;
     const speed = (name) => stats[`${name}_details`]?.rate ?? 0;
-    depth.ready.add(now, totals.messages_ready);
-    depth.unacked.add(now, totals.messages_unacknowledged);
-    for (const [name, series] of Object.entries(rates)) series.add(now, speed(name));
+    charts.show(now, totals, stats);
     tile("ready", compact(totals.messages_ready ?? 0));
     tile("unacked", compact(totals.messages_unacknowledged ?? 0));
     tile("published", rate(speed("publish")));
@@ -83,16 +74,6 @@ export function overviewPage() {
     tile("connections", count(objects.connections), "#/connections");
     tile("channels", count(objects.channels), "#/channels");
     tile("consumers", count(objects.consumers));
-    charts.replaceChildren(
-      h("section", { class: "card" }, h("h2", {}, "Messages in queues"), chart("Messages in queues", [
-        { name: "ready", points: depth.ready.points, unit: count },
-        { name: "unacked", points: depth.unacked.points, unit: count },
-      ], now, SPAN)),
-      h("section", { class: "card" }, h("h2", {}, "Messages per second"), chart("Messages per second", [
-        { name: "published", points: rates.publish.points, unit: rate },
-        { name: "delivered", points: rates.deliver_get.points, unit: rate },
-        { name: "acked", points: rates.ack.points, unit: rate },
-      ], now, SPAN)));
   }
 
   function nodes(found) {
@@ -111,7 +92,7 @@ export function overviewPage() {
   return {
     title: "Overview",
     looks: ["/api/overview?columns=queue_totals,message_stats,object_totals,troubles", BIGGEST, path("nodes")],
-    node: h("div", {}, h("h1", {}, "Overview"), troubles, tiles, charts,
+    node: h("div", {}, h("h1", {}, "Overview"), troubles, tiles, charts.node,
       h("div", { class: "two" }, h("section", { class: "card" }, h("h2", {}, "Most messages"), biggest.node), node)),
     answer(number, found) {
       if (number === 0) latest = found;

@@ -2,7 +2,7 @@
 
 import { get, may, path } from "./api.js";
 import { bytes, compact, count, duration, h, rate, say, setText, table } from "./dom.js";
-import { Series, chart, spark } from "./draw.js";
+import { FLOW_SAMPLES, Series, flow, spark } from "./draw.js";
 import { ask, button, form } from "./forms.js";
 import { tenantsCard } from "./tenants.js";
 
@@ -147,21 +147,14 @@ export function queuesPage(parts, open) {
 
 export function queuePage([vhost, name]) {
   const here = path("queues", vhost, name);
-  const SPAN_OF_ONE = 600;
-  const depth = { ready: new Series(SPAN_OF_ONE), unacked: new Series(SPAN_OF_ONE) };
-  const rates = { publish: new Series(SPAN_OF_ONE), deliver_get: new Series(SPAN_OF_ONE), ack: new Series(SPAN_OF_ONE) };
-  const charts = h("div", { class: "two" });
+  const charts = flow("Messages", ["in", "out", "acked"]);
   const facts = h("dl", { class: "facts" });
   const gone = h("p", { class: "bad", role: "alert", hidden: true }, "There is no such queue any more.");
   const messages = h("div", { class: "messages" });
   let latest = null;
   let origin = ""; // where the first message that was looked at came from, if it is a dead letter
 
-  const prime = () => get(`${here}?lengths_age=600&lengths_incr=5&msg_rates_age=600&msg_rates_incr=5`).then((found) => {
-    depth.ready.prime(found.messages_ready_details?.samples ?? []);
-    depth.unacked.prime(found.messages_unacknowledged_details?.samples ?? []);
-    for (const [each, series] of Object.entries(rates)) series.primeRates(found.message_stats?.[`${each}_details`]?.samples ?? []);
-  }, () => {});
+  const prime = () => get(`${here}?${FLOW_SAMPLES}`).then((found) => charts.prime(found, found.message_stats), () => {});
 
   const consumers = table("Consumers", [
     { title: "Tag", name: true, cell: (row) => row.consumer_tag },
@@ -211,19 +204,7 @@ export function queuePage([vhost, name]) {
   function queue(found, now) {
     gone.hidden = !found.error;
     if (found.error) return;
-    depth.ready.add(now, found.messages_ready);
-    depth.unacked.add(now, found.messages_unacknowledged);
-    for (const [each, series] of Object.entries(rates)) series.add(now, speed(found, each));
-    charts.replaceChildren(
-      h("section", { class: "card" }, h("h2", {}, "Messages"), chart("Messages", [
-        { name: "ready", points: depth.ready.points, unit: count },
-        { name: "unacked", points: depth.unacked.points, unit: count },
-      ], now, SPAN_OF_ONE)),
-      h("section", { class: "card" }, h("h2", {}, "Messages per second"), chart("Messages per second", [
-        { name: "in", points: rates.publish.points, unit: rate },
-        { name: "out", points: rates.deliver_get.points, unit: rate },
-        { name: "acked", points: rates.ack.points, unit: rate },
-      ], now, SPAN_OF_ONE)));
+    charts.show(now, found, found.message_stats);
     const kinds = [found.arguments["x-queue-kind"], found.type, found.durable ? "durable" : "transient", found.exclusive && "exclusive", found.auto_delete && "auto-delete"];
     const rows = {
       kind: kinds.filter(Boolean).join(", "),
@@ -246,7 +227,7 @@ export function queuePage([vhost, name]) {
       h("h1", {}, name, h("span", { class: "tag" }, vhost)), gone,
       h("div", { class: "bar" }, button("moveMessages", "Move…", mine), button("purgeQueue", "Purge…", mine),
         button("deleteQueue", "Delete…", mine, { then: () => (location.hash = "#/queues") })),
-      charts, tenants.node,
+      charts.node, tenants.node,
       h("section", { class: "card" }, h("h2", {}, "Consumers"), consumers.node),
       h("section", { class: "card" }, h("h2", {}, "A look at the messages"),
         h("div", { class: "bar" }, amount, h("button", { type: "button", class: "first", onclick: peek }, "Look"), may(["read", "write"], vhost) && requeue),
