@@ -9,6 +9,7 @@ import shlex
 import time
 import traceback
 from collections.abc import Iterable
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ from ._verbs import upkeep as _upkeep
 from ._verbs.plan import plan_of
 from ._verbs.plan_console import plan_values, show_plan
 from ._verbs.run import RunResult, Watch, run_pipeline
-from ._verbs.verdict import failure_values, lanes_of, result_document, sentence, told_as_document
+from ._verbs.verdict import lanes_of, result_document, sentence, told_as_document
 
 # At the end of a run; `status` shows them all.
 _MOST_LANES = 30
@@ -123,7 +124,7 @@ def run(
         if url is not None:
             config = config.on(url)
         if lanes:
-            config = config.only(lanes, ran=_lanes_that_ran(config))
+            config = config.only(lanes, ran=set(_that_ran(config) if config.state.exists() else ()))
         reporter = reporter_for(console, as_json=as_json)
         if metrics is not None:
             reporter = MetricsFile(metrics.absolute(), reporter)
@@ -137,14 +138,6 @@ def run(
         else:
             _show_result(console, config, result, file)
     ctx.exit(int(result.status))
-
-
-def _lanes_that_ran(config: PipelineConfig) -> set[str]:
-    """The lanes that the state knows."""
-    if not config.state.exists():
-        return set()
-    with ledger_view(config.state) as view:
-        return {count.lane for count in view.counts()}
 
 
 def _windows(port: int, config: PipelineConfig, reporter: Reporter) -> Any:
@@ -232,11 +225,7 @@ def _that_ran(config: PipelineConfig) -> list[str]:
 
 
 def _chosen(names: tuple[str, ...], known: list[str]) -> tuple[str, ...]:
-    """The names.
-
-    Raises:
-        Unprepared: one is not known.
-    """
+    """The names. Raises Unprepared: one is not known."""
     if unknown := [name for name in names if name not in known]:
         raise Unprepared(f"no lane {unknown[0]!r} has run here; there are {', '.join(known) or 'none'}")
     return names
@@ -364,4 +353,4 @@ def _status_values(counts: list[LaneCount], failed: list[Failure]) -> dict[str, 
         lanes.setdefault(count.lane, dict.fromkeys((state.value for state in ItemState), 0))[count.state.value] = (
             count.items
         )
-    return {"lanes": lanes, "failures": list(map(failure_values, failed))}
+    return {"lanes": lanes, "failures": list(map(asdict, failed))}

@@ -151,11 +151,7 @@ def joined(parts: tuple[str, ...]) -> str:
 
 
 def _store_url(text: str) -> str | None:
-    """The URL of a store as it is written here; None for what is none.
-
-    Raises:
-        ValueError: it names no bucket.
-    """
+    """The URL of a store as it is written here; None for what is none. Raises ValueError: it names no bucket."""
     found = _SCHEME.fullmatch(text)
     scheme = _STORES.get(found["scheme"].lower()) if found else None
     if found is None or scheme is None:

@@ -42,11 +42,7 @@ _Local = Annotated[_Text, AfterValidator(local)]
 
 
 def _told_apart(names: list[str]) -> list[str]:
-    """The names of columns, which Spark compares without case.
-
-    Raises:
-        ValueError: one is there twice.
-    """
+    """The names of columns, which Spark compares without case. Raises ValueError: one is there twice."""
     lowered = [name.lower() for name in names]
     if twice := [name for name in names if lowered.count(name.lower()) > 1]:
         raise ValueError(f"names {twice[0]!r} twice")

@@ -417,11 +417,7 @@ def places_told(body: bytes, base: Path) -> tuple[list[Place], float | None]:
 
 
 def _checked(place: Place) -> Place:
-    """The place, which can be one.
-
-    Raises:
-        ValueError: it cannot.
-    """
+    """The place, which can be one. Raises ValueError: it cannot."""
     if "\0" in place.text or len(place.text.encode()) > _MOST_KEY_BYTES + len("s3://") + 64:
         raise ValueError("its key is none")
     return place

@@ -104,11 +104,7 @@ def _has(text: str | None, expected: Sequence[str]) -> bool:
 
 
 def _starts(reading: Reading) -> Iterator[tuple[Place, str | None]]:
-    """Each file with its start; None where only Spark can read it.
-
-    Raises:
-        JobError: one cannot be read.
-    """
+    """Each file with its start; None where only Spark can read it. Raises JobError: one cannot be read."""
     places = reading.item.places
     for path, start in zip(places, reading.storage.starts_of(places, _LOOK_BYTES), strict=True):
         if isinstance(start, OSError):

@@ -128,11 +128,7 @@ class Committer:
         table.tidy()  # its items' ends need not wait for that
 
     def _record(self, seqs: tuple[int, ...], number: str) -> None:
-        """Have the runner record that this commit is about to be made.
-
-        Raises:
-            PipelineError: the run has ended.
-        """
+        """Have the runner record that this commit is about to be made. Raises PipelineError: the run has ended."""
         recorded: Future[None] = Future()
         with self._lock:
             if self._is_over:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from .._base.items import Lane
-from .state import StateConnection, note, noted, noted_of_lanes
+from .state import LedgerPart, StateConnection, note, noted, noted_of_lanes
 
 _NAME = "arrivals of "
 """Before a lane, in the names of `meta`."""
@@ -45,11 +45,8 @@ def arrivals(connection: StateConnection) -> dict[str, Arrivals]:
     return {lane: Arrivals(**json.loads(value)) for lane, value in noted_of_lanes(connection, _NAME).items()}
 
 
-class LedgerArrivals:
+class LedgerArrivals(LedgerPart):
     """The arrivals that a ledger notes. Call `note` inside the ledger's transactions."""
-
-    def __init__(self, connection: StateConnection) -> None:
-        self._connection = connection
 
     def of(self, lane: str) -> Arrivals:
         value = noted(self._connection, _NAME + lane)

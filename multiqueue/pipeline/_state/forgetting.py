@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 
 from .._base.items import Lane
 from .._base.lifecycle import ItemState
-from .state import LaneCount, StateConnection, lane_counts, note, noted, noted_of_lanes
+from .state import LaneCount, LedgerPart, StateConnection, lane_counts, note, noted, noted_of_lanes
 
 _NAME = "forgotten of "
 """Before a lane, in the names of `meta`."""
@@ -63,11 +63,8 @@ def all_counts(connection: StateConnection) -> list[LaneCount]:
     return [counts[key] for key in sorted(counts)]
 
 
-class LedgerForgetting:
+class LedgerForgetting(LedgerPart):
     """Call `forget` inside the ledger's transactions."""
-
-    def __init__(self, connection: StateConnection) -> None:
-        self._connection = connection
 
     def of(self, lane: str) -> Forgotten:
         value = noted(self._connection, _NAME + lane)

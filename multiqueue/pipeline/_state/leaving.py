@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .._base.items import FileSeen
-from .state import TAKEN_AWAY, StateConnection, note, noted
+from .state import TAKEN_AWAY, LedgerPart, note, noted
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,8 @@ class Leaving:
     """As it was read."""
 
 
-class LedgerLeaving:
+class LedgerLeaving(LedgerPart):
     """The files that go, as a ledger keeps them. Call its writing methods inside the ledger's transactions."""
-
-    def __init__(self, connection: StateConnection) -> None:
-        self._connection = connection
 
     def versions(self, lane: str, paths: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
         """Sizes and times of files that are to be taken away, by path: one may be followed by another of its name."""

@@ -39,13 +39,12 @@ from .listings import LedgerListings
 from .messages import LedgerMessages
 from .state import (
     LaneCount,
+    LedgerLook,
     State,
     StateConnection,
-    made_by_others,
     note,
     noted,
     noted_of_lanes,
-    seconds_at_work,
     state_named,
 )
 
@@ -120,7 +119,7 @@ class Standing:
     """Items of it were set aside."""
 
 
-class Ledger:
+class Ledger(LedgerLook):
     """The state of one pipeline, open for writing. Use it from one thread."""
 
     def __init__(
@@ -141,8 +140,8 @@ class Ledger:
         self._wall = wall
         self._base = base
         self._storage = storage or Storage()
-        self._jobs = jobs or {}
-        self._connection = state.connect()
+        self.jobs = jobs or {}
+        super().__init__(state.connect())
         self.messages = LedgerMessages(self._connection)
         self.leaving = LedgerLeaving(self._connection)
         self.arrivals = LedgerArrivals(self._connection)
@@ -340,9 +339,6 @@ class Ledger:
         ).fetchone()
         return None if retry_s is None else float(retry_s)
 
-    def seconds_at_work(self) -> float:
-        return seconds_at_work(self._connection)
-
     def standing(self, lane: str, part: str | None = None) -> Standing:
         """Whether items of the lane (for a step: of this part of it) still wait or run, or were set aside."""
         is_open = any(self._has(lane, state, part) for state in (ItemState.WAITING, ItemState.SUBMITTED))
@@ -476,7 +472,7 @@ class Ledger:
 
     def submit(self, item: Item) -> Item:
         """The item with its new attempt number. Submit it only once the transaction has ended."""
-        job = self._jobs.get("" if item.part is None else item.lane)
+        job = self.jobs.get("" if item.part is None else item.lane)
         self._move(item, ItemEvent.SUBMIT, "attempt = attempt + 1, number = NULL, job = ?", (job,))
         return replace(item, attempt=item.attempt + 1)
 
@@ -579,7 +575,7 @@ class Ledger:
         count = left = 0
         for seq, lane, path, job, ended_at in rows:
             is_step = path.startswith(STEP)
-            is_other = job is not None and job != self._jobs.get(lane if is_step else "")
+            is_other = job is not None and job != self.jobs.get(lane if is_step else "")
             if lane not in lanes or (changed and not is_other) or (since_s is not None and (ended_at or 0.0) < since_s):
                 continue
             if is_step:  # as if what it reads were other items
@@ -594,10 +590,6 @@ class Ledger:
                 continue
             count += 1
         return Redone(count, left)
-
-    def made_by_others(self) -> int:
-        """How many items that are done another job has made than the one that runs now."""
-        return made_by_others(self._connection, self._jobs)
 
     def _can_be_read(self, seq: int) -> bool:
         """Whether the item has files, and all of them are there."""

@@ -11,17 +11,14 @@ from __future__ import annotations
 import json
 
 from .._base.items import Lane
-from .state import StateConnection, note, noted
+from .state import LedgerPart, note, noted
 
 _NAME = "listing of "
 """Before a lane, in the names of `meta`."""
 
 
-class LedgerListings:
+class LedgerListings(LedgerPart):
     """Call `note` and `end` inside the ledger's transactions."""
-
-    def __init__(self, connection: StateConnection) -> None:
-        self._connection = connection
 
     def of(self, lane: Lane) -> tuple[str, float]:
         """The URL of the last file, and when the listing began; empty where it begins at the start."""

@@ -13,14 +13,11 @@ from collections.abc import Sequence
 
 from .._base.items import FileSeen, Payload
 from .._base.lifecycle import ItemState
-from .state import StateConnection, state_named
+from .state import LedgerPart, state_named
 
 
-class LedgerMessages:
+class LedgerMessages(LedgerPart):
     """The messages that a ledger keeps. Call it inside the ledger's transactions."""
-
-    def __init__(self, connection: StateConnection) -> None:
-        self._connection = connection
 
     def state_of(self, lane: str, path: str) -> tuple[ItemState, int] | None:
         """The state and the number of the item that has the message; None for one that is new."""

@@ -61,38 +61,36 @@ class PostgresState:
             return _has_tables(session)
 
     def connect(self) -> Connection:
-        with self.in_sentences(connecting=True):
-            session = self._session()
-            try:
-                if not _has_tables(session):
-                    with session.transaction():
-                        session.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(self.schema)}")
-                        session.execute(tables_in(POSTGRES))
-                        session.execute("INSERT INTO meta VALUES ('version', %s)", (str(VERSION),))
-                self._check_version(session)
-                holder = uuid.uuid4().hex
-                session.execute(
-                    "INSERT INTO meta VALUES ('holder', %s) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-                    (holder,),
-                )
-                return Connection(session, str(self), holder)
-            except BaseException:
-                session.close()
-                raise
+        with self._opening() as session:
+            if not _has_tables(session):
+                with session.transaction():
+                    session.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(self.schema)}")
+                    session.execute(tables_in(POSTGRES))
+                    session.execute("INSERT INTO meta VALUES ('version', %s)", (str(VERSION),))
+            self._check_version(session)
+            holder = uuid.uuid4().hex
+            session.execute(
+                "INSERT INTO meta VALUES ('holder', %s) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+                (holder,),
+            )
+            return Connection(session, str(self), holder)
 
     def connect_read_only(self) -> Connection:
-        with self.in_sentences(connecting=True):
-            session = self._session()
-            try:
-                if not _has_tables(session):
-                    raise Unprepared(f"there is no state {str(self)!r}: this pipeline has not run yet")
-                self._check_version(session)
-                session.execute("SET default_transaction_read_only = on")
-                session.execute("SET default_transaction_isolation = 'repeatable read'")
-                return Connection(session, str(self))
-            except BaseException:
-                session.close()
-                raise
+        with self._opening() as session:
+            if not _has_tables(session):
+                raise Unprepared(f"there is no state {str(self)!r}: this pipeline has not run yet")
+            self._check_version(session)
+            session.execute("SET default_transaction_read_only = on")
+            session.execute("SET default_transaction_isolation = 'repeatable read'")
+            return Connection(session, str(self))
+
+    @contextlib.contextmanager
+    def _opening(self) -> Iterator[Any]:
+        """A new session, which stays open unless something raises inside."""
+        with self.in_sentences(connecting=True), contextlib.ExitStack() as undo:
+            session = undo.enter_context(contextlib.closing(self._session()))
+            yield session
+            undo.pop_all()
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:

@@ -130,9 +130,28 @@ def note(connection: StateConnection, name: str, value: object) -> None:
     )
 
 
-def seconds_at_work(connection: StateConnection) -> float:
-    """How long runs of this pipeline have worked so far, all together, as last recorded."""
-    return float(noted(connection, "worked_s") or 0.0)
+class LedgerPart:
+    """Statements about some tables of a state. Use it from one thread."""
+
+    def __init__(self, connection: StateConnection) -> None:
+        self._connection = connection
+
+
+class LedgerLook(LedgerPart):
+    """What the ledger and a look at it both tell."""
+
+    def seconds_at_work(self) -> float:
+        """How long runs of this pipeline have worked so far, all together, as last recorded."""
+        return float(noted(self._connection, "worked_s") or 0.0)
+
+    def made_by_others(self, jobs: Mapping[str, str]) -> int:
+        """How many done items were made by other jobs than these: of steps by their names, of lanes by `""`."""
+        rows = self._connection.execute(
+            "SELECT lane, job, substr(path, 1, ?) = ?, count(*) FROM items WHERE state = 'done' AND job IS NOT NULL "
+            "GROUP BY 1, 2, 3",
+            (len(STEP), STEP),
+        )
+        return sum(count for lane, job, is_step, count in rows if job != jobs.get(lane if is_step else ""))
 
 
 def lane_counts(connection: StateConnection) -> list[LaneCount]:
@@ -142,16 +161,6 @@ def lane_counts(connection: StateConnection) -> list[LaneCount]:
         "GROUP BY lane, state ORDER BY lane, state"
     )
     return [LaneCount(lane, state_named(state), items, files, size) for lane, state, items, files, size in rows]
-
-
-def made_by_others(connection: StateConnection, jobs: Mapping[str, str]) -> int:
-    """How many items that are done were made by other jobs than these: of steps by their names, of lanes by `""`."""
-    rows = connection.execute(
-        "SELECT lane, job, substr(path, 1, ?) = ?, count(*) FROM items WHERE state = 'done' AND job IS NOT NULL "
-        "GROUP BY 1, 2, 3",
-        (len(STEP), STEP),
-    )
-    return sum(count for lane, job, is_step, count in rows if job != jobs.get(lane if is_step else ""))
 
 
 def state_named(text: str) -> ItemState:

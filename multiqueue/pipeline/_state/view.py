@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from .arrivals import Arrivals, arrivals
 from .forgetting import all_counts
-from .state import TAKEN_AWAY, LaneCount, State, StateConnection, made_by_others, noted_of_lanes, seconds_at_work
+from .state import TAKEN_AWAY, LaneCount, LedgerLook, State, noted_of_lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +63,11 @@ class Series:
         return levels
 
 
-class LedgerView:
+class LedgerView(LedgerLook):
     """A read-only look at the state of a pipeline."""
-
-    def __init__(self, connection: StateConnection) -> None:
-        self._connection = connection
 
     def counts(self) -> list[LaneCount]:
         return all_counts(self._connection)
-
-    def made_by_others(self, jobs: Mapping[str, str]) -> int:
-        """How many items that are done were made by other jobs than these."""
-        return made_by_others(self._connection, jobs)
 
     def arrivals(self) -> dict[str, Arrivals]:
         """Of the lanes with events, how their files were found."""
@@ -93,9 +86,6 @@ class LedgerView:
             (*(lanes or ()), limit),
         )
         return [Failure(*row) for row in rows]
-
-    def seconds_at_work(self) -> float:
-        return seconds_at_work(self._connection)
 
     def waits(self) -> list[Waits]:
         """Per lane, the lanes in the order of their names."""

@@ -158,7 +158,7 @@ def plan_of(config: PipelineConfig, first: int = 10, *, whole: bool = False) -> 
                 _first_items([*lanes, *(step.as_lane(config.base) for step in steps)], ledger, first),
                 scanner.passed_over.sentences(),
                 [one.why for one in scanner.lost],
-                ledger.made_by_others(),
+                ledger.made_by_others(jobs),
                 tuple(scanner.unread),
             )
 

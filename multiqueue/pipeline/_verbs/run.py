@@ -137,7 +137,7 @@ def run_pipeline(
             if runner.corrupt_records:
                 reporter.note(_corrupt_sentence(runner.corrupt_records, output))
             report = _report(config, reporter)
-        others = ledger.made_by_others()
+        others = ledger.made_by_others(ledger.jobs)
         if (said := made_by_others(others, config.source)) is not None:
             reporter.note(said)
     versions = {table.place: table.version() for table in output.tables.values()}

@@ -11,12 +11,13 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 from ..._words import counted, duration
 from .._base.errors import ExitStatus
 from .._config.config import PipelineConfig
-from .._state.view import Failure, ledger_view
+from .._state.view import ledger_view
 from .._tell.console import snapshot_values
 from .run import RunResult
 
@@ -49,7 +50,7 @@ def result_document(config: PipelineConfig, result: RunResult, file: str) -> str
         seconds=values["seconds"],
         total=values["total"],
         lanes=values["lanes"],
-        set_aside=list(map(failure_values, failed)),
+        set_aside=list(map(asdict, failed)),
         missing=list(result.lost),
         made_by_others=result.made_by_others,
         tables=[{"table": place, "version": version} for place, version in result.tables.items()],
@@ -74,18 +75,6 @@ def told_as_document() -> Iterator[None]:
         said = str(error) or ("interrupted" if interrupted else type(error).__name__)
         print(_document(getattr(error, "exit_status", unsaid), said), file=sys.stdout, flush=True)
         raise
-
-
-def failure_values(failure: Failure) -> dict[str, object]:
-    """An item that is set aside, for JSON."""
-    return {
-        "lane": failure.lane,
-        "item": failure.item,
-        "path": failure.path,
-        "files": failure.files,
-        "attempt": failure.attempt,
-        "error": failure.error,
-    }
 
 
 def _document(status: ExitStatus, said: str, **values: Any) -> str:
