@@ -7,7 +7,6 @@ State       A store sets the three fields when it is opened, and they stay.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Protocol, Self
 
 from ._batch import Submission
@@ -112,9 +111,7 @@ class StoreFront:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def _opened_reader(self) -> Reader:

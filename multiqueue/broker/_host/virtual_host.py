@@ -189,9 +189,7 @@ class VirtualHost(Verbs):
 
         The host's store has them as transient rows. Without one, a store in the directory for temporary files does: it
         is made when it is first needed, and removed by `close`, or after a crash by the host that makes the next one.
-
-        Raises:
-            StoreError, OSError: no store can be made, or it is at its end. For some seconds it is not tried again.
+        Raises StoreError, OSError: no store can be made, or it is at its end. For some seconds it is not tried again.
         """
         with self._scratch_lock:
             if self.is_closed or self._clock() < self._next_try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any
 
 from ...core import MultiQueueExecutor
@@ -36,9 +35,7 @@ class PipelineWindows:
         self._to.note(f"the lanes are shown at {self.server.url} to the user guest, password guest, of this machine")
         return self
 
-    def __exit__(
-        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         if self.server is not None:
             self.server.close()
 

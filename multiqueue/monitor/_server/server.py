@@ -19,7 +19,6 @@ import time
 from collections.abc import Coroutine, Iterable
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 import uvicorn
@@ -213,9 +212,7 @@ class HttpServer:
     def __enter__(self) -> HttpServer:
         return self
 
-    def __exit__(
-        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def _run(self) -> None:

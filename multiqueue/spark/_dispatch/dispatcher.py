@@ -12,7 +12,6 @@ Membership  `Running` in `_running.py` and `SparkJob` in `_job.py` say how an it
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
 
 from ...core import UNSET, LaneSettings, MultiQueueExecutor, SubQueue, Ticket, Unset
@@ -186,12 +185,7 @@ class SparkDispatcher(MultiQueueExecutor):
         running = self._running.hold_back()
         return self._workers.cancel_waiting() + cancel(running)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *others: object) -> None:
         if kind is not None:
             self.abandon()
             return
