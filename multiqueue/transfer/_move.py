@@ -3,8 +3,8 @@
 Promise     1. A message is acknowledged here after the other broker confirmed it: however a move ends, each message is
             on one side at least, and the same move again goes on. Those in the window may then arrive twice. 2.
             Messages of a queue arrive in the order in which a consumer here would be given them. 3. A declaration or a
-            message that the other side refuses ends the move with its name and the reason. 4. A message arrives in its
-            queue alone: what `CC` sent to other queues moves with those.
+            message that the other side refuses, or one that cannot be read, ends the move with its name and the
+            reason. 4. A message arrives in its queue alone: what `CC` sent to other queues moves with those.
 State       None of its own: moved messages are no longer here. A window of messages is between the two sides.
 Names       A queue whose name a broker gave must be there: brokers refuse it to clients. Ours takes it in definitions.
 Not moved   The exchange and the routing key that a message was published with, for it goes straight to its queue. The
@@ -29,7 +29,7 @@ _ANSWER_S = 60.0  # the longest wait for a confirm
 
 
 class NotMoved(MultiQueueError):
-    """The other broker refused something. Messages that it confirmed have moved; the same move again goes on."""
+    """The other broker refused something, and the same move again goes on; or a message cannot be read."""
 
     exit_status = 1
 
@@ -52,7 +52,7 @@ def move(host: VirtualHost, target: Connection, progress: Callable[[str, int], o
     and consumers of the virtual host are to have ended: a move does not wait for theirs.
 
     Raises:
-        NotMoved: `target` refused a declaration or a message.
+        NotMoved: `target` refused a declaration or a message, or a message cannot be read here.
         ConnectionClosed: the connection to `target` was lost.
     """
     exchanges, queues, bindings = _declare(host, target)
@@ -119,7 +119,7 @@ def _move_queue(name: str, giving: Channel, taking: Channel) -> int:
     count = 0
     try:
         while True:
-            message = giving.basic_get(name)
+            message = _next(name, giving)
             if message is None:
                 break
             properties = _properties(message)
@@ -141,6 +141,16 @@ def _move_queue(name: str, giving: Channel, taking: Channel) -> int:
             if confirm.done() and confirm.exception() is None:
                 message.ack()
     return count
+
+
+def _next(name: str, giving: Channel) -> Message | None:
+    try:
+        return giving.basic_get(name)
+    except ClientError as error:
+        raise NotMoved(
+            f"the next message of the queue {name!r} cannot be read: {error}; move instead what"
+            " `multiqueue store dump` saves, once `load` has it in a new directory of the same name"
+        ) from error
 
 
 def _settle(window: deque[tuple[Message, Confirm]]) -> None:

@@ -129,6 +129,31 @@ def test_a_move_that_was_broken_off_goes_on(tmp_path: Path) -> None:
         assert broker.queue("mixed").statistics().depth == 0
 
 
+def test_a_message_that_cannot_be_read_is_not_called_refused(tmp_path: Path) -> None:
+    """A damaged message ends the move with its queue's name, as one of this side; what a dump saves can be moved."""
+    old, new = tmp_path / "old" / "%2f", tmp_path / "new" / "%2f"
+    with Broker(data=old.parent) as broker:
+        broker.declare_queue("large", durable=True)
+        orders = [Message(bytes([number]) * 300_000, routing_key="large", persistent=True) for number in range(3)]
+        for order in orders:
+            broker.publish(order)
+    with (old / "bodies-1").open("r+b") as file:
+        file.seek(450_000)
+        file.write(b"damage")
+    with Broker() as other:
+        url = other.listen().url
+        result = call(old, url)
+        assert result.exit_code == 1
+        assert "the next message of the queue 'large' cannot be read: " in result.stderr
+        assert "refused" not in result.stderr
+        other.queue("large").purge()  # the first one was on its way
+        saved = str(tmp_path / "saved")
+        assert CliRunner().invoke(main, ["store", "dump", str(old), "--output", saved]).exit_code == 1
+        assert CliRunner().invoke(main, ["store", "load", str(new), "--input", saved]).exit_code == 1
+        assert call(new, url).exit_code == 0
+        assert len(other.queue("large")) == 2
+
+
 def test_a_queue_that_was_declared_by_settings_moves_with_them() -> None:
     """What a program said by `QueueSettings` holds at the other broker too."""
     settings = QueueSettings(max_length=5, message_ttl=3600.0, durable=True, max_active_consumers=2)
