@@ -8,6 +8,7 @@ Source      SQLite's `.recover` has the aim; the way is plainer: ask for the nex
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 from ._bodies import BodyDamaged, newest_file, owner_of, places_of, read_bodies
 from ._confirmed import LogIndex, confirmed_pages, damage_of_log, read_log
-from ._errors import NoStore, StoreDamaged
+from ._errors import NoStore, StoreDamaged, StoreError
 from ._plan import check
 from ._protocol import Definition
 from ._schema import DAMAGE, FILE_NAME, check_format, connect
@@ -67,7 +68,7 @@ class Salvage:
     """A store's file, open for reading, damaged or not. `damages` has a sentence for each gap, as they are met.
 
     Raises:
-        NoStore: the directory has no store.
+        NoStore: the directory has no store, or one that can be read only where one may write.
         StoreDamaged: not even its tables can be found, or it is something else.
     """
 
@@ -109,7 +110,14 @@ class Salvage:
         self.damages.append(damage)
         self._noted += 1
 
-    def _unreadable(self, error: Exception, missing: str) -> StoreDamaged:
+    def _unreadable(self, error: Exception, missing: str) -> StoreError:
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_CANTOPEN and not os.access(
+            self.file.parent, os.W_OK
+        ):
+            return NoStore(
+                f"cannot read {str(self.file)!r} where it is: it has a log, and SQLite must write beside that; copy"
+                f" {str(self.file.parent)!r} to where you may write"
+            )
         return StoreDamaged(f"{str(self.file)!r} is damaged beyond reading: {error}{missing}")
 
     def meta(self) -> dict[str, int]:

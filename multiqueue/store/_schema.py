@@ -14,6 +14,7 @@ State       The file. `application_id` says that it is a store, `user_version` i
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
@@ -98,7 +99,7 @@ def connect(
     `statements` is how many it keeps compiled. `even_if_short`: also where the file is shorter than it says, which
     SQLite else refuses.
     """
-    mode = "ro" if read_only else "rwc"
+    mode = "rwc" if not read_only else "ro&immutable=1" if _is_at_rest(file) else "ro"
     connection = sqlite3.connect(
         f"{file.absolute().as_uri()}?mode={mode}",
         uri=True,
@@ -116,6 +117,16 @@ def connect(
         connection.close()
         raise
     return connection
+
+
+def _is_at_rest(file: Path) -> bool:
+    """Whether the file is all there is, and SQLite cannot make the index of the log, without which it reads nothing.
+
+    So it is on a file system that is mounted to be read only, such as a snapshot. An open store has its index.
+    """
+    wal = Path(f"{file}-wal")
+    has_log = os.path.exists(f"{file}-shm") or (wal.exists() and wal.stat().st_size > 0)
+    return not has_log and not os.access(file.parent, os.W_OK)
 
 
 def prepare(connection: sqlite3.Connection, file: Path, synchronous: str) -> None:

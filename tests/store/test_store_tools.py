@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import sqlite3
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -189,6 +190,26 @@ def test_compact(tmp_path: Path) -> None:
     with SqliteStore(tmp_path, reserve_bytes=0) as store:
         assert everything(store) == before
         assert store.read(bodies) == bodies
+
+
+@pytest.mark.parametrize("small_disk", [16], indirect=True)
+def test_a_store_on_a_file_system_that_is_read_only(small_disk: Path, tmp_path: Path) -> None:
+    """A store that was closed is looked at as elsewhere; one with a log can not be, and is not called damaged."""
+    filled(small_disk / "closed", 3)
+    with SqliteStore(tmp_path / "open", reserve_bytes=0) as store:
+        stored(store, put(1, b"in the log"))
+        (small_disk / "crashed").mkdir()
+        for name in ("messages.sqlite", "messages.sqlite-wal"):
+            shutil.copy(tmp_path / "open" / name, small_disk / "crashed" / name)
+    dumped = run("dump", small_disk / "closed")
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    for tool in ("info", "check", "dump"):
+        result = run(tool, small_disk / "closed")
+        assert (tool, result.exit_code, result.stderr) == (tool, 0, "")
+        error = run(tool, small_disk / "crashed").exception
+        assert "it has a log, and SQLite must write beside that; copy" in str(error)
+        assert error.exit_status == 2  # type: ignore[union-attr]
+    assert result.stdout == dumped.stdout
 
 
 def test_no_store_there(tmp_path: Path) -> None:
