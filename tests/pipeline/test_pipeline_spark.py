@@ -23,6 +23,7 @@ from multiqueue.pipeline import Unprepared
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 COMMAND = [sys.executable, "-m", "multiqueue"]
+RUN = [*COMMAND, "pipeline", "run", "p.toml"]
 HOUSE = Path(__file__).parents[2]
 
 
@@ -222,40 +223,47 @@ def wait_for_done(base: Path, count: int, process: subprocess.Popen[Any], *, fai
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize(
-    "targets",
-    [
-        pytest.param((4,), marks=pytest.mark.slow(selected=True), id="once"),
-        pytest.param((3, 6), marks=pytest.mark.slow, id="twice"),
-    ],
-)
-def test_kill_9_and_the_same_command_again(slow: Path, targets: tuple[int, ...]) -> None:
-    """kill -9 in the middle; the same command finishes the rest, every item exactly once in the output."""
-    for target in targets:
-        command = [*COMMAND, "pipeline", "run", "p.toml"]
-        with subprocess.Popen(command, cwd=slow, env=environment(), stdout=subprocess.DEVNULL) as process:
-            try:
-                wait_for_done(slow, target, process)
-            finally:
-                process.send_signal(signal.SIGKILL)
-    assert items(slow) < SLOW_FILES
+@pytest.mark.slow(selected=True)
+def test_sigterm_then_kill_9_and_the_same_command_again(slow: Path) -> None:
+    """What runs at SIGTERM is given back after the grace; the status says so. (pipeline 8)
+
+    Then kill -9 in the middle; the same command finishes the rest, every item exactly once in the output.
+    """
+    end_by_sigterm(slow, job_s=300, grace_s=1, is_cancelled=True)
+    kill_9(slow, 4)
 
 
-@pytest.mark.parametrize(
-    ("job_s", "grace_s", "is_cancelled"),
-    [
-        pytest.param(300, 1, True, marks=pytest.mark.slow(selected=True), id="cancelled"),
-        pytest.param(0.5, 60, False, marks=pytest.mark.slow, id="ended"),
-    ],
-)
-def test_sigterm_and_a_grace(slow: Path, job_s: float, grace_s: float, is_cancelled: bool) -> None:
-    """After SIGTERM what runs ends, or is given back after the grace; the status says so. (pipeline 8)"""
-    command = [*COMMAND, "pipeline", "run", "p.toml", "--json", "--lane", "a", "--grace", str(grace_s)]
+@pytest.mark.slow
+def test_kill_9_twice(slow: Path) -> None:
+    """So is a run that has been killed twice."""
+    kill_9(slow, 3)
+    kill_9(slow, 6)
+
+
+@pytest.mark.slow
+def test_sigterm_and_a_long_grace(slow: Path) -> None:
+    """What runs at SIGTERM ends within the grace, and is done."""
+    end_by_sigterm(slow, job_s=0.5, grace_s=60, is_cancelled=False)
+
+
+def kill_9(base: Path, target: int) -> None:
+    """Start the command and kill it once so many items are done."""
+    with subprocess.Popen(RUN, cwd=base, env=environment(), stdout=subprocess.DEVNULL) as process:
+        try:
+            wait_for_done(base, target, process)
+        finally:
+            process.send_signal(signal.SIGKILL)
+    assert items(base) < SLOW_FILES
+
+
+def end_by_sigterm(base: Path, job_s: float, grace_s: float, is_cancelled: bool) -> None:
+    """Start the command and end it when something runs."""
+    command = [*RUN, "--json", "--lane", "a", "--grace", str(grace_s)]
     variables = {**environment(), "SLOW_S": str(job_s)}
-    with subprocess.Popen(command, cwd=slow, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(command, cwd=base, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
             deadline = time.monotonic() + 120
-            while not items(slow, ItemState.SUBMITTED):
+            while not items(base, ItemState.SUBMITTED):
                 assert process.poll() is None
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
@@ -266,7 +274,7 @@ def test_sigterm_and_a_grace(slow: Path, job_s: float, grace_s: float, is_cancel
     result = json.loads(said)
     assert (process.returncode, result["status"], result["verdict"]) == (130, 130, "interrupted")
     assert result["total"]["running"] == 0
-    assert items(slow, ItemState.SUBMITTED) == 0
+    assert items(base, ItemState.SUBMITTED) == 0
     events = [json.loads(line) for line in told.splitlines()]
     assert [event["cancel"] for event in events if event["event"] == "stopping"] == [False, True][: 1 + is_cancelled]
     assert result["total"]["waiting"] == (SLOW_FILES if is_cancelled else SLOW_FILES - result["total"]["done"])
@@ -278,7 +286,7 @@ def test_ctrl_c_in_a_terminal(slow: Path, times: int) -> None:
     """Ctrl-C reaches every process of the terminal: once lets the running jobs end in peace, twice cancels them."""
     terminal, side = pty.openpty()
     process = subprocess.Popen(
-        [*COMMAND, "pipeline", "run", "p.toml"],
+        RUN,
         cwd=slow,
         env=environment(),
         stdin=side,
