@@ -31,20 +31,28 @@ if TYPE_CHECKING:
 SLOW = ("none", "selected", "all")
 
 # What is dear to start is started once: tests that share it run in one process, one after the other, and every other
-# test goes to the process that is free. Here by their names, for the process that distributes them knows nothing else.
+# test goes to the process that is free. Here by their names, for the process that distributes them knows nothing else,
+# and those first that take longest: the last to end should not wait for one of them.
 SHARED = {
-    "rabbitmq": re.compile("::.*rabbitmq|test_interop_(differential|frames)", re.IGNORECASE),
-    "browser": re.compile("test_monitor_page"),
-    "house": re.compile("tests/test_rooms"),  # which it parses
-    "postgres": re.compile("::.*postgres", re.IGNORECASE),
-    "s3": re.compile(r"test_pipeline_(storage|table_store)|test_pipeline_disposal.*\b(s3|gs|abfss)\b"),
-    "tables": re.compile(r"test_pipeline_(table|command)\.py"),  # whose libraries take a second to load
-    # What needs the session and the servers of Spark; some files have only JVMs of their own.
+    # What needs the servers of Spark, and not the session.
+    "spark elsewhere": re.compile(
+        "test_spark_connect|test_pipeline_cluster|test_streaming_elsewhere|test_task_events_spark.*(cluster|masters)"
+    ),
+    # What needs the session of Spark; the other files there start none, or JVMs of their own.
     "spark": re.compile(
-        "tests/(spark/(?!test_(spark_ends|streaming_(crashes|lease)))|pipeline/test_pipeline_(cluster|stores|table_spark))"
+        "test_spark_(arrow|bench|causes|classic|contract|costs|env|examples|fan_in|guides|many|pools|traces|walk)|"
+        "test_streaming_(guide|kills|pipelines|spark)|test_task_events_(docs|spark)|test_pipeline_(stores|table_spark)"
     ),
     # As much again: two processes do half of it each.
     "spark that reads": re.compile("test_pipeline_(columns|input|path_columns|ways)"),
+    "rabbitmq": re.compile("::.*rabbitmq|test_interop_(differential|frames)", re.IGNORECASE),
+    "s3": re.compile(r"test_pipeline_(storage|table_store)|test_pipeline_disposal.*\b(s3|gs|abfss)\b"),
+    "tables": re.compile(r"test_pipeline_(table|command)\.py"),  # whose libraries take a second to load
+    "programs of spark": re.compile("test_spark_ends"),  # each shows several ends
+    "browser": re.compile("test_monitor_page"),
+    "celery": re.compile("test_interop_celery"),  # its worker
+    "house": re.compile("tests/test_rooms"),  # which it parses
+    "postgres": re.compile("::.*postgres", re.IGNORECASE),
 }
 
 # So many tests, or tests of about so many seconds, are sent to a process at once.
@@ -56,7 +64,13 @@ _frozen_modules = 0
 _BEFORE = pytest.StashKey[dict[str, object]]()
 
 # Of these a test that SHARED does not find would start one more, in each process that runs such a test.
-DEAR = {"rabbitmq_peer": "rabbitmq", "postgres_peer": "postgres"}
+DEAR = {
+    "rabbitmq_peer": ["rabbitmq"],
+    "postgres_peer": ["postgres"],
+    "spark": ["spark", "spark that reads"],
+    "cluster": ["spark elsewhere"],
+    "connect_url": ["spark elsewhere"],
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -71,6 +85,8 @@ def pytest_configure(config: pytest.Config) -> None:
     And keep what Python compiles, even where it is told not to: otherwise each process that a test starts would
     compile the house anew, and each run all tests.
 
+    And have what SHARED names first begin first.
+
     And have Hypothesis try fewer examples, and explorations fewer schedules, but in the long runs.
     """
     is_short = config.getoption("--slow") != "all"
@@ -83,6 +99,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     set_options(_kept(config))
     os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
+    config.option.loadscopereorder = False  # of xdist, which would begin with the most tests
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -113,10 +130,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     asked = config.getoption("--slow")
     kept, left_out = [], []
     for item in items:
-        for fixture, name in DEAR.items():
-            if fixture in getattr(item, "fixturenames", ()) and not SHARED[name].search(item.nodeid):
+        for fixture, names in DEAR.items():
+            if fixture in getattr(item, "fixturenames", ()) and _shared(item.nodeid) not in names:
                 raise pytest.UsageError(
-                    f"{item.nodeid} would start a {name} of its own: let SHARED find it by its name"
+                    f"{item.nodeid} would start a {names[0]} of its own: let SHARED find it by its name"
                 )
         if item.get_closest_marker("spark") is not None and item.get_closest_marker("slow") is None:
             item.add_marker(pytest.mark.slow(selected=True))  # its JVM takes twenty seconds of CPU
@@ -127,7 +144,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
     if hasattr(config, "workerinput"):  # the last process to end waits for a short test then, not for a long one
-        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+        places = {name: place for place, name in enumerate(SHARED)}
+        last = len(places)
+        items.sort(key=lambda item: places.get(_shared(item.nodeid), last + (item.get_closest_marker("slow") is None)))
+
+
+def _shared(nodeid: str) -> str | None:
+    """By its name in SHARED what a test shares with others, if anything."""
+    return next((name for name, shared in SHARED.items() if shared.search(nodeid)), None)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -193,7 +217,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
         def _split_scope(self, nodeid: str) -> str:
             """Tests of one scope run in one process."""
-            return next((name for name, shared in SHARED.items() if shared.search(nodeid)), nodeid)
+            return _shared(nodeid) or nodeid
 
         def _assign_work_unit(self, node: Any) -> None:
             """Send short scopes by the dozen while many are left: each message costs about as much as a short test."""
