@@ -184,18 +184,16 @@ def test_a_method_before_its_time(url: str) -> None:
 # -- channels
 
 
-def test_a_channel_that_is_not_open(any_url: str) -> None:
-    """504 (P8)."""
+@pytest.mark.parametrize(
+    ("channel", "method", "sentence"),
+    [(2, commands.Basic.Qos, "expected 'channel.open'"), (1, commands.Channel.Open, "second 'channel.open' seen")],
+    ids=["not open", "open already"],
+)
+def test_a_method_of_a_channel_that_it_does_not_suit(any_url: str, channel: int, method: Any, sentence: str) -> None:
+    """504 (P8, P9)."""
     client = RawClient(any_url)
-    client.send_method(2, commands.Basic.Qos)
-    assert client.connection_error() == (504, "CHANNEL_ERROR - expected 'channel.open'")
-
-
-def test_a_channel_that_is_open_already(any_url: str) -> None:
-    """504 (P9)."""
-    client = RawClient(any_url)
-    client.send_method(1, commands.Channel.Open)
-    assert client.connection_error() == (504, "CHANNEL_ERROR - second 'channel.open' seen")
+    client.send_method(channel, method)
+    assert client.connection_error() == (504, f"CHANNEL_ERROR - {sentence}")
 
 
 def test_too_many_channels(any_url: str) -> None:

@@ -328,25 +328,20 @@ def test_mutual_tls(broker: Broker, certificates: Path) -> None:
             TlsClient(server.url, trusting(certificates)).start_ok()
 
 
-def test_external_without_a_certificate(server: Server) -> None:
-    """No client logs in by a certificate that the server did not ask for."""
-    client = RawClient(server.url, opens=False, mechanism="EXTERNAL", response=b"root")
-    client.start_ok()
-    assert client.connection_error()[0] == 403
+NO_PASSWORD = amqp.encode_table({"LOGIN": "root"})[4:]
 
 
-@pytest.mark.parametrize("response", [b"", b"root\0all", b"\0root\0all\0", b"\0\xff\0x", b"\0root\0"])
-def test_malformed_plain(response: bytes, server: Server) -> None:
+@pytest.mark.parametrize(
+    ("mechanism", "response"),
+    [
+        ("EXTERNAL", b"root"),  # by a certificate that the server did not ask for
+        *(("PLAIN", response) for response in (b"", b"root\0all", b"\0root\0all\0", b"\0\xff\0x", b"\0root\0")),
+        *(("AMQPLAIN", response) for response in (b"", b"\xff", b"\x05LOGINt\x01", NO_PASSWORD)),
+    ],
+)
+def test_a_malformed_response(mechanism: str, response: bytes, server: Server) -> None:
     """A response that is none is a refused login."""
-    client = RawClient(server.url, opens=False, response=response)
-    client.start_ok()
-    assert client.connection_error()[0] == 403
-
-
-@pytest.mark.parametrize("response", [b"", b"\xff", b"\x05LOGINt\x01", amqp.encode_table({"LOGIN": "root"})[4:]])
-def test_malformed_amqplain(response: bytes, server: Server) -> None:
-    """The same for AMQPLAIN."""
-    client = RawClient(server.url, opens=False, mechanism="AMQPLAIN", response=response)
+    client = RawClient(server.url, opens=False, mechanism=mechanism, response=response)
     client.start_ok()
     assert client.connection_error()[0] == 403
 

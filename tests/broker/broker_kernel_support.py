@@ -47,6 +47,18 @@ class Bench:
     def pull(self, consumer: QueueConsumer) -> Entry | None:
         return self.queue.deliver_single_message(consumer)
 
+    def pulled(self, consumer: QueueConsumer) -> Entry:
+        """What there is for a consumer."""
+        entry = self.pull(consumer)
+        assert entry is not None
+        return entry
+
+    def got(self, owner: object) -> Entry:
+        """What there is for an owner that is no consumer."""
+        entry = self.queue.get(owner)
+        assert entry is not None
+        return entry
+
     def pull_bodies(self, consumer: QueueConsumer) -> list[Any]:
         """Pull until nothing comes; the bodies."""
         bodies = []

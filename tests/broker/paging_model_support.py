@@ -140,9 +140,13 @@ class PagingModel:
         self.paging.backed(self.area, row.position)
         self.check()
 
-    def join(
-        self, colours: tuple[str, ...] | None = None, *, browses: bool = False, credit: int = 1
-    ) -> Consumer | None:
+    def join(self, colours: tuple[str, ...] | None = None, *, browses: bool = False, credit: int = 1) -> Consumer:
+        """One that there is room for."""
+        consumer = self.try_join(colours, browses=browses, credit=credit)
+        assert consumer is not None
+        return consumer
+
+    def try_join(self, colours: tuple[str, ...] | None, *, browses: bool, credit: int) -> Consumer | None:
         self.names += 1
         share = Share(credit)
         try:
@@ -520,7 +524,7 @@ def _step(model: PagingModel, random_: random.Random, limit: int, levels: int) -
         model.back(model.rows[random_.choice(list(model.area.unbacked))])
     elif event == "join" and len(model.consumers) < 5:
         colours = random_.choice([None, ("red",), ("green", "blue"), ("violet",)])
-        model.join(colours, browses=random_.random() < 0.2, credit=random_.randrange(3))
+        model.try_join(colours, browses=random_.random() < 0.2, credit=random_.randrange(3))
     elif event == "leave" and consumer is not None:
         model.leave(consumer)
     elif event == "clear":

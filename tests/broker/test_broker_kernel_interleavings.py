@@ -16,6 +16,7 @@ from multiqueue.broker import (
     BrokerQueue,
     ConsumerTarget,
     Credit,
+    Entry,
     Message,
     MessageGroups,
     Overflow,
@@ -59,6 +60,11 @@ class Office:
     def put(self, *bodies: Any, **properties: Any) -> None:
         for body in bodies:
             self.queue.put(Message(body, **properties))
+
+    def got(self, owner: object) -> Entry:
+        entry = self.queue.get(owner)
+        assert entry is not None
+        return entry
 
     def pull(self, consumer: QueueConsumer) -> None:
         """What a consumer that was told does: pull until nothing comes. Keeps what it gets."""
@@ -136,8 +142,7 @@ def test_release_against_ring_eviction(run: Run) -> None:
     office = Office(run, overflow=Overflow.RING, max_length=1)
     consumer = office.consumer(wants=False)
     office.put("a")
-    entry = office.queue.get("owner")
-    assert entry is not None
+    entry = office.got("owner")
     run.spawn(office.queue.release, entry, "owner")
     run.spawn(office.put, "b")
     run.join()
@@ -183,8 +188,7 @@ def test_purge_against_settlement(run: Run) -> None:
     """A steal beside the owner's acceptance: the entry goes once."""
     office = Office(run)
     office.put("a")
-    entry = office.queue.get("owner")
-    assert entry is not None
+    entry = office.got("owner")
     accepted = run.spawn(office.queue.accept, entry, "owner")
     stolen = run.spawn(lambda: office.queue.delete_messages(steal=True))
     run.join()
@@ -213,8 +217,7 @@ def test_a_release_beside_an_empty_pull(run: Run) -> None:
     """What is given back while another consumer is about to find nothing is found, or told."""
     office = Office(run)
     office.put("a")
-    entry = office.queue.get("owner")
-    assert entry is not None
+    entry = office.got("owner")
     consumer = office.consumer()
     run.spawn(office.queue.release, entry, "owner")
     run.spawn(office.pull, consumer)
@@ -262,8 +265,7 @@ def test_a_group_that_is_freed_beside_the_pull_of_who_waits_for_it(run: Run) -> 
     """The settlement that frees a group and the pull that is refused by it: the group's next message is told."""
     office = Office(run, groups=MessageGroups.SHARED, group_key="g")
     office.put("a", "b", headers={"g": "group"})
-    entry = office.queue.get("owner")
-    assert entry is not None
+    entry = office.got("owner")
     consumer = office.consumer()
     run.spawn(office.queue.accept, entry, "owner")
     run.spawn(office.pull, consumer)

@@ -128,8 +128,7 @@ def test_i6_a_released_entry_is_available_when_the_next_is_told() -> None:
     bench = Bench()
     bench.put("a")
     first = bench.consumer()
-    entry = bench.pull(first)
-    assert entry is not None
+    entry = bench.pulled(first)
     assert bench.pull(first) is None
     bench.queue.set_notify_work_desired(first, False)
     states: list[EntryState] = []
@@ -158,8 +157,7 @@ def test_i7_many_releases_do_not_overtax_a_sleeper() -> None:
     sleeper, worker = bench.consumer(), bench.consumer()
     bench.pull(sleeper)
     for _ in range(3000):
-        entry = bench.pull(worker)
-        assert entry is not None
+        entry = bench.pulled(worker)
         bench.queue.release(entry, worker, counted=False)
     bench.queue.check_invariants()
     assert bench.pull_bodies(sleeper) == ["b", "c"]
@@ -171,8 +169,7 @@ def test_i8_a_release_straight_from_the_delivery_is_redelivered() -> None:
     bench.put("a")
     consumer = bench.consumer()
     for _ in range(3):
-        entry = bench.pull(consumer)
-        assert entry is not None
+        entry = bench.pulled(consumer)
         bench.queue.release(entry, consumer)
 
 
@@ -199,8 +196,7 @@ def test_i10_one_actor_wins_an_entry_and_credit_is_restored_once() -> None:
     credit = Credit(5)
     consumer = bench.consumer(credit=credit)
     bench.put("a")
-    entry = bench.pull(consumer)
-    assert entry is not None
+    entry = bench.pulled(consumer)
     assert bench.queue.delete_messages(steal=True) == 1
     assert bench.queue.accept(entry, consumer) == 0
     assert bench.queue.release(entry, consumer) == 0
@@ -230,11 +226,9 @@ def test_i12_a_settled_message_is_let_go_of() -> None:
     watch = weakref.ref(body)
     bench.put(body)
     del body
-    entry = bench.pull(consumer)
-    assert entry is not None
+    entry = bench.pulled(consumer)
     bench.queue.release(entry, consumer)
-    entry = bench.pull(consumer)
-    assert entry is not None
+    entry = bench.pulled(consumer)
     bench.queue.accept(entry, consumer)
     del entry
     gc.collect()
@@ -259,8 +253,7 @@ def test_i14_two_consumers_never_have_one_group() -> None:
     one, two = bench.consumer(), bench.consumer()
     bench.put("a1", "a2", headers={"g": "a"})
     bench.put("b1", headers={"g": "b"})
-    first = bench.pull(one)
-    assert first is not None
+    first = bench.pulled(one)
     assert bench.pull_bodies(two) == ["b1"]
     bench.taken_notices()
     bench.queue.accept(first, one)
@@ -273,8 +266,7 @@ def test_a_standard_group_is_on_offer_when_its_consumer_has_left() -> None:
     bench = Bench(groups=MessageGroups.STANDARD, group_key="g")
     one, two = bench.consumer(), bench.consumer()
     bench.put("a1", "a2", headers={"g": "a"})
-    first = bench.pull(one)
-    assert first is not None
+    first = bench.pulled(one)
     bench.queue.accept(first, one)
     assert bench.pull(two) is None
     bench.taken_notices()
@@ -374,8 +366,7 @@ def test_g2_losing_an_entry_between_selector_and_claim_goes_on_with_the_next() -
     consumer = bench.consumer(selector=selector, wants=False)
     bench.put("a", "b")
     bench.queue.set_notify_work_desired(consumer, True)
-    entry = bench.pull(consumer)
-    assert entry is not None
+    entry = bench.pulled(consumer)
     assert entry.message.body == "b"
 
 
@@ -399,8 +390,7 @@ def test_g3_a_message_larger_than_the_window_passes_an_untouched_window() -> Non
     bench = Bench()
     consumer = bench.consumer(credit=Credit(size_bytes=10))
     bench.put(b"x" * 100, b"y")
-    entry = bench.pull(consumer)
-    assert entry is not None
+    entry = bench.pulled(consumer)
     assert entry.size == 100
     assert bench.pull(consumer) is None
 
@@ -494,8 +484,7 @@ def test_a_browser_is_told_of_every_put_and_sees_each_message_once() -> None:
     assert bench.taken_notices().count(browser) == 2
     assert bench.pull_bodies(browser) == ["a", "b"]
     assert browser.at_end
-    entry = bench.pull(consumer)
-    assert entry is not None
+    entry = bench.pulled(consumer)
     bench.queue.release(entry, consumer)
     assert bench.pull_bodies(browser) == []
     assert len(bench.queue) == 2
@@ -537,9 +526,7 @@ def test_settling_what_one_never_had_is_an_error_that_tells_the_entrys_story() -
     bench = Bench()
     bench.put("a", "b")
     one, two = bench.consumer(), bench.consumer()
-    first, second = bench.pull(one), bench.pull(two)
-    assert first is not None
-    assert second is not None
+    first, second = bench.pulled(one), bench.pulled(two)
     with pytest.raises(IllegalStep, match="last steps: put, acquire, unlock"):
         bench.queue.accept([first, second], one)
     assert len(bench.queue) == 2
@@ -675,8 +662,7 @@ def test_a_return_during_a_selector_keeps_the_order() -> None:
     bench = Bench(groups=MessageGroups.SHARED, group_key="g")
     owner = bench.consumer()
     bench.put("a", "passed over", headers={"g": "a"})
-    first = bench.pull(owner)
-    assert first is not None
+    first = bench.pulled(owner)
     bench.queue.set_notify_work_desired(owner, False)
     wanted: set[object] = set()
 
@@ -690,8 +676,7 @@ def test_a_return_during_a_selector_keeps_the_order() -> None:
     bench.taken_notices()
     assert consumer.state is INTERESTED
     wanted |= {"a", "b1", "b2"}
-    entry = bench.pull(consumer)
-    assert entry is not None
+    entry = bench.pulled(consumer)
     assert entry.message.body == "b1"
     wanted.remove("b1")
     assert bench.pull_bodies(consumer) == ["a", "b2"]
@@ -717,8 +702,7 @@ def test_the_logs_of_returns_stay_short() -> None:
     bench.put("a")
     sleeper, owner = bench.consumer(), object()
     for _ in range(20_000):
-        entry = bench.queue.get(owner)
-        assert entry is not None
+        entry = bench.got(owner)
         bench.queue.release(entry, owner, counted=False)
     assert len(bench.queue.life.source.returns._positions) <= 1025
     assert bench.pull_bodies(sleeper) == ["a"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dis
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -146,49 +146,48 @@ def test_a_thread_whose_hiring_was_interrupted_serves_or_goes() -> None:
         check_at_rest(pool)
 
 
-def test_a_job_cancelled_while_a_worker_has_its_ticket_is_not_run() -> None:
-    """A worker whose job is cancelled before it begins runs the next one of the lane, or none; no place is lost."""
+@contextmanager
+def cancelled_when_found(future: Any) -> Iterator[None]:
+    """This job is cancelled when the first worker looks for one."""
     first = Workers._first
-    ran: list[int] = []
     cancelled: list[bool] = []
 
     def cancel_first(workers: Workers, subqueue: Any) -> Any:
         if not cancelled:
-            cancelled.append(futures[0].cancel())
+            cancelled.append(future.cancel())
         return first(workers, subqueue)
 
-    with pytest.MonkeyPatch.context() as patch, executor() as pool, Busy(pool) as busy:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Workers, "_first", cancel_first)
+        yield
+    assert cancelled == [True]
+
+
+def test_a_job_cancelled_while_a_worker_has_its_ticket_is_not_run() -> None:
+    """A worker whose job is cancelled before it begins runs the next one of the lane, or none; no place is lost."""
+    ran: list[int] = []
+    with executor() as pool, Busy(pool) as busy:
         lane = pool.lane("one", capacity=4, max_in_flight=1)
         futures = [lane.submit(ran.append, number) for number in range(4)]
         assert futures[3].cancel()  # from now on a ticket is worth any job
-        patch.setattr(Workers, "_first", cancel_first)
-        busy.release()
-        assert [futures[number].result(PATIENCE) for number in (1, 2)] == [None, None]
-        lane.submit(ran.append, 4).result(PATIENCE)
+        with cancelled_when_found(futures[0]):
+            busy.release()
+            assert [futures[number].result(PATIENCE) for number in (1, 2)] == [None, None]
+            lane.submit(ran.append, 4).result(PATIENCE)
         check_at_rest(pool)
-    assert cancelled == [True]
     assert ran == [1, 2, 4]
 
 
 def test_a_worker_that_finds_its_lane_without_a_job_takes_on() -> None:
     """The only job of a lane is cancelled when a worker has its ticket: nothing runs, and the lane goes on."""
-    first = Workers._first
-    cancelled: list[bool] = []
-
-    def cancel_first(workers: Workers, subqueue: Any) -> Any:
-        if not cancelled:
-            cancelled.append(futures[0].cancel())
-        return first(workers, subqueue)
-
-    with pytest.MonkeyPatch.context() as patch, executor() as pool, Busy(pool) as busy:
+    with executor() as pool, Busy(pool) as busy:
         lane = pool.lane("one", capacity=2, max_in_flight=1)
         futures = [lane.submit(pytest.fail, "ran") for _ in range(2)]
         assert futures[1].cancel()
-        patch.setattr(Workers, "_first", cancel_first)
-        busy.release()
-        assert lane.submit(int).result(PATIENCE) == 0
+        with cancelled_when_found(futures[0]):
+            busy.release()
+            assert lane.submit(int).result(PATIENCE) == 0
         check_at_rest(pool)
-    assert cancelled == [True]
 
 
 def cancel_all(futures: list[Future[Any]]) -> None:
