@@ -271,6 +271,33 @@ def test_a_task_asks_once_for_a_small_object(s3_store: Store, monkeypatch: pytes
     assert sent == ["GET", "GET"]
 
 
+def test_a_task_reads_little_behind_its_piece(s3_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces of a large object are fetched about once, not each with all that comes after it."""
+    pytest.importorskip("pyarrow")
+    import s3fs.core
+
+    monkeypatch.setattr(_executor_read, "_PIECE_BYTES", 1 << 16)
+    line, count, size = b"x" * 63 + b"\n", 1 << 14, 1 << 20
+    bucket = s3_store.bucket({"a": line * count})
+    protocol, arguments, _ = Storage({"s": StorageSection(**s3_store.section(bucket))}).fsspec(Place(f"s3://{bucket}"))
+    ends = [size // 4, size // 2, size // 4 * 3, None]
+    files = [
+        _executor_read.File("s", f"{bucket}/a", "a", size // 4, start=size // 4 * place, end=end)
+        for place, end in enumerate(ends)
+    ]
+    fetched: list[int] = []
+    fetch = s3fs.core._fetch_range
+
+    def counted(fs: object, bucket: str, key: str, version: object, start: int, end: int, **more: object) -> bytes:
+        fetched.append(end - start)
+        return bytes(fetch(fs, bucket, key, version, start, end, **more))
+
+    monkeypatch.setattr(s3fs.core, "_fetch_range", counted)
+    reading = _executor_read.Reading("lines", encoding="utf-8", stores={"s": (protocol, arguments)})
+    assert sum(batch.num_rows for batch in _executor_read._texts(files, reading)) == count
+    assert sum(fetched) < 1.5 * size
+
+
 def test_the_section_of_a_place() -> None:
     """The section with the longest URL above a place is its own; others have what the environment says."""
     sections = {

@@ -444,7 +444,9 @@ def _opened(files: Sequence[File], reading: Reading) -> Iterator[tuple[File, IO[
                     with open(file.path, "rb") as local:
                         yield file, local
                 else:
-                    with systems[file.store].fs.open(file.path, "rb", cache_type="readahead") as stream:
+                    # s3fs would read 50 MB ahead, which lie behind a piece.
+                    block = _PIECE_BYTES if file.is_piece else None
+                    with systems[file.store].fs.open(file.path, "rb", block, cache_type="readahead") as stream:
                         yield file, stream
         finally:
             for future in ahead:
