@@ -270,6 +270,7 @@ def agree(one: Sequence[Side], other: Sequence[Side], lag: float = LAG) -> tuple
         states = [(sides[0].state(), [side.look() for side in sides]) for sides in (one, other)]
         if states[0] == states[1] or time.monotonic() > deadline:
             return states[0], states[1]
+        time.sleep(0.001)
 
 
 # -- steps
@@ -444,7 +445,8 @@ _FIELDS = {
 def _kept(found: Any, side: Side) -> Any:
     """The fields that do not depend on when one asks. 4.3 shows its default type of queue among the arguments."""
     if isinstance(found, list):
-        return sorted((_kept(each, side) for each in found), key=partial(json.dumps, sort_keys=True))
+        kept = [_kept(each, side) for each in found]
+        return kept if "payload" in repr(kept) else sorted(kept, key=partial(json.dumps, sort_keys=True))
     if isinstance(found, dict):
         found = {key: _inner(found[key]) for key in found.keys() & _FIELDS if found[key] is not None}
         if not found.get("effective_policy_definition"):

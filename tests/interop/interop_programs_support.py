@@ -324,6 +324,7 @@ def compare(ports: Sequence[Ports], program: Program, tell: Callable[[str], obje
             one, other = (sides[who].do(step) for sides in brokers)
             deadline = time.monotonic() + lag  # RabbitMQ shows some of a queue only after a while
             while one != other and details[:1] == ["GET"] and time.monotonic() < deadline:
+                time.sleep(0.01)
                 one, other = (sides[who].do(step) for sides in brokers)
             gives_back = _gives_back(kind, details) or "closed" in repr(one)
             if is_quorum and gives_back and (back or held):  # which is behind which is meant to differ from now on
@@ -335,6 +336,10 @@ def compare(ports: Sequence[Ports], program: Program, tell: Callable[[str], obje
                 break  # a channel of RabbitMQ that consumed from a quorum queue takes a later one for the same
             if any(side.had_failed_letter for side in brokers[0]):  # there it may be so from its birth, and counted
                 break
+            if (
+                repr(SHORT) in shown
+            ):  # one counts what expired behind the head, the other what is left when that is gone
+                one, other = _without(one, "message_count"), _without(other, "message_count")
             if one != other:
                 raise Different(f"{who} {kind} {details}:\n  RabbitMQ {one}\n  the server {other}")
             if "RESOURCE_ERROR" in repr(one):  # of the commit RabbitMQ has done a part, the server nothing
@@ -534,7 +539,9 @@ def _comparable(program: Program) -> Program:
 def _without(value: Any, key: str) -> Any:
     if isinstance(value, dict):
         return {name: _without(each, key) for name, each in value.items() if name != key}
-    return tuple(_without(each, key) for each in value) if isinstance(value, tuple) else value
+    if isinstance(value, (tuple, list)):
+        return type(value)(_without(each, key) for each in value)
+    return value
 
 
 def _replaced(value: Any, old: str, new: str) -> Any:
