@@ -25,6 +25,7 @@ from multiqueue.broker import (
     UnknownPolicySetting,
     VirtualHost,
 )
+from multiqueue.broker._host import policies
 from multiqueue.store import MemoryStore, StoreFull
 from multiqueue.testing import FakeClock, wait_until_blocked
 
@@ -260,6 +261,24 @@ def test_publishers_that_a_limit_refused_go_on_without_it(broker: Broker) -> Non
     broker.policies.clear("op", is_operators=True)
     fill(broker, "a", 2)
     assert len(broker.queue("a")) == 3
+
+
+def test_a_policy_of_many_queues_lets_others_have_their_turn(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two slices others have the interpreter, and no lock is held: a queue declared there has the policy."""
+    for number in range(40):
+        broker.declare_queue(f"a {number}")
+
+    def declare() -> None:
+        other = threading.Thread(target=broker.declare_queue, args=(f"a meanwhile {len(meanwhile)}",))
+        other.start()
+        other.join()
+        meanwhile.append(other)
+
+    meanwhile: list[threading.Thread] = []
+    monkeypatch.setattr(policies, "nap", declare)
+    broker.policies.set(a_policy(max_length=3))
+    assert len(meanwhile) >= 2
+    assert {queue.effective_settings.max_length for queue in broker.virtual_host("/").queues()} == {3}
 
 
 @pytest.mark.parametrize("before", [{}, {"overflow": "drop-head"}, {"max_length": 900}])

@@ -3,7 +3,7 @@
 Promise     At most one policy and one operator policy apply to a thing: of those whose pattern is found in its name
             that of the highest priority, of equal ones the first by name. One with a key that the queue's type lacks is
             passed over, the next one applies (`compat`). A change is kept, or raises and is undone;
-            then it applies to all existing things, one after the other, so that no call waits for all of them.
+            then it applies to all existing things, some after the others, so that no call waits for all of them.
 Rules       RabbitMQ's. Of numbers the least counts: the policy's, the operator's, the argument's; of two delays before
             a retry the operator's and the policy's greater one. Of the rest the operator's counts before the policy's,
             and the argument before both; of a quorum queue the overflow and the type of retries do not.
@@ -26,6 +26,7 @@ from multiqueue.store import Definition, StoreDamaged
 
 from ..._patterns import Search, bounded_pattern
 from .._base.settings import Governing, Overflow, QueueSettings
+from .._base.waits import nap
 from .._routing.arguments import policy_settings
 from .._routing.compat import Compat
 from .._routing.exchange import Exchange
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from .._durable.journal import Journal
 
 APPLY_TO: Final = ("queues", "classic_queues", "quorum_queues", "streams", "exchanges", "all")
+_FEW: Final = 16  # queues in a slice: a millisecond
 POLICY: Final = "policy"
 OPERATOR_POLICY: Final = "operator_policy"
 _LEAST: Final = (
@@ -204,8 +206,10 @@ class Policies:
 
     def _apply_to_all(self) -> None:
         things: list[DeclaredQueue | Exchange] = [*self._topology.queues(), *self._topology.exchanges()]
-        for thing in things:
+        for place, thing in enumerate(things, start=1):
             self.apply(thing)
+            if not place % _FEW:
+                nap()
 
 
 def _rank(policy: Policy) -> tuple[int, str]:
