@@ -15,6 +15,7 @@ from interop_programs_support import Ports, Program, compare, programs, settings
 from rabbitmq_support import Peer, rules
 
 from multiqueue.broker import Broker
+from tools.differences import program_of
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +23,15 @@ def ports(rabbitmq_peer: Peer) -> Iterator[tuple[Ports, Ports]]:
     with Broker(compat=rules()) as broker, broker.listen() as server:
         yield (rabbitmq_peer.port, 0), (server.port, 0)
         forget_idle()
+
+
+def test_the_long_run_makes_programs_of_each_sort() -> None:
+    """A seed makes one program, of all its steps: with classic queues, with quorum queues, or of administration."""
+    made = [program_of(seed, 30) for seed in range(40)]
+    assert made[:3] == [program_of(seed, 30) for seed in range(3)]
+    sorts = ["http" if program[0][1][0] == "http" else "'quorum'" in repr(program[0]) for program in made]
+    assert {sort: sorts.count(sort) > 1 for sort in ("http", True, False)} == {"http": True, True: True, False: True}
+    assert sum(len(program) >= 33 for program in made) > 30  # some lose steps that are meant to differ
 
 
 @pytest.mark.slow(selected=True)
