@@ -25,7 +25,6 @@ from multiqueue.broker import (
     UnknownPolicySetting,
     VirtualHost,
 )
-from multiqueue.broker._host import policies
 from multiqueue.store import MemoryStore, StoreFull
 from multiqueue.testing import FakeClock, wait_until_blocked
 
@@ -275,7 +274,7 @@ def test_a_policy_of_many_queues_lets_others_have_their_turn(broker: Broker, mon
         meanwhile.append(other)
 
     meanwhile: list[threading.Thread] = []
-    monkeypatch.setattr(policies, "nap", declare)
+    monkeypatch.setattr("multiqueue.broker._host.policies.nap", declare)
     broker.policies.set(a_policy(max_length=3))
     assert len(meanwhile) >= 2
     assert {queue.effective_settings.max_length for queue in broker.virtual_host("/").queues()} == {3}
