@@ -41,6 +41,24 @@ def test_what_is_past_its_time_is_no_head() -> None:
     assert queue.statistics().expired == 1
 
 
+def test_what_expired_behind_the_head_goes_with_a_get() -> None:
+    """As at RabbitMQ: it is at the head then, and is gone before the taken message comes back."""
+    clock = FakeClock(0.0)
+    queue = BrokerQueue("q", clock=clock, settings=QueueSettings(expires_at_head=True))
+    queue.put(first := Message(b"first"))
+    queue.put(Message(b"old", expiration=1.0))
+    queue.put(last := Message(b"last"))
+    clock.advance(2.0)
+    queue.housekeeping()
+    assert queue.statistics().available == 3
+    entry = queue.get("me")
+    assert entry is not None
+    assert queue.statistics().available == 1
+    queue.release(entry, "me")
+    assert list(queue.browse()) == [first, last]
+    queue.check_invariants()
+
+
 def test_groups_and_deleted_queues_have_none() -> None:
     """With groups each consumer has a head of its own, and finding it walks over what others have."""
     grouped = BrokerQueue("q", settings=QueueSettings(groups=MessageGroups.SHARED, group_key="g"))

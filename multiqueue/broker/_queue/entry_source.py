@@ -98,6 +98,10 @@ class ResidentEntries(EntrySource):
 
     # -- entries
 
+    @property
+    def has_late(self) -> bool:
+        return bool(self._late)
+
     def add(self, entries: Sequence[Entry], after: After) -> Entry | None:
         if self._log is not None:  # behind everything, so behind each reader
             self._log.append_all(entries)

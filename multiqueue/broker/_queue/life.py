@@ -648,6 +648,8 @@ class Life:
                 self.end((entry,), owner, after)
             else:
                 figures.got += 1
+            if self.source.has_late:  # it may be at the head until the entry comes back; RabbitMQ looks here too
+                self.keep_time(self.clock(), after)
         elif not may_come:
             figures.got_empty += 1
         return entry, may_come

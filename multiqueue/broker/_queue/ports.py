@@ -36,6 +36,11 @@ class EntrySource(Protocol):
 
     # -- entries
 
+    @property
+    def has_late(self) -> bool:
+        """True when something may be at the head that is past its time, and was not at the head before."""
+        return False
+
     def add(self, entries: Sequence[Entry], after: After) -> Entry | None:
         """Give new entries their places; returns the one that a single one supersedes, if any, which stays until
         removed. Several are of a standard queue, and none of them is held.
