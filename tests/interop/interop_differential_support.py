@@ -379,6 +379,8 @@ def http(method: str, path: str, body: dict[str, Any] | None) -> Step:
         shown = _kept(json.loads(found.replace(f"{side.prefix}-", "")), side) if found else None
         for each in shown if isinstance(shown, list) else ():
             side.had_failed_letter |= each.get("redelivered", False) and "x-death" in repr(each)
+        if (status, method) == (400, "POST") and "limit" in shown["reason"]:
+            shown.pop("reason")  # which queues are full
         if (status, method) == (400, "PUT") and any(word in path for word in ("policies", "-limits")):
             shown.pop("reason")  # a word of Erlang, or what would be right
         if (status, method) == (404, "DELETE") and "user-limits" in path:
