@@ -7,6 +7,7 @@ with status 1, a broker that does not answer with 2.
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -268,7 +269,8 @@ def tenants(url: str, vhost: str, name: str, count: int, as_json: bool, is_live:
     if as_json:
         _print(found)
         return
-    for line in table(found["largest"], columns, "tenant", drops=True):
+    *lines, _ = table(found["largest"], columns, "tenant", drops=True)  # the last counts what is shown
+    for line in lines:
         click.echo(printable(line))
     fairness = "" if found["jain"] is None else f", Jain's index over the last minute {found['jain']:.3f}"
     click.echo(f"{counted(found['tenants'], 'tenant')}{fairness}")
@@ -287,9 +289,10 @@ def _limit(context: click.Context, option: click.Parameter, value: str | None) -
         changes[name] = int(value)
     except ValueError:
         try:
-            changes[name] = float(value)
+            number = float(value)
         except ValueError:
-            changes[name] = value
+            number = math.nan
+        changes[name] = number if math.isfinite(number) else value  # JSON has no others: the server says why not
     return None
 
 
