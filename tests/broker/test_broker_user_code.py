@@ -6,6 +6,7 @@ import inspect
 import itertools
 import logging
 import threading
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from held_locks_support import Gate, HeldLocks, UserCode, others_go_on, watching
 
 import multiqueue.broker
 from multiqueue.broker import (
+    Alert,
     AlertThresholds,
     Broker,
     BrokerClosed,
@@ -601,3 +603,48 @@ def test_a_name_that_is_being_deleted_is_refused_at_once(scene: Scene) -> None:
     scene.code.then(add)
     others_go_on(gate, lambda: scene.broker.delete_virtual_host("x"), scene.code)
     scene.broker.add_virtual_host("x")
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, CancelledError])
+def test_a_callback_that_would_end_its_thread(error: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
+    """`sys.exit` in a callback is logged; its subscription and the others of that thread go on."""
+    seen: Queue[object] = Queue()
+
+    def call_back(received: Received) -> None:
+        received.accept()
+        if received.body == "last":
+            raise error
+        seen.put(received.body)
+
+    with Broker(threads=1) as broker:
+        for name in ("q", "other"):
+            broker.declare_queue(name)
+            broker.consume(name, call_back, prefetch=1)
+        for name, body in [("q", "last"), ("q", 1), ("other", 2)]:
+            broker.publish(Message(body, routing_key=name))
+        assert {seen.get(timeout=PATIENCE), seen.get(timeout=PATIENCE)} == {1, 2}
+    assert error.__name__ in caplog.text
+
+
+def test_an_alert_that_would_end_the_housekeeping() -> None:
+    """`sys.exit` in `on_alert` is logged; messages still expire, and their dead letters come."""
+    clock, alerted = FakeClock(1000.0), Queue[str]()
+
+    def leave(alert: Alert) -> None:
+        alerted.put("old")
+        raise SystemExit
+
+    with Broker(on_alert=leave, clock=clock, housekeeping_interval=0.005) as broker:
+        broker.declare_queue("dead")
+        short = {"x-message-ttl": 60_000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+        broker.declare_queue("short", arguments=short)
+        broker.declare_queue("old", settings=QueueSettings(alerts=AlertThresholds(age=1.0, repeat_gap=3600.0)))
+        for name in ("old", "short"):
+            broker.publish(Message(name, routing_key=name))
+        clock.advance(2.0)
+        assert alerted.get(timeout=PATIENCE) == "old"
+        clock.advance(60.0)
+        with broker.subscribe("dead") as subscription:
+            received = subscription.get(timeout=PATIENCE)
+            assert received.body == "short"
+            received.accept()

@@ -167,7 +167,7 @@ class Housekeeping:
             again: float | None = AT_ONCE
             try:
                 again = queue.housekeeping()
-            except Exception as error:  # noqa: BLE001  # the next queue must have its turn
+            except BaseException as error:  # noqa: BLE001  # the next queue must have its turn, also after `sys.exit`
                 _log.error("housekeeping of %r failed", queue, exc_info=error)
             if again is not None:
                 self.ask(queue, again)

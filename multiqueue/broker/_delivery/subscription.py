@@ -290,7 +290,7 @@ class Scheduler:
             subscription, has_more = taken.item, True
             try:
                 has_more = subscription.run_turn()
-            except Exception as error:  # noqa: BLE001  # a fault of ours must not end the thread
+            except BaseException as error:  # noqa: BLE001  # nor may `sys.exit` in a callback end the thread
                 extra = {"connection": subscription.name}
                 _log.error("a turn of subscription %r failed", subscription.name, exc_info=error, extra=extra)
             finally:
