@@ -24,9 +24,10 @@ Sharing     Messages that were put one behind the other with the same object for
 State       Files `bodies-N`, N rising; each is written by one opening only. A record is the message's id, the length
             and the check sum of its body, and the body. A place is N in the upper bits, the offset in the lower 40.
             `Bodies` belongs to the writer thread, but for `disk_bytes` and `dead_bytes`, which others read; the thread
-            of `_beside` has the descriptor from `begin_sync` to `end_sync`. `_live` has the bytes of each file that
-            committed rows name. `_new_end` and `_changes` belong to the transaction in progress. The file that is
-            written has no descriptor any more once it is long enough.
+            of `_beside` has the descriptor from `begin_sync` to `end_sync`, while the next transaction may append.
+            `_live` has the bytes of each file that committed rows name. `_new_end` and `_changes` belong to the
+            transaction in progress. The file that is written has no descriptor any more once it is long enough, and
+            `_emptied` files go when what emptied them is on the disk (`safe`).
 Reading     Any thread opens the file that it reads (`read_bodies`). A file that is gone, perhaps since it was opened,
             was emptied after the row was read: the reader asks for the row again, and only a row that still names the
             file is damage.
@@ -107,11 +108,13 @@ class Bodies:
         self._descriptor: int | None = None
         self._end = 0  # of what is committed in the file that is written
         self._new_end = 0  # and with the transaction in progress
+        self._span = (0, 0)  # of it, what is being synced
+        self._emptied: set[int] = set()  # files, by commits that may not be on the disk yet
         self._changes: list[tuple[int, int]] = []  # its pending (number, bytes): more live bytes, or fewer
         self._is_dirty = False
         self._reads = reads
         self._reads_before: int | None = None  # the file that is written was begun; None: it was a spare
-        self._log: int | None = None  # the log's descriptor, at `relaxed`, had before the process may have no more
+        self.log = -1  # the log's descriptor, had before the process may have no more
         self._beside = SyncBeside()
         self._spares: dict[int, int] = {}  # the sizes of files that are written anew when the next one begins
         self.most_bytes = _NO_QUOTA  # of all files, where there is a quota
@@ -146,8 +149,8 @@ class Bodies:
         for number, _ in _numbered(self._directory, _SPARE):
             with suppress(OSError):
                 os.unlink(self._directory / f"{_SPARE}{number}")
-        if self._durability is Durability.RELAXED:
-            self._log = os.open(self._directory / f"{FILE_NAME}-wal", os.O_RDWR | os.O_CLOEXEC)
+        if self._durability is not Durability.MEMORY:
+            self.log = os.open(self._directory / f"{FILE_NAME}-wal", os.O_RDWR | os.O_CLOEXEC)
 
     @property
     def is_empty(self) -> bool:
@@ -197,6 +200,7 @@ class Bodies:
         if self._is_dirty and self._durability is Durability.SYNC:
             assert self._descriptor is not None
             self._beside.begin(self._descriptor)
+            self._span = (self._end, self._new_end)
             self.syncs += 1
         self._is_dirty = False
 
@@ -208,21 +212,30 @@ class Bodies:
         """
         if self._beside.is_running:
             self._beside.end()
-            self._leave_cache(self._end, self._new_end)
+            self._leave_cache(*self._span)
 
     def committed(self) -> None:
-        """The transaction is on the disk: remove the files that it emptied."""
+        """The transaction is made, and perhaps not on the disk yet."""
         self._end = self._new_end
         changes, self._changes = self._changes, []
         for number, size in changes:
             self._add(number, size)
-        if self._end >= self._file_bytes:
+        self._emptied |= {number for number, size in changes if size < 0 and number not in self._live}
+
+    def safe(self) -> None:
+        """What was committed is on the disk: remove the files that it emptied."""
+        if self._is_long:
             self._end_file(spares=True)
-        emptied = {number for number, size in changes if size < 0 and number not in self._live}
-        for number in emptied:
-            if not self._is_written(number) and number in self._sizes:
+        while self._emptied:
+            number = self._emptied.pop()
+            if not self._is_written(number) and number in self._sizes and number not in self._live:
                 self._settle_log()
                 self._keep_or_remove(number)
+
+    @property
+    def _is_long(self) -> bool:
+        """Whether another file is to follow; not before the end of a transaction that has appended."""
+        return self._end >= self._file_bytes and self._end == self._new_end
 
     def undone(self) -> None:
         self._new_end = self._end
@@ -239,9 +252,9 @@ class Bodies:
 
     def _settle_log(self) -> None:
         """At `relaxed`, have the log on the disk, and what it names, before a file goes that earlier rows name."""
-        if self._log is not None:
+        if self._durability is Durability.RELAXED:
             self.settle()
-            sync_data(self._log)
+            sync_data(self.log)
             self.syncs += 1
 
     def cut_off(self) -> None:
@@ -284,12 +297,15 @@ class Bodies:
         elif self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
-        if self._log is not None:
-            os.close(self._log)
-            self._log = None
+        if self.log >= 0:
+            os.close(self.log)
+            self.log = -1
 
     def _has_file(self) -> bool:
         """Have a file to write to; False while the process has too many files open."""
+        if self._is_long and self._number in self._live:
+            self.end_sync()
+            self._end_file()
         if self._descriptor is None:
             try:
                 self._begin_file()

@@ -1,12 +1,13 @@
 """The one thread that commits: it takes everything that was submitted meanwhile, and tells everybody at once.
 
 Promise     Submissions are committed in the order in which they were made, each whole. While one batch is on its
-            way to the disk the next one gathers. What lingers stays for company, `LINGER` seconds at most: it goes
-            with the next submission that does not, or as soon as somebody waits for it. The outcome of a submission is
-            reported once: its `committed` or `failed`, then `Commit.wait`, then its done callbacks.
+            way to the disk the next one gathers; one of `_AHEAD_BYTES` is written meanwhile. What lingers stays for
+            company, `LINGER` seconds at most: it goes with the next submission that does not, or as soon as somebody
+            waits for it. The outcome of a submission is reported once: its `committed` or `failed`, then
+            `Commit.wait`, then its done callbacks.
 State       `_lock` guards every field of `GroupCommit` that changes, and every `Batch.submissions`, `Batch.is_done` and
             `Submission.callbacks`. A batch that the writer has taken is the writer's alone. Invariants: the pending
-            counts are sums over `_batches` and the batch in the writer's hands; `_gathering` is the last of
+            counts are sums over `_batches` and the batches in the writer's hands; `_gathering` is the last of
             `_batches` or None; `_end` is set once, and from then on `_batches` is empty and `_closing` set.
 Lock order  `_lock` is a leaf. Callbacks, the backend and every `WakeChain.open` run outside of it.
 Waiting     The writer waits in `work` for a batch, the close, or the time of the backend's rest; `submit`, `release`,
@@ -35,6 +36,7 @@ from ._protocol import Operation
 
 BATCH_BYTES = 4 << 20  # a batch beyond this is closed: the next submission starts another one
 BATCH_OPERATIONS = 4000
+_AHEAD_BYTES = 256 << 10  # a batch of so many is written while the one before is synced; smaller ones rather grow
 LINGER = 0.02  # seconds: a removal alone is not worth a sync, and a crash within them only redelivers
 _IDS_BETWEEN_COMMITS = 1 << 18
 _BATCHES_BEFORE_REST = 8  # under unbroken load the backend's own work still gets a turn
@@ -55,8 +57,9 @@ def give_way(seconds: float) -> None:
 class Backend(Protocol):
     """The part that keeps the messages. All three are called by the writer alone."""
 
-    def commit(self, submissions: Sequence[Submission], next_id: int) -> None:
-        """Commit them in order. Sets `error` on each one that is refused; raises when the store is at its end."""
+    def commit(self, submissions: Sequence[Submission], next_id: int, has_more: Callable[[], bool]) -> bool:
+        """Commit them in order. Sets `error` on each one that is refused; raises when the store is at its end.
+        False: they are safe only when the next call of `commit`, `rest` or `finish` returns, for `has_more` said so."""
 
     def rest(self, next_id: int, *, is_idle: bool) -> float | None:
         """Do a little of the work that can wait; in how many seconds there is more, or None."""
@@ -84,7 +87,7 @@ class GroupCommit:
         self._batches: deque[Batch] = deque()
         self._gathering: Batch | None = None  # the last of them, if it takes more
         self._writer_waits = False
-        self._taken: Batch | None = None  # in the writer's hands; the writer's own
+        self._taken: deque[Batch] = deque()  # in the writer's hands, and the writer's own; two at most
         self._next_id = next_id
         self._pending_bytes = 0
         self._pending_operations = 0
@@ -234,13 +237,11 @@ class GroupCommit:
             rest: float | None = 0.0
             since_rest = 0
             while True:
-                batch = self._next_batch(rest)
+                batch = self._next_batch(0.0 if self._taken else rest)
                 if batch is not None:
                     _committing.add(batch)
-                    try:
-                        self._commit(batch)
-                    finally:
-                        _committing.discard(batch)
+                    is_safe = self._backend.commit(batch.submissions, self._next_id, self._has_more)
+                    self._tell_taken(but=0 if is_safe else 1)
                     since_rest += 1
                     rest = _QUIET
                 elif self._closing:
@@ -249,7 +250,9 @@ class GroupCommit:
                     continue
                 since_rest = 0
                 rest = self._backend.rest(self._next_id, is_idle=batch is None)
+                self._tell_taken()
             self._backend.finish(self._next_id)
+            self._tell_taken()
             self._conclude(StoreClosed(f"{self._name} was closed"))
         except BaseException as error:  # noqa: BLE001 - waiting threads must hear of any
             self._fail(error)
@@ -264,10 +267,11 @@ class GroupCommit:
                 now, due = time.monotonic(), self._due_locked()
                 if due <= now:
                     self._held = self._held - 1 if self._held else self._held
-                    self._taken = self._batches.popleft()
-                    if self._taken is self._gathering:
+                    batch = self._batches.popleft()
+                    if batch is self._gathering:
                         self._gathering = None
-                    return self._taken
+                    self._taken.append(batch)
+                    return batch
                 if self._closing or deadline <= now:
                     return None
                 left = min(due, deadline) - now
@@ -283,22 +287,28 @@ class GroupCommit:
         hurries = oldest.is_urgent or self._closing or len(self._batches) > 1
         return 0.0 if hurries else oldest.since + LINGER
 
-    def _commit(self, batch: Batch) -> None:
-        self._backend.commit(batch.submissions, self._next_id)
-        for submission in batch.submissions:
-            if submission.error is None:
-                if submission.committed is not None:
-                    _call(submission.committed)
-            elif submission.failed is not None:
-                _call(submission.failed, submission.error)
-        self._taken = None
+    def _has_more(self) -> bool:
+        """Whether the next batch is there, and large."""
         with self._lock:
-            batch.is_done = True
-            self._pending_bytes -= batch.bytes
-            self._pending_operations -= batch.operations
-            if self._waiting_for_room and 2 * self._pending_bytes <= self._max_pending_bytes:
-                self.room.notify_all()
-        _tell(batch)
+            return self._due_locked() <= time.monotonic() and self._batches[0].bytes >= _AHEAD_BYTES
+
+    def _tell_taken(self, *, but: int = 0) -> None:
+        while len(self._taken) > but:
+            batch = self._taken[0]
+            for submission in batch.submissions:
+                if submission.error is None:
+                    if submission.committed is not None:
+                        _call(submission.committed)
+                elif submission.failed is not None:
+                    _call(submission.failed, submission.error)
+            self._taken.popleft()
+            with self._lock:
+                batch.is_done = True
+                self._pending_bytes -= batch.bytes
+                self._pending_operations -= batch.operations
+                if self._waiting_for_room and 2 * self._pending_bytes <= self._max_pending_bytes:
+                    self.room.notify_all()
+            _tell(batch)
 
     def _fail(self, error: BaseException) -> None:
         end = error if isinstance(error, StoreFailed) else StoreFailed(f"{self._name} failed: {error!r}; open it again")
@@ -313,7 +323,7 @@ class GroupCommit:
         with self._lock:
             self._end = end
             self._closing = True
-            left = [self._taken, *self._batches] if self._taken is not None else list(self._batches)
+            left = [*self._taken, *self._batches]
             self._batches.clear()
             self._gathering = None
             self.room.notify_all()
@@ -332,6 +342,7 @@ class GroupCommit:
 
 def _tell(batch: Batch) -> None:
     batch.done.open()
+    _committing.discard(batch)
     for submission in batch.submissions:
         callbacks, submission.callbacks = submission.callbacks, None  # one may know its commit: a cycle too
         for callback in callbacks or ():

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from .._locks import Lock
 from ._batch import Submission
@@ -171,7 +171,7 @@ class _Keeper:
 
     # The writer's side
 
-    def commit(self, submissions: Sequence[Submission], next_id: int) -> None:
+    def commit(self, submissions: Sequence[Submission], next_id: int, has_more: Callable[[], bool]) -> bool:
         with self._lock:
             for part in (part for submission in submissions for part in submission.parts()):
                 part.error = self._failure_now_locked() or self._reason_against_locked(part.operations)
@@ -179,6 +179,7 @@ class _Keeper:
                     for operation in part.operations:
                         self._apply_locked(operation)
             self._commits += 1
+        return True
 
     def rest(self, next_id: int, *, is_idle: bool) -> float | None:
         return None

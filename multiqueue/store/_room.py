@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ._batch import Submission, size_of
@@ -67,6 +67,8 @@ class Room:
         self._log_step_bytes = log_bytes // _LOG_STEPS  # 0 once the disk had no room for one
         self.is_tight = not reserve.take()
         self.syncs = 0  # of checkpoints
+        # Called before each, for none may sync anew a log whose sync has failed: that would succeed.
+        self.settle: Callable[[], object] = lambda: None
         self.limit()
 
     def close(self) -> None:
@@ -213,6 +215,7 @@ class Room:
 
     def checkpoint(self, mode: str) -> None:
         """Copy the log into the file. Where the disk has no room for that, give up the reserve and try once more."""
+        self.settle()
         self._bodies.settle()
         if mode != "PASSIVE":
             self._mark.clear()

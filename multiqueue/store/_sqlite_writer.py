@@ -5,6 +5,8 @@ Promise     A batch is one transaction and, at `sync`, one sync of the log; none
             room, or one of its submissions cannot be stored, it is undone, and its submissions are committed again one
             by one: those that cannot be are refused, alone. Submissions that only remove go on when disk or quota are
             full. Any other error is the end: nothing is tried again on a disk that failed.
+Ahead       SQLite syncs no commit; `_settle` syncs its log and the bodies at once. A batch may be written while the
+            commit before is synced, and is committed after that: of the log, one commit at most may lack its bodies.
 State       Everything here is the writer thread's own, but `messages`, `bytes` and the counts, which others read.
 Waiting     A commit waits for the disk. A checkpoint that must shorten the log waits for readers, who are brief.
 """
@@ -26,6 +28,7 @@ from ._errors import StoreError, StoreFailed
 from ._plan import Plan, remove
 from ._protocol import Define, Delete, Put
 from ._room import FULL, Room, code
+from ._sync_beside import SyncBeside
 
 IDS_RESERVED = 1 << 20  # ids that may be given before the next one is written down
 _IDLE_SECONDS = 1.0  # after so long without a commit the log is copied into the file
@@ -65,9 +68,14 @@ class SqliteWriter:
         self._connection = connection
         self._file = file
         self._room = room
+        room.settle = self._settle
         self._bodies = bodies
         self._syncs_commits = syncs
-        self._is_syncing = syncs  # whether SQLite syncs the next commit; never where commits are not synced
+        if syncs:
+            connection.execute("PRAGMA synchronous = NORMAL")  # commits are synced here
+        self._log_sync = SyncBeside()
+        self._lasts = True  # whether a power loss may not undo the transaction in progress
+        self._is_unsafe = False  # the last commit is to be synced
         self._first_id = first_id
         self._reserved = first_id + IDS_RESERVED  # Invariant: what a commit stores has ids below this, and so has meta
         self._last_commit = time.monotonic()
@@ -89,32 +97,27 @@ class SqliteWriter:
 
     # What the writer thread calls
 
-    def commit(self, submissions: Sequence[Submission], next_id: int) -> None:
+    def commit(self, submissions: Sequence[Submission], next_id: int, has_more: Callable[[], bool]) -> bool:
         try:
             self._room.shorten_log()
             self._regain()
             if self._room.is_tight or not self._commit_together(submissions, next_id):
                 self._commit_apart([part for one in submissions for part in one.parts()], next_id)
+            if self._is_unsafe and has_more():
+                self._log_sync.begin(self._bodies.log)
+            else:
+                self._settle()
         except (sqlite3.Error, OSError) as error:
             raise self._failure(error) from error
         self._last_commit = time.monotonic()
+        return not self._is_unsafe
 
     def rest(self, next_id: int, *, is_idle: bool) -> float | None:
         was_tight = self._room.is_tight
         try:
-            self._regain()
-            if next_id + IDS_RESERVED // 2 > self._reserved:
-                self._transaction([], next_id)
-            if self._syncs_commits and self._room.lengthen_log():
-                return 0.0
-            if self._to_remove or self._has_stale:
-                self._remove_some()
-                return 0.0
-            sparse = self._bodies.sparse(is_hurried=self._room.is_short)
-            if sparse is not None:
-                self._move_bodies(sparse)
-                return 0.0
-            return self._tidy() if is_idle else 0.0
+            self._settle()
+            left = self._work(next_id, is_idle=is_idle)
+            self._settle()
         except (sqlite3.Error, OSError) as error:
             if code(error) != FULL:
                 raise self._failure(error) from error
@@ -125,10 +128,27 @@ class SqliteWriter:
                 self._bodies.postpone()
             self._room.become_tight()
             return _IDLE_SECONDS
+        return left
+
+    def _work(self, next_id: int, *, is_idle: bool) -> float | None:
+        self._regain()
+        if next_id + IDS_RESERVED // 2 > self._reserved:
+            self._transaction([], next_id)
+        if self._syncs_commits and self._room.lengthen_log():
+            return 0.0
+        if self._to_remove or self._has_stale:
+            self._remove_some()
+            return 0.0
+        sparse = self._bodies.sparse(is_hurried=self._room.is_short)
+        if sparse is not None:
+            self._move_bodies(sparse)
+            return 0.0
+        return self._tidy() if is_idle else 0.0
 
     def finish(self, next_id: int) -> None:
         """Note that the end was clean. Where there is no room for that, the end was a crash: nothing is lost."""
         try:
+            self._settle()
             self._room.give_up()
             self._begin()
             self._connection.execute("UPDATE meta SET value = ? WHERE key = 'next_id'", (next_id,))
@@ -144,6 +164,7 @@ class SqliteWriter:
         with ExitStack() as closing:  # called in the opposite order
             closing.callback(self._room.close)
             closing.callback(self._let_go, self._has_finished)
+            closing.callback(self._log_sync.close)
             closing.callback(self._bodies.close, was_clean=self._has_finished)  # while the directory is locked
 
     # Commits
@@ -241,27 +262,45 @@ class SqliteWriter:
         return any(ask(_ANY_LASTS, (json.dumps(some),)).fetchone()[0] for some in (gone[:1], gone[1:]) if some)
 
     def _begin(self, *, lasts: bool = True) -> None:
-        if self._syncs_commits and lasts is not self._is_syncing:
-            self._connection.execute(f"PRAGMA synchronous = {'FULL' if lasts else 'NORMAL'}")
-            self._is_syncing = lasts
+        self._lasts = lasts
         self._connection.execute("BEGIN IMMEDIATE")
 
     def _end_transaction(self) -> None:
-        """Commit: the bodies that are in files, and at the same time the rows that name them."""
-        if self._is_syncing:
+        """Commit, when the commit before is on the disk: a power loss leaves one at most that may lack bodies."""
+        self._settle()
+        is_to_last = self._syncs_commits and self._lasts
+        if is_to_last:
             self._bodies.begin_sync()
         try:
             self._connection.execute("COMMIT")
-        finally:
+        except BaseException:
             self._bodies.end_sync()
-        self._commit_syncs += self._is_syncing
-        if self._is_syncing or not self._syncs_commits:
-            self._room.confirm()
+            raise
         self._bodies.committed()
+        if is_to_last:
+            self._is_unsafe = True
+        else:
+            if not self._syncs_commits:
+                self._room.confirm()
+            self._bodies.safe()
         self._room.limit()
+
+    def _settle(self) -> None:
+        """Have the last commit on the disk: its bodies, and at the same time the rows that name them."""
+        if self._is_unsafe:
+            self._is_unsafe = False
+            try:
+                self._log_sync.end(self._bodies.log)
+            finally:
+                self._bodies.end_sync()
+            self._commit_syncs += 1
+            self._room.confirm()
+            self._bodies.safe()
 
     def _regain(self) -> None:
         """Try to have the reserve again, unless bodies can be moved with what it leaves: that gives back more."""
+        if self._room.is_tight:
+            self._settle()  # a file may be ended
         if self._room.is_tight and self._bodies.sparse(is_hurried=True) is None:
             self._room.regain()
 

@@ -33,19 +33,21 @@ class SyncBeside:
         self.is_running = True
         self._wanted.put(descriptor)
 
-    def end(self) -> None:
-        """Wait for the sync.
+    def end(self, descriptor: int = -1) -> None:
+        """Wait for the sync; where none was begun, sync this file.
 
         Raises:
-            OSError: the disk failed, whatever it said: SQLite may have committed, so nothing can be undone.
+            OSError: the disk failed, whatever it said: SQLite has committed, so nothing can be undone.
         """
-        if self._thread is None:
+        if not self.is_running:
+            self._sync(descriptor)
+        elif self._thread is None:
             self._wanted.put(None)
             self._run()
         error = self._done.get()
         self.is_running = False
         if error is not None:
-            raise OSError(errno.EIO, f"the bodies could not be synced: {error}") from error
+            raise OSError(errno.EIO, f"a commit could not be synced: {error}") from error
 
     def close(self) -> None:
         if self._thread is not None:
@@ -55,12 +57,15 @@ class SyncBeside:
 
     def _run(self) -> None:
         while (descriptor := self._wanted.get()) is not None:
-            try:
-                sync_data(descriptor)
-            except OSError as error:
-                self._done.put(error)
-            else:
-                self._done.put(None)
+            self._sync(descriptor)
+
+    def _sync(self, descriptor: int) -> None:
+        try:
+            sync_data(descriptor)
+        except OSError as error:
+            self._done.put(error)
+        else:
+            self._done.put(None)
 
 
 def sync_data(descriptor: int) -> None:

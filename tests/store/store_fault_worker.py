@@ -41,14 +41,19 @@ def work(store: SqliteStore, seed: int, messages: int) -> None:
             if random_.random() < 0.1:
                 here, left = left + here, []
             _delete(store, here, len(here))  # drained: the next ids must still be new
+        comes_at_once = random_.random() < 0.5  # so that a batch is written while the one before is synced
+        if comes_at_once:
+            store._commits.hold()
         for _ in range(random_.randrange(1, 6)):
             number += 1
             messages -= 1
-            here += _publish(store, number, random_)
+            here += _publish(store, number, random_, may_wait=not comes_at_once)
+        if comes_at_once:
+            store._commits.release()
         _delete(store, here, random_.randrange(0, len(here) + 1))
 
 
-def _publish(store: SqliteStore, number: int, random_: random.Random) -> list[int]:
+def _publish(store: SqliteStore, number: int, random_: random.Random, *, may_wait: bool) -> list[int]:
     """A message, or one several times, with one body."""
     body = body_of(number)
     given = [store.allocate() for _ in range(random_.choice((1, 1, 1, 5)))]
@@ -60,7 +65,7 @@ def _publish(store: SqliteStore, number: int, random_: random.Random) -> list[in
         for one in () if error else given:
             tell("put", one, number)
 
-    if random_.random() < 0.5:
+    if may_wait and random_.random() < 0.5:
         commit.wait()
         committed()
     else:
@@ -93,6 +98,7 @@ def main(directory: str, durability: str, seed: str, messages: str) -> None:
     try:
         # Half of the bodies go into files of 256 KiB or 8 KiB, so that both ways, and files that come, are written
         # anew and go, are in every run.
+        vars(sys.modules["multiqueue.store._group_commit"])["_AHEAD_BYTES"] = 500
         log_bytes = 1 << (11 if int(seed) % 2 else 16)
         with SqliteStore(
             directory, durability=durability, reserve_bytes=0, log_bytes=log_bytes, large_commit_bytes=500

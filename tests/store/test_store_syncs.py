@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 import pytest
 from store_fault_support import do_without
-from store_parts_support import _sync_beside
+from store_parts_support import _bodies, _sync_beside
 from store_support import put
 
-from multiqueue.store import SqliteStore
+from multiqueue.store import SqliteStore, StoreFailed
 
 PROGRAM = """
 import sys; from multiqueue.store import Delete, Put, SqliteStore
@@ -96,10 +98,55 @@ def test_without_a_thread_the_writer_syncs(tmp_path: Path, monkeypatch: pytest.M
             at_the_end.setattr(_sync_beside, "sync_data", synced.append)
             store.submit([put(1, b"x" * 1000)]).wait()
             store.submit([put(1, b"y" * 1000)]).wait()
-        assert len(synced) == 2
+        assert len(synced) == 4
+        assert len(set(synced)) == 2
         store.submit([put(1, b"z" * 1000)]).wait()
     with SqliteStore(tmp_path, reserve_bytes=0) as store:
         assert len(store.page(1, 0, 10)) == 3
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_large_batch_is_written_while_the_one_before_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """Its bodies are written, but neither is told, nor is the second one committed, until the first one is on the
+    disk; where the disk fails then, it is the end for both."""
+    told: list[int] = []
+    both_written, may_sync = threading.Event(), threading.Event()
+    sync, append = _sync_beside.sync_data, _bodies.Bodies.append
+
+    def slow(descriptor: int) -> None:
+        assert may_sync.wait(60)
+        if fails:
+            raise OSError(errno.EIO, "Input/output error")
+        sync(descriptor)
+
+    def noted(bodies: _bodies.Bodies, given: list[tuple[int, bytes]]) -> list[int]:
+        places = append(bodies, given)
+        if given[0][1] == b"y" * 300_000:
+            both_written.set()
+        return places
+
+    monkeypatch.setattr(_bodies.Bodies, "append", noted)
+    with ExitStack() as closing:
+        store = SqliteStore(tmp_path, reserve_bytes=0)
+        closing.callback(store.close)
+        closing.callback(may_sync.set)
+        store._commits.hold()
+        monkeypatch.setattr(_sync_beside, "sync_data", slow)
+        commits = [
+            store.submit([put(1, each * 300_000)], committed=lambda each=each: told.append(each))  # type: ignore[misc]
+            for each in (b"x", b"y")
+        ]
+        store._commits.release()
+        assert both_written.wait(60)
+        assert told == []
+        assert [header.size for header in store.page(1, 0, 10)] == [300_000]
+        may_sync.set()
+        for commit in commits:
+            with pytest.raises(StoreFailed) if fails else nullcontext():
+                commit.wait(60)
+        assert told == ([] if fails else [b"x", b"y"])
 
 
 def test_what_waits_at_the_end_of_the_interpreter_is_stored(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ _log = logging.getLogger("multiqueue.broker")
 ENTRY_BYTES: Final = 256
 _LOADERS: Final = 2
 _EXPIRED_AT_ONCE: Final = 32  # messages: some 5 ms where they go to dead letters
-_MOST_ON_THE_WAY: Final = 8 << 20  # bytes: some 0.3 s of commits of small messages, which others' commits wait for
+_MOST_ON_THE_WAY: Final = 12 << 20  # bytes: some 0.3 s of commits of small messages, which others' commits wait for
 _WRITING_SHARE: Final = 1 / 8  # of the budget: what waits for its commit; beyond it, publishers wait
 # Of the budget: what is reserved while no queue pages, for then nothing else wants the rest.
 _SHARE_ALONE: Final = 3 / 4
