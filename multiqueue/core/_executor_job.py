@@ -65,6 +65,10 @@ class LaneFuture(Future[T]):
             state = "done" if error is None else f"failed: {error!r}"
         return f"<div>{escape(state[:500])}</div>"
 
+    def leave_lane(self) -> None:
+        """Say that the job waits in its lane no more: the caller has taken it out."""
+        self.job = None
+
     def cancel_taken(self) -> None:
         """Cancel the job that the caller took out of its lane."""
         self.job = None

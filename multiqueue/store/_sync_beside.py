@@ -47,7 +47,7 @@ class SyncBeside:
         error = self._done.get()
         self.is_running = False
         if error is not None:
-            raise OSError(errno.EIO, f"a commit could not be synced: {error}") from error
+            raise OSError(errno.EIO, f"a commit could not be synced: {error.strerror or error}") from error
 
     def close(self) -> None:
         if self._thread is not None:

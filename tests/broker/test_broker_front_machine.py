@@ -52,10 +52,13 @@ class Oracle:
     def refuses(self, queue: str) -> bool:
         return queue == "limited" and len(self.ready(queue)) >= 2
 
-    def put(self, queue: str, body: int, priority: int) -> None:
-        expires_at = self.now + TTL if queue == "timed" else None
-        self.queues[queue].append(Copy(body, min(priority, 2), expires_at))
-        self.push_out(queue)
+    def put(self, queues: list[str], body: int, priority: int) -> None:
+        """On all of them, before what it pushes out of one goes on."""
+        for queue in queues:
+            expires_at = self.now + TTL if queue == "timed" else None
+            self.queues[queue].append(Copy(body, min(priority, 2), expires_at))
+        for queue in queues:
+            self.push_out(queue)
 
     def push_out(self, queue: str) -> None:
         while queue == "work" and len(self.ready("work")) > 3:
@@ -65,7 +68,7 @@ class Oracle:
         self.queues[queue].remove(copy)
         onwards = {"work": "dead", "timed": "work"}.get(queue)
         if onwards is not None:
-            self.put(onwards, copy.body, copy.priority)
+            self.put([onwards], copy.body, copy.priority)
 
     def release(self, queue: str, copy: Copy) -> None:
         copy.received = None
@@ -114,7 +117,7 @@ class HostMachine(RuleBasedStateMachine):
     def publish(self, exchange: str, key: str, priority: int, queues: set[str]) -> None:
         self.number += 1
         message = Message(self.number, exchange=exchange, routing_key=key, priority=priority)
-        # In which order the queues get it is for the host to say; what one pushes out may come after it in another.
+        # In which order the queues get it is for the host to say.
         in_order = [queue.name for queue in self.host.route(message)]
         assert sorted(in_order) == sorted(queues)
         refusing = {queue for queue in queues if self.oracle.refuses(queue)}
@@ -124,9 +127,7 @@ class HostMachine(RuleBasedStateMachine):
         except MessageRefused as refusal:
             refused.update(refusal.queues)
         assert refused == refusing
-        for queue in in_order:
-            if queue not in refusing:
-                self.oracle.put(queue, self.number, priority)
+        self.oracle.put([queue for queue in in_order if queue not in refusing], self.number, priority)
 
     @staticmethod
     def matches(pattern: str, key: str) -> bool:

@@ -216,6 +216,11 @@ class Sent(NamedTuple):
 _SENT: Final = Sent()
 
 
+def _put_on_transient(queues: Sequence[BrokerQueue], message: Message) -> Outcomes:
+    # A function: from 3.12 on a list made within a `try` is a loop that an interrupt leaves without the handler.
+    return [(queue, queue.put(message)) for queue in queues if not queue.is_stored]
+
+
 @dataclass(eq=False, repr=False)
 class Publisher:
     """Publishes to a virtual host without waiting for commits; made by `VirtualHost.publisher`."""
@@ -254,7 +259,7 @@ class Publisher:
         sent, outcomes = self._sent, run.put_on(queues, message)
         try:
             if len(outcomes) < len(queues):
-                outcomes += [(queue, queue.put(message)) for queue in queues if not queue.is_stored]
+                outcomes += _put_on_transient(queues, message)
             throttled = ()
             if len(outcomes) != 1 or outcomes[0][1] is not _ENQUEUED:
                 throttled = publishing.account_for(message, 0, outcomes, mandatory).throttled

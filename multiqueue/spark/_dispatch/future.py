@@ -168,7 +168,7 @@ class SparkFuture(LaneFuture[T]):
         job = self.job
         if job is None or not job.withdraw():
             return  # a worker has it, or it has ended
-        self.job = None
+        self.leave_lane()
         with self._lock:
             cancelled = self._phase is Phase.CANCELLED
             if not cancelled:
