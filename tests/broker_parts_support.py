@@ -68,6 +68,7 @@ from multiqueue.broker._queue.entry_list import amqp_level as amqp_level
 from multiqueue.broker._queue.entry_list import plain_key as plain_key
 from multiqueue.broker._queue.entry_source import ResidentEntries as ResidentEntries
 from multiqueue.broker._queue.life import FEW as FEW
+from multiqueue.broker._queue.life import dying as dying
 from multiqueue.broker._routing.arguments import alternate_exchange as alternate_exchange
 from multiqueue.broker._routing.arguments import arguments_of as arguments_of
 from multiqueue.broker._routing.arguments import assert_same as assert_same

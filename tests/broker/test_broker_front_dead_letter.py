@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from broker_parts_support import dead_letter, is_cycle
+from broker_parts_support import dead_letter, dying, is_cycle
 
 from multiqueue.broker import Broker, DeadLetterReason, Message, WireForm, deaths_of
 
@@ -65,6 +65,23 @@ def test_a_message_is_on_all_its_queues_before_what_died_of_it_goes_on(in_a_tran
                 publish = transaction.publish if in_a_transaction else broker.publish
                 publish(Message(body, exchange="amq.fanout"))
         assert [message.body for message in second.browse()] == [b"1", b"2"]
+
+
+def test_what_dies_of_a_dead_letter_that_holds_others_back_is_a_loop_not_a_stack() -> None:
+    """A callback that publishes to several queues holds its line once more."""
+    done: list[int] = []
+
+    def publish() -> None:
+        dying.hold()
+        done.append(1)
+        dying.let_go()
+
+    dying.hold()
+    for _ in range(2000):
+        dying.run(publish)
+    assert not done
+    dying.let_go()
+    assert len(done) == 2000
 
 
 def test_a_dead_letter_goes_to_all_keys_it_was_published_with() -> None:

@@ -1018,20 +1018,20 @@ class _Chain(threading.local):
 
     def __init__(self) -> None:
         self.pending: deque[Callable[[], object]] = deque()
-        self.is_running = False
+        self.is_running = self.is_held = False
 
     def run(self, action: Callable[[], object]) -> None:
         self.pending.append(action)
-        if not self.is_running:
+        if not self.is_held and not self.is_running:
             self._go_on()
 
     def hold(self) -> None:
         """A message comes to several queues: it is on all of them before what died of it goes on, by `let_go`."""
-        self.is_running = True
+        self.is_held = True
 
     def let_go(self) -> None:
-        self.is_running = False
-        if self.pending:
+        self.is_held = False
+        if self.pending and not self.is_running:
             self._go_on()
 
     def _go_on(self) -> None:
@@ -1043,7 +1043,9 @@ class _Chain(threading.local):
                     break
                 self.pending.popleft()()
         finally:
-            self.let_go()  # if one was interrupted, the others must not be lost with it
+            self.is_running = False
+            if self.pending:  # one was interrupted; the others must not be lost with it
+                self._go_on()
 
 
 dying: Final = _Chain()
