@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from store_fault_support import do_without
 from store_parts_support import _bodies, _sync_beside
 from store_support import put
 
-from multiqueue.store import SqliteStore, StoreFailed
+from multiqueue.store import SqliteStore, StoreError, StoreFailed
 
 PROGRAM = """
 import sys; from multiqueue.store import Delete, Put, SqliteStore
@@ -147,6 +148,41 @@ def test_a_large_batch_is_written_while_the_one_before_is_synced(
             with pytest.raises(StoreFailed) if fails else nullcontext():
                 commit.wait(60)
         assert told == ([] if fails else [b"x", b"y"])
+
+
+def test_a_batch_that_is_refused_waits_for_the_sync_of_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though a third one waits: none is told before its sync, nor takes another's sync for its own."""
+    safe: list[int] = []
+    told: list[tuple[int, bool]] = []
+    sync = _sync_beside.sync_data
+
+    def slow(descriptor: int) -> None:
+        time.sleep(0.2)
+        sync(descriptor)
+        safe.append(descriptor)
+
+    with SqliteStore(tmp_path, reserve_bytes=0) as store:
+        store.submit([put(1, b"x", id=store.allocate())]).wait()
+        (taken,) = [header.id for header in store.page(1, 0, 10)]
+        monkeypatch.setattr(_sync_beside, "sync_data", slow)
+        for _ in range(2):
+            safe.clear()
+            store._commits.hold()
+            submitted = [
+                store.submit(
+                    [put(1, b"y" * 300_000, id=one)],
+                    committed=lambda number=number: told.append((number, len(safe) >= number)),  # type: ignore[misc]
+                )
+                for number, one in ((2, 0), (0, taken), (4, 0))
+            ]
+            store._commits.release()
+            submitted[0].wait(60)
+            with pytest.raises(StoreError, match="is stored already"):
+                submitted[1].wait(60)
+            submitted[2].wait(60)
+    assert told == 2 * [(2, True), (4, True)]
 
 
 def test_what_waits_at_the_end_of_the_interpreter_is_stored(tmp_path: Path) -> None:
