@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from amqp_raw_support import RawClient
 from held_locks_support import UserCode, watching
+from pamqp import commands
 
 from multiqueue import amqp
 from multiqueue.amqp import Server, ServerSettings, User
-from multiqueue.broker import Broker
+from multiqueue.broker import (
+    Alert,
+    AlertThresholds,
+    Broker,
+    Message,
+    QueueSettings,
+    SortedEntryList,
+    register_queue_kind,
+    unregister_queue_kind,
+)
 from multiqueue.testing import PATIENCE, wait_until_blocked
 
 
@@ -91,3 +103,65 @@ def test_user_code_runs_under_no_lock(scene: Scene, point: Callable[[Scene], Non
     """Its thread holds no lock of the server's, and another one can use what the locks guard."""
     point(scene)
     scene.code.check()
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_an_alert_that_would_end_the_threads_of_the_server(
+    tmp_path: Path, durable: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`sys.exit` in `on_alert` is logged; the message is confirmed, and so are the next ones of its connection."""
+
+    def leave(alert: Alert) -> None:
+        sys.exit(f"alert on {threading.current_thread().name}")
+
+    settings = QueueSettings(durable=durable, alerts=AlertThresholds(depth=1, repeat_gap=0.0))
+    with Broker(on_alert=leave, data=tmp_path if durable else None) as broker:
+        broker.declare_queue("q", settings=settings)
+        with amqp.serve(broker) as server, RawClient(server.url) as publisher:
+            publisher.call(1, commands.Confirm.Select)
+            for number in range(3):
+                publisher.publish("", "q", b"x", delivery_mode=2)
+                assert publisher.method().delivery_tag == number + 1
+            assert publisher.ready("q") == 3
+    assert f"alert on {'store writer' if durable else 'multiqueue-amqp'}" in caplog.text
+
+
+def test_a_kind_of_queue_that_would_end_the_thread_of_the_server(scene: Scene) -> None:
+    """`sys.exit` in `key_of` costs one connection, as any fault there does."""
+
+    class Leaving(SortedEntryList):
+        def key_of(self, message: Message) -> int:
+            sys.exit()
+
+    register_queue_kind("leaving", Leaving)
+    try:
+        scene.broker.declare_queue("q", settings=QueueSettings(kind="leaving"))
+        server = scene.serve()
+        with RawClient(server.url) as other:
+            publisher = RawClient(server.url)
+            publisher.publish("", "q", b"x")
+            assert publisher.connection_error()[0] == 541
+            assert other.ready("q") == 0
+    finally:
+        unregister_queue_kind("leaving")
+
+
+@pytest.mark.parametrize("error", [SystemExit, RuntimeError])
+def test_a_measure_that_fails_is_asked_again(
+    scene: Scene, error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it told last holds until it tells something else."""
+    told: list[set[str] | type[BaseException]] = [{"memory"}]
+
+    def measured() -> set[str]:
+        if isinstance(told[-1], set):
+            return told[-1]
+        raise told[-1]
+
+    server = scene.serve(measured)
+    wait_until_blocked(lambda: server.alarms == {"memory"})
+    told.append(error)
+    wait_until_blocked(lambda: error.__name__ in caplog.text)
+    assert server.alarms == {"memory"}
+    told.append(set())
+    wait_until_blocked(lambda: not server.alarms)

@@ -36,6 +36,7 @@ from multiqueue.broker import (
     unregister_queue_kind,
     without_waiting,
 )
+from multiqueue.errors import ShutDown
 from multiqueue.store import MemoryStore, StoreFailed
 from multiqueue.testing import PATIENCE, FakeClock
 
@@ -648,3 +649,21 @@ def test_an_alert_that_would_end_the_housekeeping() -> None:
             received = subscription.get(timeout=PATIENCE)
             assert received.body == "short"
             received.accept()
+
+
+def test_a_selector_that_would_end_a_loader(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """`sys.exit` in a selector that is asked about messages on the disk cancels its consumer; others are served."""
+    with Broker(data=tmp_path, memory_limit=1 << 20) as broker:
+        broker.declare_queue("q", durable=True)
+        for number in range(80):
+            broker.publish(Message(b"%d" % number + bytes(20_000), routing_key="q"))
+
+        def leave(message: Message) -> bool:
+            raise SystemExit
+
+        for _ in range(3):  # there are two loaders
+            with broker.subscribe("q", selector=leave) as subscription, pytest.raises(ShutDown):
+                subscription.get(timeout=PATIENCE)
+        with broker.subscribe("q", auto_accept=True) as subscription:
+            assert len([subscription.get(timeout=PATIENCE) for _ in range(80)]) == 80
+    assert "a load for" in caplog.text

@@ -303,7 +303,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             publisher.hand_in()
             if publisher.is_held_back(partial(self.post, self.gate.resume, publisher)):
                 self.gate.pause(publisher, softly=True)
-        except Exception as error:  # noqa: BLE001  # every one ends a channel or a connection
+        except BaseException as error:  # noqa: BLE001  # every one ends a channel or a connection
             fail(self, None, error, PUBLISH)
 
     def end_turn(self) -> None:
@@ -319,7 +319,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         """See `Effects.do_in_pieces`. Other connections have their turns between the pieces. Nothing is read or
         delivered meanwhile, so that no consumer of this connection sees half of it."""
 
-        def done(error: Exception | None) -> None:
+        def done(error: BaseException | None) -> None:
             self._answer(then if error is None else partial(_raise, error), session, method)
             if work in self.gate.reasons:
                 self._want_or_not()
@@ -595,7 +595,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.machine.closed_by_server()
         self.piecework.add(self._end_sessions(), partial(self._say_close, error, method))
 
-    def _say_close(self, error: AmqpError | BrokerError, method: bytes, _: Exception | None) -> None:
+    def _say_close(self, error: AmqpError | BrokerError, method: bytes, _: BaseException | None) -> None:
         self._reply(commands.Connection.Close, **reason(error.reply_code, error.reply_text, method))
         self._let_go()
         if not self.is_lost:
@@ -623,7 +623,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._set_timer(self.settings.handshake_timeout, self._transport.abort)
 
     def _closed_by_client(self) -> None:
-        def close(_: Exception | None) -> None:
+        def close(_: BaseException | None) -> None:
             end_each(self, [("delete its exclusive queues", self._release_owner)])
             self._reply(commands.Connection.CloseOk)
             self.flush()
@@ -653,7 +653,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         return itertools.chain.from_iterable(endings)
 
     def finish(self) -> None:
-        def end(_: Exception | None) -> None:
+        def end(_: BaseException | None) -> None:
             end_each(self, [("delete its exclusive queues", self._release_owner)])
             end_each(self, [("be forgotten", partial(self.server.forget, self))])
 

@@ -404,7 +404,7 @@ class FrameReader:
             elif contents := contents_in_a_row(frames, at, 1 if self._connection.alarms else _RUN):
                 done = 3 * len(contents)  # where one of them raises: its channel ends
                 done = 3 * session.receive_contents(contents)
-        except Exception as error:  # noqa: BLE001  # as in _receive
+        except BaseException as error:  # noqa: BLE001  # as in _receive
             fail(self._connection, session, error, method)
         return done
 
@@ -431,7 +431,7 @@ class FrameReader:
                 raise ConnectionFault(505, "a content frame on channel 0")
             else:
                 self._machine.check_heartbeat(number, payload)
-        except Exception as error:  # noqa: BLE001  # every one ends a channel or a connection
+        except BaseException as error:  # noqa: BLE001  # every one ends a channel or a connection
             named = payload[:4] if kind == FRAME_METHOD else PUBLISH
             # Of a channel that may not be opened RabbitMQ names no method.
             fail(self._connection, session, error, _NO_METHOD if number and session is None else named)

@@ -103,7 +103,7 @@ class IoThread:
         await asyncio.sleep(0)  # transports that were closed just now let go of their sockets
 
 
-Done = Callable[[Exception | None], object]
+Done = Callable[[BaseException | None], object]
 """A callback after a work: it gets the exception that the work has raised."""
 
 
@@ -128,12 +128,12 @@ class Piecework:
     def _go_on(self) -> None:
         while self._line:
             work, done = self._line[0]
-            failure: Exception | None = None
+            failure: BaseException | None = None
             try:
                 for _ in work:
                     self._do_piece(self._take_turn)
                     return
-            except Exception as error:  # noqa: BLE001  # is told
+            except BaseException as error:  # noqa: BLE001  # is told
                 failure = error
             self._line.popleft()  # first: `done` may add another, which begins at once
             done(failure)

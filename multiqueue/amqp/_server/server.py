@@ -369,7 +369,11 @@ class Server:
         if self.is_closed:
             return
         self.strangers.flush()
-        alarms = frozenset(self._measure())
+        alarms = self.alarms
+        try:
+            alarms = frozenset(self._measure())
+        except BaseException:  # noqa: BLE001  # the user's, and asked again
+            _log.exception("what the process is low on cannot be measured")
         if alarms != self.alarms:
             self.alarms = alarms
             _log.warning("alarms: %s", ", ".join(sorted(alarms)) or "none")

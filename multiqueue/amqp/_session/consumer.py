@@ -225,7 +225,7 @@ class Turns:
             queue = consumer.queue
             try:
                 delivered = consumer.deliver(1 if rivals[queue] > 1 else min(left, _RUN))
-            except Exception as error:  # noqa: BLE001  # a fault of ours costs one connection, not the thread
+            except BaseException as error:  # noqa: BLE001  # a fault of ours costs one connection, not the thread
                 consumer.sender.failed(error)
                 delivered = 0
             left -= delivered

@@ -290,5 +290,5 @@ def guarded(action: Callable[[], object]) -> None:
     """Nothing may escape: others wait for their turn."""
     try:
         action()
-    except Exception as error:  # noqa: BLE001  # the next action must run as well
+    except BaseException as error:  # noqa: BLE001  # the next action must run as well
         _log.error("a callback of a commit failed", exc_info=error)

@@ -303,7 +303,7 @@ class MemoryManager:
     def _do(self, piece: Callable[[], bool]) -> None:
         try:
             is_more = piece()
-        except Exception as error:  # noqa: BLE001  # the loader goes on with what else there is
+        except BaseException as error:  # noqa: BLE001  # the loader goes on with what else there is
             _log.error("a slice of long work failed", exc_info=error)
             return
         if is_more:
@@ -313,7 +313,7 @@ class MemoryManager:
     def _try(self, load: Load) -> None:
         try:
             self._perform(load)
-        except Exception as error:  # noqa: BLE001  # the loader goes on with the other lists
+        except BaseException as error:  # noqa: BLE001  # the loader goes on with the other lists
             reader = self._readers.get(load.area)
             if self._closed or load.area.is_closed or reader is None:
                 return

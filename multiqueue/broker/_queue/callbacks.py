@@ -1,6 +1,7 @@
 """Calling user code, under no lock: selectors and callbacks.
 
-Failures    An exception goes to `on_error` and stops no other callback; one that is no `Exception` goes through.
+Failures    An exception goes to `on_error` and stops no other callback; one that is no `Exception` goes through, but
+            not on a thread that others depend on: `sys.exit` may end the caller's thread, not an I/O thread.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 
 from .._base.message import Message
 from .._base.ports import After
-from .._base.waits import HeldLock
+from .._base.waits import HeldLock, may_take_long
 from .consumer import Predicate
 
 
@@ -19,7 +20,7 @@ from .consumer import Predicate
 class Callbacks:
     """The callbacks of one broker queue, and its lock. `on_error(action, error)` gets the failed one."""
 
-    _on_error: Callable[[str, Exception], object]
+    _on_error: Callable[[str, BaseException], object]
     _lock: HeldLock
 
     def act(self, after: After) -> None:
@@ -29,8 +30,8 @@ class Callbacks:
             for action in actions:
                 try:  # as `guard`, without a call for each message
                     action()
-                except Exception as error:  # noqa: BLE001  # goes to the handler; the next callback still runs
-                    self._on_error("callback", error)
+                except BaseException as error:  # noqa: BLE001  # the next callback still runs
+                    self._failed("callback", error)
         finally:
             for action in actions:  # those that follow one that was interrupted: somebody waits for them
                 self.guard("callback", action)
@@ -49,8 +50,8 @@ class Callbacks:
         """False when it failed."""
         try:
             action()
-        except Exception as error:  # noqa: BLE001  # goes to the handler; the next callback still runs
-            self._on_error(what, error)
+        except BaseException as error:  # noqa: BLE001  # the next callback still runs
+            self._failed(what, error)
             return False
         return True
 
@@ -58,6 +59,12 @@ class Callbacks:
         """Ask a selector; none wants everything, and one that raises has refused."""
         try:
             return selector is None or bool(selector(message))
-        except Exception as error:  # noqa: BLE001  # goes to the handler; a selector that fails refuses
-            self._on_error("selector", error)
+        except BaseException as error:  # noqa: BLE001  # a selector that fails refuses
+            self._failed("selector", error)
             return False
+
+    def _failed(self, what: str, error: BaseException) -> None:
+        """Called while the error is handled."""
+        if not isinstance(error, Exception) and may_take_long():
+            raise
+        self._on_error(what, error)

@@ -53,14 +53,14 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 DeadLetterCallback = Callable[["BrokerQueue", Message, DeadLetterReason], object]
-ErrorHandler = Callable[["BrokerQueue", str, Exception], object]
+ErrorHandler = Callable[["BrokerQueue", str, BaseException], object]
 
 _SLICE: Final = 512  # entries that are settled in one hold of the lock: a millisecond
 _SLICES_A_VISIT: Final = 128  # in which a deleted queue is cleared: some 70 ms without visits to others
 _log = logging.getLogger("multiqueue.broker")
 
 
-def _log_error(queue: BrokerQueue, action: str, error: Exception) -> None:
+def _log_error(queue: BrokerQueue, action: str, error: BaseException) -> None:
     _log.error("queue %r: %s failed", queue.name, action, exc_info=error, extra={"queue": queue.name})
 
 
