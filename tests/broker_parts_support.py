@@ -51,6 +51,7 @@ from multiqueue.broker._paging.target_list import Share as Share
 from multiqueue.broker._paging.target_list import Slot as Slot
 from multiqueue.broker._paging.target_list import TargetList as TargetList
 from multiqueue.broker._queue import queue as queue
+from multiqueue.broker._queue import tenants as tenants
 from multiqueue.broker._queue.consumer import ConsumerState as ConsumerState
 from multiqueue.broker._queue.consumer import Reader as Reader
 from multiqueue.broker._queue.consumer import ReturnLog as ReturnLog

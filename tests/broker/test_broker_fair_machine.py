@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import hypothesis.strategies as st
 import pytest
+from broker_parts_support import tenants
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis_support import examples
 
-from multiqueue.broker import BrokerQueue, Credit, Entry, Message, Overflow, QueueConsumer, QueueSettings
+from multiqueue.broker import BrokerQueue, Credit, Entry, Governing, Message, Overflow, QueueConsumer, QueueSettings
 from multiqueue.testing import FakeClock
 
 TENANTS = ("a", "b", "c", "")
@@ -34,6 +35,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "ring": {"max_length": 5, "overflow": Overflow.RING},
     "attempts": {"max_delivery_attempts": 3},
 }
+CHANGES: list[dict[str, Any]] = [{"max_in_flight": 1}, {"max_in_flight": None}, {"priority": 2}]
 MESSAGES = st.fixed_dictionaries(
     {
         "tenant": st.sampled_from(TENANTS),
@@ -65,8 +67,12 @@ class Item:
 class FairMachine(RuleBasedStateMachine):
     """After each delivery: it is its tenant's first, no better level was passed over, and the shares keep the bound."""
 
-    @initialize(option=st.sampled_from(sorted(OPTIONS)), setting=st.sampled_from(sorted(SETTINGS)))
-    def begin(self, option: str, setting: str) -> None:
+    @initialize(option=st.sampled_from(sorted(OPTIONS)), setting=st.sampled_from(sorted(SETTINGS)), few=st.booleans())
+    def begin(self, option: str, setting: str, few: bool) -> None:
+        self.patch = pytest.MonkeyPatch()
+        if few:  # so that tenants go
+            self.patch.setattr(tenants, "_FEW", 1)
+            self.patch.setattr(tenants, "_MANY_KNOWN", 2)
         self.clock = FakeClock(1000.0)
         self.options = OPTIONS[option]
         kind_options = None if option == "plain" else self.options
@@ -98,6 +104,10 @@ class FairMachine(RuleBasedStateMachine):
         )
         self.queue.set_notify_work_desired(consumer, True)
         return consumer
+
+    def teardown(self) -> None:
+        if hasattr(self, "patch"):
+            self.patch.undo()
 
     # -- the model
 
@@ -270,6 +280,36 @@ class FairMachine(RuleBasedStateMachine):
     @rule(color=st.sampled_from(["red", "blue"]))
     def delete_messages(self, color: str) -> None:
         self.queue.delete_messages(lambda message: message.headers["color"] == color)
+        self._sync()
+
+    @rule(
+        name=st.sampled_from(TENANTS),
+        firm=st.sampled_from(["x", "y", ""]),
+        change=st.sampled_from([None, {"weight": 3}, {"paused": True}, {"paused": False}, *CHANGES]),
+    )
+    def change_tenant(self, name: str, firm: str, change: dict[str, Any] | None) -> None:
+        if self.is_nested:
+            name = f"{firm}/{name}" if firm else "x"
+            change = change and {key: value for key, value in change.items() if key != "priority"}
+        self.queue.change_tenant(name, change)
+        if change is None:
+            self.own.pop(name, None)
+        else:
+            self.own[name] = {**self.own.get(name, {}), **change}
+        self.leads.clear()
+        self._sync()
+
+    @rule()
+    def purge(self) -> None:
+        self.queue.purge()
+        self._sync()
+        assert not any(item.is_waiting for item in self.items)
+
+    @rule(most=st.sampled_from([None, 0, 3]))
+    def change_policy(self, most: int | None) -> None:
+        """A ring drops what is too much; without a limit all may stay."""
+        overflow = Overflow.NONE if most is None else Overflow.RING
+        self.queue.govern(replace(self.queue.settings, max_length=most, overflow=overflow), Governing())
         self._sync()
 
     # -- what must hold after every step

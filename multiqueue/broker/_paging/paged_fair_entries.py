@@ -19,7 +19,7 @@ from .._base.ports import After
 from .._queue.consumer import Reader
 from .._queue.entry import Entry, EntryState
 from .._queue.life import Life
-from .._queue.tenants import ASIDE, GONE, HELD, WAITING, Lane, Tenants
+from .._queue.tenants import ASIDE, HELD, WAITING, Lane, Tenants
 from .memory import MemoryManager
 from .paged_entries import PagedEntries
 from .target_list import LEVEL_SHIFT, Area, TargetList
@@ -102,10 +102,9 @@ class PagedFairEntries(PagedEntries):
 
     def remove(self, entries: Sequence[Entry], *, taker: object = None) -> None:
         super().remove(entries, taker=taker)
-        for entry in entries:
-            if taker is not None:
-                self.tenants.take(entry)
-            self.tenants.move(entry, GONE)
+        for entry in entries if taker is not None else ():
+            self.tenants.take(entry)
+        self.tenants.end(entries)
 
     def consume_all(self, rows: Sequence[tuple[int, int, int | None]]) -> tuple[list[int], int]:
         gone, total = super().consume_all(rows)

@@ -5,8 +5,9 @@ Promise     Each operation costs O(1), or O(log n) for an entry that comes back,
             the entry that arrived first is the first, though others came back in between. An entry is charged at
             every other delivery, from the first on.
 State       Guarded by the queue's lock. No I/O, no user code: the clock is asked under the lock.
-Membership  A tenant comes with its first message. Without one it stays for about half a minute, among `_MOST_IDLE` such
-            at most, and then among `_IDLE`; or until its rate has forgotten it.
+Membership  A tenant comes with its first message. All are looked at in turn: every half minute if there are more than
+            `_FEW`, and with each settled message while there are more than `_MANY_KNOWN`. One that has no message goes
+            then, unless its rate remembers it.
 Nesting     `acme/web` is a tenant within `acme`: a turn in the ring that the turn of `acme` stands for, with options at
             both.
 Source      The ring: `multiqueue.core.Ring`. The rate: the generic cell rate algorithm (ATM Forum, 1996).
@@ -30,9 +31,9 @@ from .._base.settings import Overflow
 from .entry import Entry, Position
 
 WAITING, HELD, TAKEN, ASIDE, GONE = range(5)  # where an entry is; WAITING is 0, as it is asked most
-# Tenants without messages that are kept, so that one which comes and goes costs little; and that are kept at first.
-_IDLE: Final = 256
-_MOST_IDLE: Final = 1 << 14
+# Tenants that stay without messages, so that one which comes and goes costs little; and that stay for half a minute.
+_FEW: Final = 256
+_MANY_KNOWN: Final = 1 << 14
 _TRIM: Final = 32  # slots
 _SHORT: Final = 64  # slots of a list: to drop the first moves half a KiB
 HALF_MINUTE: Final = 30.0  # seconds
@@ -98,7 +99,6 @@ class Lane(Turn):
     inner: Ring | None
     another: Lane | None  # of the same tenant
     is_blocked: bool  # as its tenant: out of the ring
-    is_idle: bool  # Invariant: it is in `Tenants._idle`, or its queue is deleted; not `another`
     # Entries that wait, in the order of their arrival, and places of entries that were taken out of the midst of
     # them. Invariants: `holes` counts the places; the first is none.
     arrived: Slots
@@ -113,8 +113,7 @@ class Lane(Turn):
     busy_since: float  # since when something waits, if anything does
     served: int
     extra_cost: float  # of these, where it was not 1 each
-    # The half minute in which it was served last; the cost of what it was served before it; and in the one before. The
-    # last two are not set before it was served.
+    # The half minute in which it was served last; the cost of what it was served before it; and in the one before.
     half_minute: float
     served_before: float
     lately: float
@@ -331,18 +330,23 @@ AnyLane = TypeVar("AnyLane", Tenant, OtherLane)
 
 
 def _new_lane(
-    kind: type[AnyLane], ring: Ring, outer: Lane | None, level: int, options: TenantOptions, is_blocked: bool
+    kind: type[AnyLane],
+    ring: Ring,
+    outer: Lane | None,
+    level: int,
+    options: TenantOptions,
+    is_blocked: bool,
+    half_minute: float,
 ) -> AnyLane:
     if level or options.priority or options.weight != 1:
         lane = kind(ring, weight=options.weight, priority=_ring_priority(level, options.priority))
     else:
         lane = kind(ring)  # as that would, for half
-    lane.outer, lane.level, lane.inner, lane.another = outer, level, None, None
-    lane.is_blocked, lane.is_idle = is_blocked, False
-    lane.arrived, lane.holes, lane.returned = (), 0, _NONE_CAME_BACK
-    lane.far = lane.waiting_bytes = lane.in_flight = lane.aside = lane.served = 0
-    lane.busy_since = lane.extra_cost = 0.0
-    lane.half_minute = _LONG_AGO
+    lane.outer, lane.inner = outer, None  # of more than three a tuple would be made
+    lane.level, lane.another, lane.is_blocked = level, None, is_blocked
+    lane.arrived, lane.returned, lane.half_minute = (), _NONE_CAME_BACK, half_minute
+    lane.holes = lane.far = lane.waiting_bytes = lane.in_flight = lane.aside = lane.served = 0
+    lane.busy_since = lane.extra_cost = lane.served_before = lane.lately = 0.0
     if is_blocked:
         lane.leave()
     return lane
@@ -376,10 +380,10 @@ class Tenants:
         self.listen()
         self.ring: Ring = Ring()
         self.by_name: dict[str, Tenant] = {}
-        # Invariant: has those that have no entries, but for some that are only kept for their rates; and others, which
-        # have some again.
-        self._idle: deque[Tenant] = deque()
-        self._next_look = math.inf  # when those of them go that are too many
+        self._known: deque[Tenant] = deque()  # Invariant: all; first the one that was looked at longest ago
+        self._next_look = math.inf  # when the next of them is looked at for its time
+        self._left = 0  # to be looked at in the look that is going on
+        self._half_minute = _LONG_AGO  # in which something was served last
         self.wakes: list[tuple[float, int, Tenant]] = []  # a heap of the times at which a rate lets one go on
         self._numbers = count()
         self._changed = changed  # options of a tenant's own that were changed since the declaration
@@ -419,7 +423,10 @@ class Tenants:
 
     def _lane_for(self, entry: Any) -> Lane:
         """The lane of an entry, which may be new; takes note of its cost."""
-        name, level, entry.cost, is_odd = fair_key(entry.key)
+        key = entry.key
+        if type(key) is str and not self._is_nested:
+            return self._come(key, 0, None, self.ring)
+        name, level, entry.cost, is_odd = fair_key(key)
         self.misread += is_odd
         return self.lane_of(name, level)
 
@@ -433,7 +440,7 @@ class Tenants:
         lane.aside -= count if is_aside else 0
         if (lane.live > 0) != had_some:
             if had_some:
-                self._has_none(lane)
+                lane.leave()
             else:
                 self._has_some(lane, self._clock(), lane.join)
         if count > 0 and not self._is_plain:
@@ -455,29 +462,20 @@ class Tenants:
         if not lane.is_blocked:
             enter()
 
-    def _has_none(self, lane: Lane) -> None:
-        """Nothing of a lane waits any more."""
-        lane.leave()
-        self._rest(lane.tenant)
-
-    def _rest(self, tenant: Tenant) -> None:
-        """It may have no entries now."""
-        if tenant.is_idle or not tenant.is_empty:
-            return
-        tenant.is_idle = True
-        self._idle.append(tenant)
-        if len(self._idle) > _MOST_IDLE:
-            self._look_at_idle()
-        elif len(self._idle) > _IDLE and self._next_look == math.inf:
-            self._next_look = self._clock() + HALF_MINUTE
-            self._visit_by(self._next_look)
-
-    def _look_at_idle(self) -> None:
-        """The first of those that had no entries goes, if it has none."""
-        tenant = self._idle.popleft()
-        tenant.is_idle = False
-        if tenant.is_empty:
-            self._retire(tenant)
+    def _look_at_some(self, most: int) -> None:
+        """Some of those that were looked at longest ago go, if they have no entries."""
+        known = self._known
+        for _ in range(min(most, len(known))):
+            tenant = known.popleft()
+            if tenant.children or not tenant.is_empty or tenant.full_at > self._clock():
+                known.append(tenant)
+                continue
+            del self.by_name[tenant.name]
+            for lane in tenant.lanes:
+                self._forgotten(lane)
+            tenant.another = None  # it refers to the tenant: without this cycle both are freed at once
+            if tenant.outer is not None:
+                tenant.outer.tenant.children -= 1
 
     def _look_at_length(self, lane: Lane) -> None:
         """A lane has become longer."""
@@ -509,7 +507,7 @@ class Tenants:
         """Take the first entries of those whose turn it is, until there are `most` in the run, or the sizes of the new
         ones reach `most_bytes`; returns what is left of these. It ends before one that has a time, or was refused."""
         due, is_counting, taken = self.ring.due, self._is_counting, TAKEN
-        half_minute = self._clock() // HALF_MINUTE
+        half_minute = self._half_minute = self._clock() // HALF_MINUTE
         for _ in range(most - len(run)):
             lane: Any = due()
             if lane is None or most_bytes <= 0:
@@ -591,9 +589,9 @@ class Tenants:
             if is_counting or entry.where != TAKEN:
                 self.move(entry, GONE)
                 continue
-            left = lane.in_flight = lane.in_flight - 1  # as `move`, without a call for each message
-            if not (left or lane.arrived or lane.is_idle):
-                self._rest(lane.tenant)
+            lane.in_flight -= 1  # as `move`, without a call for each message
+        if len(self._known) > _MANY_KNOWN:
+            self._look_at_some(2 * len(entries))
 
     def move(self, entry: Any, where: int) -> None:
         """It waits, is held, or is taken aside, for good if it is GONE; never by a delivery."""
@@ -624,9 +622,7 @@ class Tenants:
             if not self._is_plain:
                 self._look_at_length(lane)
         elif had_some and not lane.live:
-            self._has_none(lane)
-        else:
-            self._rest(tenant)
+            lane.leave()
 
     # -- what one tenant may have waiting
 
@@ -728,13 +724,12 @@ class Tenants:
             if tenant.is_blocked:
                 self.look_at(tenant, now)
                 woken += not tenant.is_blocked
-            if tenant.is_empty and not tenant.is_idle:
-                self._retire(tenant)
         if self._next_look <= now:
-            for _ in range(min(len(self._idle) - _IDLE, _IDLE)):
-                self._look_at_idle()
-            if len(self._idle) <= _IDLE:
-                self._next_look = math.inf
+            left = self._left or len(self._known) - _FEW
+            self._look_at_some(min(left, _FEW))
+            self._left = max(0, left - _FEW)
+            if not self._left:
+                self._look_in_time(now)
         return woken
 
     # -- tenants come, change and go
@@ -788,32 +783,30 @@ class Tenants:
             outer = self.lane_of(name.rpartition("/")[0], level)
             ring = outer.inner = outer.inner or Ring(outer=outer)
         if tenant is not None:
-            lane = _new_lane(OtherLane, ring, outer, level, tenant.options, tenant.is_blocked)
+            lane = _new_lane(OtherLane, ring, outer, level, tenant.options, tenant.is_blocked, self._half_minute)
             lane.own, lane.another, tenant.another = tenant, tenant.another, lane
             return lane
+        return self._come(name, level, outer, ring)
+
+    def _come(self, name: str, level: int, outer: Lane | None, ring: Ring) -> Tenant:
+        """A new tenant, with a lane on one level."""
         options = self.options_of(name)
-        tenant = self.by_name[name] = _new_lane(Tenant, ring, outer, level, options, options.paused)
+        tenant = _new_lane(Tenant, ring, outer, level, options, options.paused, self._half_minute)
         tenant.name, tenant.options = name, options
         tenant.children = tenant.inside = 0
         tenant.free_at = tenant.full_at = _LONG_AGO
         if outer is not None:
             outer.tenant.children += 1
+        self.by_name[name] = tenant
+        self._known.append(tenant)
+        if self._next_look == math.inf and len(self._known) > _FEW:
+            self._look_in_time(self._clock())
         return tenant
 
-    def _retire(self, tenant: Tenant) -> None:
-        """Forget a tenant that has no entries; later, if others are nested in it, or its rate remembers it."""
-        if tenant.children or self.by_name.get(tenant.name) is not tenant:
-            return
-        if tenant.full_at > self._clock():
-            self._wake_at(tenant, tenant.full_at)
-            return
-        del self.by_name[tenant.name]
-        for lane in tenant.lanes:
-            self._forgotten(lane)
-        tenant.another = None  # it refers to the tenant: without this cycle both are freed at once
-        if tenant.outer is not None:
-            tenant.outer.tenant.children -= 1
-            self._retire(tenant.outer.tenant)
+    def _look_in_time(self, now: float) -> None:
+        """Look at all tenants in half a minute, if they are not few."""
+        self._next_look = now + HALF_MINUTE if len(self._known) > _FEW else math.inf
+        self._visit_by(self._next_look)
 
     def close(self) -> None:
         """The queue is deleted: forget all tenants now, and not when the collector finds them in the queue's cycles."""
@@ -821,9 +814,8 @@ class Tenants:
             for lane in list(tenant.lanes):
                 lane.leave()
                 lane.another = None
-            tenant.is_idle = True
         self.by_name.clear()
-        self._idle.clear()
+        self._known.clear()
         self.wakes.clear()
         self._over.clear()
         self._longest = None
@@ -875,7 +867,7 @@ class Tenants:
         for tenant in self.by_name.values():
             assert not (tenant.is_blocked and tenant.reason(now) is None and self.next_wake > now), tenant.name
             assert tenant.is_blocked or tenant.reason(now) is None, f"{tenant.name!r} is not passed over"
-            assert not tenant.is_empty or tenant.is_idle or tenant.full_at > -math.inf or tenant.children
-        assert sum(tenant.is_idle for tenant in self.by_name.values()) == len(self._idle) <= _MOST_IDLE
+        assert sorted(map(id, self._known)) == sorted(map(id, self.by_name.values()))
+        assert len(self._known) <= _FEW or self._next_look < math.inf
         for lane in self.lanes():
             lane.check_invariants()
