@@ -5,23 +5,29 @@ from __future__ import annotations
 import gzip
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pipeline_parts_support import (
+    Inputs,
     Lane,
     Place,
     Reading,
     SmallObjects,
+    SparkWork,
     Storage,
     StorageSection,
     _executor_read,
     contents_of,
+    met,
 )
 from s3_support import KEYS, Answer, Ask, Store, between
 
-from multiqueue.pipeline import FileSeen, Item
+from multiqueue.pipeline import FileSeen, Item, PipelineError
 
 NAMES = ("plain.csv", "a b+c.csv", "100%41 é ~!*'().csv", "q=1&x#y?z.csv", "dt=2026-01-01/a:b.csv", "@;,$.csv")
 
@@ -195,3 +201,53 @@ def test_an_answer_that_is_cut_off(s3_store: Store) -> None:
         reading = _executor_read.Reading("lines", stores={"s": (protocol, arguments)})
         with pytest.raises(OSError, match=r"^a\.csv: 5 of 7 bytes came$"):
             list(_executor_read._texts([_executor_read.File("s", f"{bucket}/a.csv", "a.csv", 7)], reading))
+
+
+@pytest.mark.parametrize("told", ["ETag", "nothing"])
+@pytest.mark.parametrize("written", ["before", "after", "never"])
+def test_an_object_that_is_written_anew(
+    s3_store: Store, monkeypatch: pytest.MonkeyPatch, written: str, told: str
+) -> None:
+    """The answer with an object's bytes tells their version: other ones than were met are refused, without a listing.
+
+    Written anew after its bytes came, the object has another version, for the next look; a store whose answers do not
+    tell it is asked again. (pipeline 4, 13)
+    """
+    bucket = s3_store.bucket({"a.csv": b"id\n1\n", "b.csv": b"id\n2\n"})
+    asked: list[int] = []
+    statuses = Storage.statuses
+
+    def silent(ask: Ask) -> Ask:
+        def answer(*request: Any) -> Answer:
+            status, headers, content = ask(*request)
+            return status, [one for one in headers if told == "ETag" or one[0].lower() != "etag"], content
+
+        return answer
+
+    def write_anew(when: str) -> None:
+        if written == when:
+            s3_store.client.put_object(Bucket=bucket, Key="b.csv", Body=b"id\n3\n")
+
+    def of_files(work: SparkWork, reading: Reading, *rest: Any) -> bool:
+        assert list(reading.contents.values()) == [b"id\n1\n", b"id\n3\n" if written == "before" else b"id\n2\n"]
+        write_anew("after")
+        return True
+
+    with between(s3_store.endpoint, translated=silent) as endpoint:
+        storage = Storage({"s": StorageSection(**{**s3_store.section(bucket), "endpoint": endpoint})})
+        lane = Lane("a", Place(f"s3://{bucket}"), ("*",), format="csv", options={"header": "true"})
+        files = tuple(FileSeen(f"s3://{bucket}/{name}.csv", 0, 0) for name in "ab")
+        item = Item("i", "a", files, Path("/"))
+        item = replace(item, files=met(item, storage))
+        write_anew("before")
+        monkeypatch.setattr(Storage, "statuses", lambda self, some: asked.append(len(some)) or statuses(self, some))
+        monkeypatch.setattr(Inputs, "reading", lambda self, spark, *of: Reading(spark, *of, None, storage))
+        monkeypatch.setattr(SparkWork, "_of_files", of_files)
+        task: Any = SimpleNamespace(step=None, metadata=False, sees_files=False)
+        work = SparkWork({"": task}, {"a": lane}, inputs=Inputs(storage))
+        is_refused = written == "before" or (written == "after" and told == "nothing")
+        with pytest.raises(PipelineError, match="has changed while it was read") if is_refused else nullcontext():
+            assert work(None, item, Path("/"))  # type: ignore[arg-type]
+        assert asked == ([] if told == "ETag" and written != "before" else [2])
+        if written != "never":
+            assert storage.status(item.places[1]).mtime_ns != item.files[1].mtime_ns

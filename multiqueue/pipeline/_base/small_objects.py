@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -42,6 +42,10 @@ class _Bucket:
     """Of the signatures; None where botocore is to sign, or nobody."""
 
 
+Start = tuple[bytes, Mapping[str, str]]
+"""The first bytes of an object, and the headers that came with them: those of one version, for an answer has one."""
+
+
 class SmallObjects:
     """The small objects that a file system of fsspec reads."""
 
@@ -53,11 +57,11 @@ class SmallObjects:
     def start_of(self, path: str, most_bytes: int) -> bytes:
         """The first bytes of an object, at most so many. Raises what the library raises."""
         found = self.starts_of([path], most_bytes)[0]
-        return found if found is not None else bytes(self.fs.cat_file(path, start=0, end=most_bytes))
+        return found[0] if found is not None else bytes(self.fs.cat_file(path, start=0, end=most_bytes))
 
-    def starts_of(self, paths: Sequence[str], most_bytes: int, at_once: int = 1) -> list[bytes | None]:
+    def starts_of(self, paths: Sequence[str], most_bytes: int, at_once: int = 1) -> list[Start | None]:
         """The first bytes of each object, so many asked for at once; None for one that the library is to read."""
-        found: list[bytes | None] = [None] * len(paths)
+        found: list[Start | None] = [None] * len(paths)
         if not hasattr(self.fs, "get_s3"):
             return found
         import asyncio
@@ -78,7 +82,7 @@ class SmallObjects:
             sync(self.fs.loop, ask_all)
         return found
 
-    async def _asked(self, path: str, most_bytes: int) -> bytes | None:
+    async def _asked(self, path: str, most_bytes: int) -> Start | None:
         from botocore.awsrequest import AWSPreparedRequest, AWSRequest  # type: ignore[import-untyped]
 
         name, key, _ = self.fs.split_path(path)
@@ -101,7 +105,7 @@ class SmallObjects:
         answer = await client._endpoint.http_session.send(request)
         content = await answer.content
         if answer.status_code in _HAS_BYTES:
-            return bytes(content[:most_bytes])
+            return bytes(content[:most_bytes]), answer.headers
         if answer.status_code not in _OF_ONE_OBJECT:
             self._buckets[name] = _Bucket("")
         return None

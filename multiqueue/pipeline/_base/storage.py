@@ -29,6 +29,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -36,7 +38,7 @@ from ..._extras import needs
 from ..._locks import Lock
 from .errors import Unprepared
 from .place import Place
-from .small_objects import SmallObjects
+from .small_objects import SmallObjects, Start
 from .stores import StorageSection
 
 T = TypeVar("T")
@@ -207,15 +209,24 @@ class Storage:
                 break
         return found
 
-    def starts_of(self, places: Sequence[Place], most_bytes: int) -> list[bytes | OSError | None]:
-        """Each as `start_of` gives it, or the error; objects are read at once."""
-        found: dict[Place, bytes | OSError | None] = dict(self._asked(places, most_bytes))
+    def starts_of(
+        self, places: Sequence[Place], most_bytes: int, versions: dict[Place, Status] | None = None
+    ) -> list[bytes | OSError | None]:
+        """Each as `start_of` gives it, or the error; objects are read at once.
+
+        `versions` gets those that the bytes are of, where the answer that brought them tells it.
+        """
+        found: dict[Place, bytes | OSError | None] = {}
+        for place, (start, headers) in self._asked(places, most_bytes):
+            found[place] = start
+            if versions is not None and (version := _version_told(headers)) is not None:
+                versions[place] = version
         rest = [place for place in places if place not in found]
         starts = self.each(lambda place: self.start_of(place, most_bytes), rest, is_local=_are_local(rest))
         found.update(zip(rest, starts, strict=True))
         return [found[place] for place in places]
 
-    def _asked(self, places: Sequence[Place], most_bytes: int) -> Iterator[tuple[Place, bytes]]:
+    def _asked(self, places: Sequence[Place], most_bytes: int) -> Iterator[tuple[Place, Start]]:
         """The starts of those objects that need no thread each."""
         by_store: dict[SmallObjects, list[tuple[Place, str]]] = {}
         for place in places:
@@ -614,6 +625,19 @@ def _entry(parent: Place, info: Mapping[str, Any]) -> Entry | None:
     if info["type"] == "directory":
         return Entry(name, parent / name if name else Place(f"{parent}/"), None)
     return None if path.endswith("/") else Entry(name, parent / name, _status(info))
+
+
+_moment_of_http = lru_cache(maxsize=1024)(parsedate_to_datetime)  # objects that come together share it
+
+
+def _version_told(headers: Mapping[str, str]) -> Status | None:
+    """The version of the object that an answer of S3 with these headers has the bytes of."""
+    size = headers.get("Content-Range", "").rpartition("/")[2] or headers.get("Content-Length", "")
+    try:
+        when = _moment_of_http(headers["Last-Modified"])
+        return _status({"size": size, "LastModified": when, "ETag": headers["ETag"]})
+    except (KeyError, ValueError):
+        return None
 
 
 def _status(info: Mapping[str, Any]) -> Status:

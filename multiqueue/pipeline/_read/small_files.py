@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .._base.place import Place
-from .._base.storage import UNPACKED
+from .._base.storage import UNPACKED, Status
 from .._config.refusal import refusal
 from .executor import Reading as Cut
 from .executor import lines_of
@@ -35,8 +35,11 @@ _TEXT_BYTES = 256 << 10
 _LEFT_TO_SPARK = ("lineSep", "encoding", "charset", "mode", "inferSchema", "enforceSchema")
 
 
-def contents_of(reading: Any) -> dict[Place, bytes]:
-    """The item's files by their places; empty where Spark's own reader is to read them. `reading` is a `Reading`."""
+def contents_of(reading: Any, versions: dict[Place, Status] | None = None) -> dict[Place, bytes]:
+    """The item's files by their places; empty where Spark's own reader is to read them. `reading` is a `Reading`.
+
+    `versions` is as for `Storage.starts_of`.
+    """
     lane, item = reading.lane, reading.item
     if lane.format != "csv" or lane.io != "auto" or reading.sets_aside or refusal(lane.format, lane.options):
         return {}
@@ -48,7 +51,7 @@ def contents_of(reading: Any) -> dict[Place, bytes]:
     if any(place.is_local and ":" in place.text for place in places):
         return {}
     contents: dict[Place, bytes] = {}
-    starts = reading.storage.starts_of(places, _LARGEST_BYTES + 1)
+    starts = reading.storage.starts_of(places, _LARGEST_BYTES + 1, versions)
     for seen, place, content in zip(item.files, places, starts, strict=True):
         if not isinstance(content, bytes) or len(content) > _LARGEST_BYTES:
             return {}

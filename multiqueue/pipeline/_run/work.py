@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from .._base.errors import JobError
 from .._base.items import ALLOW, ERROR, INFER, Item, Lane, Step
 from .._base.pace import MOST_FILES
-from .._base.storage import Storage
+from .._base.place import Place
+from .._base.storage import Status, Storage
 from .._columns.put_out import OutputTypes
 from .._columns.schema import Schemas
 from .._config.config import PipelineConfig, spark_options
@@ -95,6 +96,7 @@ class SparkWork:
             why = "" if task.sink.is_read_by_spark(spark) else _BY_PYTHON
             return self._put_out(spark, item, task, frames, staged, no_files=why)
         lane = self.lanes[item.lane]
+        versions: dict[Place, Status] = {}
         if lane.format in ("message", "paths"):
             if lane.format == "message":
                 frame = read_messages(spark, item)
@@ -110,9 +112,13 @@ class SparkWork:
             reading = self.inputs.reading(spark, lane, item)
             reading = replace(reading, wants_files=wants_files(reading, metadata=task.metadata))
             if not task.sees_files:
-                reading = replace(reading, contents=contents_of(reading))
+                reading = replace(reading, contents=contents_of(reading, versions))
             has_output = self._of_files(reading, task, staged)
-        unchanged(item, self.inputs.storage)
+        met = {
+            place: Status(seen.size_bytes, seen.mtime_ns) for place, seen in zip(item.places, item.files, strict=True)
+        }
+        if versions != met or not reading.contents:  # otherwise the rows are of the bytes of these versions
+            unchanged(item, self.inputs.storage)
         return has_output
 
     def add(self, lane: Lane) -> None:
