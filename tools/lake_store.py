@@ -18,10 +18,14 @@ import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import formatdate
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
+from zlib import crc32
 
 from multiqueue.bench import _pipeline as bench
 from multiqueue.bench._harness import run_suite
@@ -33,15 +37,15 @@ from multiqueue.pipeline import Silent, parse_config, run_pipeline
 BUCKET = "lake"
 KEYS = {"key": "bench", "secret": "bench-of-the-lake"}
 TASKS = 32
-_WHEN = "2026-01-01T00:00:00.000Z"
+_WHEN = 1_767_225_600.0  # 2026-01-01
 _MOST = 1000
 
 
 class _Connection(asyncio.Protocol):
-    """One client's requests, in order; none has a body."""
+    """One client's requests, in order; none has a body, and what is put is like all others."""
 
-    def __init__(self, keys: list[str], body: bytes) -> None:
-        self._keys, self._body, self._rest = keys, body, b""
+    def __init__(self, keys: list[str], put: dict[str, float], body: bytes) -> None:
+        self._keys, self._put, self._body, self._rest = keys, put, body, b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -60,9 +64,15 @@ class _Connection(asyncio.Protocol):
         if not key:
             return _said("200 OK", self._page({name: one[0] for name, one in parse_qs(query).items()}).encode())
         place = bisect_left(self._keys, key)
-        if place == len(self._keys) or self._keys[place] != key:
+        is_there = place < len(self._keys) and self._keys[place] == key
+        if method == "PUT":
+            self._keys[place : place + is_there] = [key]
+            self._put[key] = time.time()
+            return _said("200 OK", b"")
+        if not is_there:
             return _said("404 Not Found", b"<Error><Code>NoSuchKey</Code></Error>")
-        more = f'Last-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\nETag: "{place}"\r\nAccept-Ranges: bytes\r\n'
+        when = formatdate(self._put.get(key, _WHEN), usegmt=True)
+        more = f'Last-Modified: {when}\r\nETag: "{self._etag(key)}"\r\nAccept-Ranges: bytes\r\n'
         size = len(self._body)
         if method == "HEAD":
             return _said("200 OK", b"", more, size)
@@ -71,6 +81,9 @@ class _Connection(asyncio.Protocol):
         status = "206 Partial Content" if "range" in headers else "200 OK"
         more += f"Content-Range: bytes {start}-{end - 1}/{size}\r\n" if "range" in headers else ""
         return _said(status, memoryview(self._body)[int(start) : end], more)
+
+    def _etag(self, key: str) -> int:
+        return crc32(f"{key} {self._put.get(key, 0)}".encode())
 
     def _page(self, asked: dict[str, str]) -> str:
         """A page of a listing by `list-type=2`."""
@@ -89,13 +102,18 @@ class _Connection(asyncio.Protocol):
                 found.append(f"<CommonPrefixes><Prefix>{escape(prefix + below)}/</Prefix></CommonPrefixes>")
             else:
                 found.append(
-                    f"<Contents><Key>{escape(key)}</Key><LastModified>{_WHEN}</LastModified>"
-                    f'<ETag>"{at}"</ETag><Size>{len(self._body)}</Size></Contents>'
+                    f"<Contents><Key>{escape(key)}</Key><LastModified>{_iso(self._put.get(key, _WHEN))}</LastModified>"
+                    f'<ETag>"{self._etag(key)}"</ETag><Size>{len(self._body)}</Size></Contents>'
                 )
             at = bisect_right(self._keys, last)
         token = f"<NextContinuationToken>{escape(last)}</NextContinuationToken>" if is_cut else ""
         cut = f"<IsTruncated>{str(is_cut).lower()}</IsTruncated>"
         return f"<ListBucketResult>{cut}{token}{''.join(found)}</ListBucketResult>"
+
+
+@cache
+def _iso(when: float) -> str:
+    return datetime.fromtimestamp(when, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
 
 
 def _said(status: str, body: bytes | memoryview, more: str = "", size: int | None = None) -> list[bytes]:
@@ -107,7 +125,8 @@ async def serve(files: int, lanes: int, rows: int) -> None:
     keys = sorted(f"in/lane{number % lanes:03}/{number:06}.csv" for number in range(files))
     lines = "".join(f"customer{row % 1000:08},{row:07}\n" for row in range(rows))
     body = f"customer,amount\n{lines}".encode()
-    server = await asyncio.get_running_loop().create_server(lambda: _Connection(keys, body), "127.0.0.1", 0)
+    put: dict[str, float] = {}
+    server = await asyncio.get_running_loop().create_server(lambda: _Connection(keys, put, body), "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     await asyncio.to_thread(sys.stdin.read)
 
