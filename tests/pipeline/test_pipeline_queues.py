@@ -221,6 +221,21 @@ def test_published_again_after_it_was_set_aside(tmp_path: Path, host: Host) -> N
     assert (rows_in(again.output), host.depth("work")) == (["poison"], 0)
 
 
+def test_sent_back_by_a_queue_after_it_was_set_aside(tmp_path: Path, host: Host) -> None:
+    """A dead letter that comes back is flagged as redelivered, and is tried once more."""
+    publish(host, "poison")
+    pipeline(tmp_path, host, work=bad("poison")).run()
+    host.channel.queue_declare("back", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "work"})
+    host.channel.publish_confirmed(b"poison", routing_key="back", message_id="id-poison").result(30)
+    sent_back = host.channel.basic_get("back")
+    assert sent_back is not None
+    sent_back.reject(requeue=False)
+    wait_until_blocked(lambda: host.depth("work") == 1)
+    again = pipeline(tmp_path, host)
+    again.run()
+    assert (rows_in(again.output), host.depth("work")) == (["poison"], 0)
+
+
 def test_following_a_queue(tmp_path: Path, host: Host) -> None:
     """While following, messages are taken as they come; those that do not fill a batch wait so long and no longer."""
     sent: list[float] = []

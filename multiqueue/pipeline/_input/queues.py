@@ -152,7 +152,7 @@ class Queues:
             settled.append((message, True))
             return
         elif known[0] is ItemState.FAILED:
-            if message.redelivered:  # its rejection was lost
+            if message.redelivered and "x-death" not in message.headers:  # its rejection was lost
                 settled.append((message, False))
                 return
             self._ledger.put_back(known[1])  # somebody has published it once more
