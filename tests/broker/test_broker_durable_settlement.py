@@ -10,6 +10,7 @@ import pytest
 from broker_durable_support import Keeper, bodies, holding, keepers, persistent, take_all
 
 from multiqueue.broker import (
+    Compat,
     DeadLetterReason,
     Message,
     MessageRefused,
@@ -44,6 +45,43 @@ def fill(host: VirtualHost, *bodies: bytes, queue: str = "q") -> None:
 def wall(clock: FakeClock) -> Callable[[], float]:
     """The time of day that goes with a clock."""
     return lambda: clock() + 1_700_000_000
+
+
+def letters(host: VirtualHost) -> None:
+    """Have what dies in `q` come to a quorum queue `dead`."""
+    host.delete_queue("q")
+    host.declare_queue("q", durable=True, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    host.declare_queue("dead", durable=True, arguments={"x-queue-type": "quorum"})
+
+
+@pytest.mark.parametrize("in_a_transaction", [False, True])
+def test_a_dead_letter_goes_on_counting_its_failures(keeper: Keeper, in_a_transaction: bool) -> None:
+    """What was rejected twice is redelivered at its first delivery elsewhere, and has failed twice: also later on."""
+    letters(keeper.host)
+    fill(keeper.host, b"1")
+    got(keeper.host).release(failed=True)
+    if in_a_transaction:
+        with keeper.host.transaction() as transaction:
+            transaction.reject(got(keeper.host))
+    else:
+        got(keeper.host).reject(wait=True)
+    host = keeper.crash()
+    for failures in (2, 3):
+        received = got(host, "dead")
+        assert (received.redelivered, received.entry.failures) == (True, failures)
+        received.release(failed=True)
+
+
+def test_a_dead_letter_of_3_10_is_new(keeper: Keeper) -> None:
+    """With the rules of RabbitMQ 3.10 a dead letter has no past in its next queue."""
+    host = VirtualHost("new", compat=Compat("3.10"))
+    host.declare_queue("q")
+    letters(host)
+    fill(host, b"1")
+    got(host).reject()
+    received = got(host, "dead")
+    assert (received.redelivered, received.entry.failures) == (False, 0)
+    host.close()
 
 
 # Accepted

@@ -378,6 +378,16 @@ def test_refused_messages_do_not_come_back_to_who_refused_them() -> None:
     assert bench.pull_bodies(two) == ["a"]
 
 
+def test_a_consumer_that_waits_gets_a_message_however_short_its_life() -> None:
+    """RabbitMQ hands it over at once. Here the consumer pulls a little later, and what is behind it expires."""
+    bench = Bench()
+    consumer = bench.consumer()
+    bench.put("next", "behind", expiration=0.02)
+    bench.clock.advance(0.5)
+    assert bench.pull_bodies(consumer) == ["next"]
+    assert bench.dead == [("behind", "expired")]
+
+
 def test_dead_letters_may_go_round_in_a_long_circle() -> None:
     """Two full rings that dead-letter into each other: a loop, not a recursion, and it ends with the callback."""
     queues: dict[str, BrokerQueue] = {}

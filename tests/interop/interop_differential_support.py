@@ -70,7 +70,6 @@ class Side:
         self.port, self.prefix, self.mode, self.http_port = port, prefix, mode, http_port
         self.host = HOSTS.get(port, "/")
         self.seen: dict[str, list[Any]] = {}  # by consumer
-        self.had_failed_letter = False  # a dead letter that was redelivered, or had failed before it died
         self.web = HTTPConnection("127.0.0.1", http_port, timeout=PATIENCE)
         self._connect()
 
@@ -196,7 +195,8 @@ class Side:
         """A delivered message, as far as it is the same everywhere."""
         method, properties = content.method, content.properties
         is_redelivered = bool(getattr(method, "redelivered", False))
-        self.had_failed_letter |= is_redelivered and "x-death" in content.headers
+        if isinstance(method, commands.Basic.Deliver) and "x-death" in content.headers and self._counts_consumers:
+            is_redelivered = False  # at RabbitMQ not so for a consumer of a classic queue that waited for it
         return (
             content.body,
             is_redelivered,
@@ -377,8 +377,6 @@ def http(method: str, path: str, body: dict[str, Any] | None) -> Step:
         ):  # RabbitMQ has none of what is not there, by the table
             return 200, []
         shown = _kept(json.loads(found.replace(f"{side.prefix}-", "")), side) if found else None
-        for each in shown if isinstance(shown, list) else ():
-            side.had_failed_letter |= each.get("redelivered", False) and "x-death" in repr(each)
         if (status, method) == (400, "POST") and "limit" in shown["reason"]:
             shown.pop("reason")  # which queues are full
         if (status, method) == (400, "PUT") and any(word in path for word in ("policies", "-limits")):

@@ -371,6 +371,37 @@ def test_a_quorum_queue_counts_deliveries(how: str, version: str, port: int, que
         assert seen == [(turn > 0, None, turn or None) for turn in range(4)]
 
 
+def test_a_dead_letter_has_its_past(version: str, port: int, queue: str) -> None:
+    """4.3: what failed before it died is redelivered in the next queue, which goes on counting. 3.10: it is new."""
+    with Wire(port) as wire:
+        channel = _channel(wire, queue, dead_letter_exchange="amq.fanout")
+        targets = {kind: f"{queue}-{kind}" for kind in ("classic", "quorum")}
+        for kind, target in targets.items():
+            channel.declare(target, durable=True, arguments={"x-queue-type": kind})
+            channel.call(commands.Queue.Bind(queue=target, exchange="amq.fanout"))
+        channel.publish(queue, b"!")
+        for requeue in (True, False):
+            message = _next(channel, queue)
+            assert message is not None
+            channel.send(Basic.Reject(message.tag, requeue=requeue))
+        seen = {}
+        for kind, target in targets.items():
+            seen[kind] = []
+            for _ in range(2):
+                message = _next(channel, target)
+                assert message is not None
+                seen[kind].append(_counts(message))
+                channel.reject(message.tag)
+            channel.call(Queue.Delete(queue=target))
+    if version == "3.10":
+        assert seen == {
+            "classic": [(turn, None, None) for turn in (False, True)],
+            "quorum": [(False, 0, None), (True, 1, None)],
+        }
+    else:
+        assert seen == {"classic": [(True, None, None)] * 2, "quorum": [(True, 2, 2), (True, 3, 1)]}
+
+
 def test_the_first_delivery_of_a_quorum_queue(version: str, port: int, queue: str) -> None:
     """3.10 tells of no delivery before it, but only where the message was got."""
     with Wire(port) as wire:

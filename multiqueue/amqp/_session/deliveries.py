@@ -220,6 +220,7 @@ def counts_of(entry: Entry, *, is_got: bool = True) -> dict[str, object]:
     counting, past = entry.queue.settings.delivery_counting, entry.delivery_count - 1
     if counting is DeliveryCounting.RETURNS:
         return {"x-delivery-count": Long(past)} if past or is_got else {}
+    past = past or entry.failures  # of the queue that it is a dead letter of
     if counting is not DeliveryCounting.FAILURES or not past:
         return {}
     failures = {"x-delivery-count": Long(entry.failures)} if entry.failures else {}

@@ -119,6 +119,7 @@ _set_delay = _descriptors["delay"].__set__
 _set_headers = _descriptors["headers"].__set__
 _set_publisher = _descriptors["publisher"].__set__
 _set_wire = _descriptors["wire"].__set__
+_set_failures = _descriptors["failures"].__set__
 _set_names = cast(Any, WireMessage.__dict__["names"]).__set__
 _set_properties = cast(Any, WireMessage.__dict__["properties"]).__set__
 _REST: Final = (*_TEXTS, "priority", "timestamp")
@@ -190,6 +191,7 @@ def wire_message(
     _set_headers(message, known.headers)
     _set_publisher(message, publisher)
     _set_wire(message, known.wire)
+    _set_failures(message, 0)
     _set_names(message, names)
     _set_properties(message, properties)
     if known.persistent:

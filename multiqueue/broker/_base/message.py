@@ -71,6 +71,8 @@ class Message:
     publisher: object = field(default=None, kw_only=True, repr=False)
     # None for a message that no wire brought.
     wire: WireForm | None = field(default=None, kw_only=True, repr=False)
+    # Deliveries by the queues that it is a dead letter of which ended in a reject or with their consumer.
+    failures: int = field(default=0, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         # Here, before any queue has the message: a queue in the middle of a fan-out could only refuse what others have.

@@ -31,6 +31,7 @@ _NAMES: Final = {
     "type": "ty",
     "user_id": "ui",
     "app_id": "ai",
+    "failures": "f",
 }
 _KEYS: Final = tuple(_NAMES.values())
 _PROPERTIES: Final = {key: name for name, key in _NAMES.items()}

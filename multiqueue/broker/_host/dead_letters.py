@@ -23,6 +23,7 @@ from .._base.message import DeadLetterReason, Message, WireForm
 from .._durable.submission import Submission
 from .._queue.entry import EntryQueue
 from .._queue.queue import BrokerQueue
+from .._routing.compat import Compat
 from .._routing.topology import Topology
 from .host_state import HostState
 
@@ -41,9 +42,17 @@ def deaths_of(message: Message) -> list[Mapping[str, object]]:
 
 
 def dead_letter(
-    message: Message, *, queue: str, reason: DeadLetterReason, exchange: str, routing_key: str | None, now: datetime
+    message: Message,
+    *,
+    queue: str,
+    reason: DeadLetterReason,
+    exchange: str,
+    routing_key: str | None,
+    now: datetime,
+    goes_on: bool = False,
 ) -> Message:
-    """The message as it goes on from `queue` to `exchange`; without `routing_key` it keeps its own keys."""
+    """The message as it goes on from `queue` to `exchange`; without `routing_key` it keeps its own keys. `goes_on`: the
+    next queue goes on counting its failures."""
     headers = _with_death(message, queue, reason.value, now)
     wire = message.wire
     if routing_key is not None:
@@ -58,6 +67,7 @@ def dead_letter(
         expiration=None,
         delay=None,
         wire=wire,
+        failures=message.failures if goes_on else 0,
     )
 
 
@@ -107,6 +117,7 @@ class DeadLetterRouting:
     _topology: Topology
     _host_state: HostState
     _wall_clock: Callable[[], float]
+    _compat: Compat
 
     def send(self, queue: BrokerQueue, message: Message, reason: DeadLetterReason) -> None:
         """Send a dead letter on. Called by the queue it left, on any thread, under no lock."""
@@ -131,6 +142,7 @@ class DeadLetterRouting:
             exchange=settings.dead_letter_exchange,
             routing_key=settings.dead_letter_routing_key,
             now=datetime.fromtimestamp(self._wall_clock(), UTC),
+            goes_on=self._compat.says("a dead letter goes on counting its failures"),
         )
         letter = self._topology.delayed(letter)
         try:

@@ -203,7 +203,8 @@ class Transaction:
                     if not (entry.is_stored and entry.queue.is_stored):
                         continue  # it need not be kept: it is settled when the rest is committed
                     if how == "reject":
-                        self._dead_letters.send_on(entry.queue, entry.message, DeadLetterReason.REJECTED, submission)
+                        reason = DeadLetterReason.REJECTED
+                        self._dead_letters.send_on(entry.queue, entry.letter(reason), reason, submission)
                     submission.delete(entry.number)
                     stored.append(entry)
         except BaseException:

@@ -114,7 +114,7 @@ class VirtualHost(Verbs):
         for exchange, type in PREDECLARED.items():
             topology.add_exchange(Exchange(exchange, type, durable=True, internal=exchange == TRACE_EXCHANGE))
         host_state = HostState(name, self._journal)
-        dead_letters = DeadLetterRouting(topology, host_state, wall_clock)
+        dead_letters = DeadLetterRouting(topology, host_state, wall_clock, compat)
         publishing = Publishing(topology, self._memory, host_state)
         super().__init__(
             HostParts(

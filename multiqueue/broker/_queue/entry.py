@@ -10,13 +10,13 @@ Source      Apache Qpid Broker-J, QueueEntryImpl and MessageInstance, for the st
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, Final, Protocol
 
 from multiqueue.errors import MultiQueueError
 
-from .._base.message import Message
+from .._base.message import DeadLetterReason, Message
 from .._base.settings import QueueSettings
 
 
@@ -147,7 +147,7 @@ class Entry:
     owner: object | None = None
     steps: int = 1  # Step.PUT
     delivery_count: int = 0
-    failures: int = 0  # of its deliveries, those that ended in a reject or with their consumer
+    failures: int = 0  # of its deliveries, and its message's, those that ended in a reject or with their consumer
     expires_at: float | None = None
     held_until: float | None = None
     held_until_ms: int | None = None  # as the row of it says, in milliseconds since 1970
@@ -163,7 +163,7 @@ class Entry:
     level: int = 0  # of a priority queue, 0 the highest: where the store pages it
     is_stored: bool = False  # taking it out owes the store a delete
     is_settled_elsewhere: bool = False  # a transaction has committed its dead letter and its delete
-    maybe_delivered: bool = False  # a process that crashed may have delivered it
+    maybe_delivered: bool = False  # a process that crashed may have delivered it, or the queue it is a dead letter of
 
     def apply(self, move: Move, consumer: object | None = None) -> None:
         """Move as the table says; the queue's lock must be held.
@@ -203,6 +203,16 @@ class Entry:
         self.maybe_delivered = other.maybe_delivered
         self.refused_by, self.group = other.refused_by, other.group
         self.expires_at, self.held_until = other.expires_at, other.held_until
+
+    def take_failures(self) -> None:
+        """Go on counting the failures of a dead letter."""
+        self.failures = self.message.failures
+        self.maybe_delivered |= self.failures > 0
+
+    def letter(self, reason: DeadLetterReason) -> Message:
+        """The message, with its failures, as it leaves for this reason."""
+        failures = self.failures + (reason is DeadLetterReason.REJECTED)
+        return self.message if failures == self.message.failures else replace(self.message, failures=failures)
 
     @property
     def history(self) -> list[Step]:

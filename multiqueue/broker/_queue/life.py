@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 _CLEARED: Final = 256  # entries of a deleted queue that go in one hold: some hundred microseconds
 FEW: Final = 64  # entries that may go to dead letters, in one hold: 70 us each, the lock being free
 _PAGE: Final = 1000  # headers read at once when a queue is opened
-# Seconds. A time to live of zero means now or never: the consumer that waits is told, and pulls a little later.
+# Seconds. The consumer that waits is told, and pulls a little later: as at RabbitMQ, where it has the message at once,
+# it does so however short the life. A time to live of zero means now or never.
 _TIME_TO_PULL: Final = 1.0
 _AVAILABLE: Final = EntryState.AVAILABLE
 _DROPS: Final = (Overflow.NONE, Overflow.RING)
@@ -208,7 +209,7 @@ class Life:
         entry = self._make(self._queue, message, len(body) if type(body) is bytes else message.size)
         if self._queue.is_stored and self.pager is not None:
             self.pager.check_size(entry.size)
-        if self._needs_more or message.expiration is not None or message.delay is not None:
+        if self._needs_more or message.expiration is not None or message.delay is not None or message.failures:
             self._complete(entry)
         return entry
 
@@ -228,15 +229,17 @@ class Life:
         """Set what follows from the message's headers. They are the user's objects."""
         message = entry.message
         self._key(entry)
+        entry.take_failures()
         expiration, settings = message.expiration, self.settings
         if expiration is not None and settings.minimum_message_ttl is not None:
             expiration = max(expiration, settings.minimum_message_ttl)
         if settings.message_ttl is not None:
             expiration = settings.message_ttl if expiration is None else min(expiration, settings.message_ttl)
         if expiration is not None:
-            if expiration <= 0:
+            if expiration < _TIME_TO_PULL:
                 with self.lock:
-                    expiration = _TIME_TO_PULL if self.consumers.willing() else expiration
+                    is_next = expiration <= 0 or not (self.figures.ready or self._admitted)
+                    expiration = _TIME_TO_PULL if is_next and self.consumers.willing() else expiration
             entry.expires_at = self.clock() + expiration
         if message.delay is not None and message.delay > 0:
             entry.held_until = self.clock() + message.delay
@@ -464,6 +467,7 @@ class Life:
         entry.number, entry.is_stored, entry.held_until_ms = header.id, True, header.held_until_ms
         entry.delivery_count = header.deliveries
         entry.maybe_delivered = in_doubt or header.id < rows.store.redeliver_floor
+        entry.take_failures()
         if header.expires_at is not None:
             entry.expires_at = host.queue_time(header.expires_at)
         if held_until is not None and held_until > host.wall_clock():
@@ -817,12 +821,12 @@ class Life:
             return
         if journal is None or not entry.is_stored:
             if self._send is not None:
-                send = partial(self._send, entry.message, reason)
+                send = partial(self._send, entry.letter(reason), reason)
                 dying.run(partial(self._callbacks.guard, "dead letter callback", send))
         elif not entry.is_settled_elsewhere:
             batch = journal.batch(is_owed=True)
             batch.delete(entry.number)
-            dying.run(partial(self._store_letter, entry.message, reason, batch))
+            dying.run(partial(self._store_letter, entry.letter(reason), reason, batch))
 
     def _store_letter(self, message: Message, reason: DeadLetterReason, batch: Submission) -> None:
         assert self._queue.journal is not None

@@ -178,6 +178,7 @@ RULES: Final[Mapping[str, frozenset[str]]] = {
     "a passive declaration needs a permission, whichever": frozenset({"4.3"}),
     "a prefetch with global is each consumer's, unless `global_qos` is permitted": frozenset({"4.3"}),
     "a commit fails where a queue of its messages is gone": frozenset({"4.3"}),
+    "a dead letter goes on counting its failures": frozenset({"4.3"}),
     "quorum queues: no prefetch with global": frozenset({"4.3", "3.10"}),
     "quorum queues: no deletion if unused or empty": frozenset({"4.3", "3.10"}),
     "quorum queues: no get beside a single active consumer": frozenset({"4.3", "3.10"}),
