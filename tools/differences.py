@@ -37,6 +37,7 @@ from interop_programs_support import (  # type: ignore[import-not-found]  # noqa
     Ports,
     Program,
     compare,
+    is_short_lived,
     programs,
     settings_for,
 )
@@ -107,8 +108,8 @@ def look(number: int, steps: int) -> str | None:
     """What differs in the program of this number, with the shortest program that has it."""
     program = program_of(number, steps)
     difference = differs(_ports, program)
-    if difference is None:
-        return None
+    if difference is None or (is_short_lived(program) and any(differs(_ports, program) is None for _ in range(3))):
+        return None  # or a broker was late once for a message that lives for 20 ms
     program, difference = shortest(_ports, program, difference)
     return "\n".join([*(f"    {who} {step}" for who, step in program), difference])
 
