@@ -114,8 +114,11 @@ def rows_in(directory: Path) -> list[Any]:
 
 WAYS = [pytest.param(io, marks=pytest.mark.slow(selected=True)) for io in ("spark", "python", "driver")]
 
+# For what the driver reads: all else would be read by Spark a second time. See `test_which_files_the_driver_reads`.
+by_driver_too = pytest.mark.parametrize("read", WAYS, indirect=True)
 
-@pytest.fixture(params=WAYS)
+
+@pytest.fixture(params=WAYS[:2])
 def read(spark: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Reader:
     """The ways to the bytes: Spark's own readers, the executors' Python, and small files by the driver."""
     return Reader(spark, tmp_path, io=request.param)
@@ -126,6 +129,7 @@ B = "amount,customer\n2,y\n"
 X, Y = {"customer": "x", "amount": "1"}, {"customer": "y", "amount": "2"}
 
 
+@by_driver_too
 def test_each_header_counts_for_its_own_file(read: Reader) -> None:
     """Columns in another order are read by name, with and without a schema, also when the headers differ in other ways.
 
@@ -172,6 +176,7 @@ def test_a_header_that_python_reads_costs_no_job(spark: Any, tmp_path: Path) -> 
     assert begun[0] == begun[1]
 
 
+@by_driver_too
 def test_other_columns_are_told(read: Reader) -> None:
     """A file with other columns than the others, or than the schema, is an error that names what is missing, too many,
     expected and found."""
@@ -185,12 +190,14 @@ def test_other_columns_are_told(read: Reader) -> None:
         "expected 'customer', 'amount', found 'customer', 'sum'"
     )
     assert "missing 'amount'" in read.error({"a.csv": A, "b.csv": "customer\ny\n"})
+    assert "missing 'customer'" in read.error({"a.csv": A, "b.csv": "kunde,amount\ny,2\n"}, expect="customer STRING")
     inferred = read.error(
         {"a.csv": A, "b.csv": "amount,customer\nmany,y\n"}, options={"header": "true", "inferSchema": "true"}
     )
     assert inferred == "'b.csv' has columns of other types than 'a.csv'"
 
 
+@by_driver_too
 def test_files_without_a_header(read: Reader) -> None:
     """A file that is empty where a header is expected is an error, one with nothing but a header has no rows."""
     assert read({"a.csv": "customer,amount\n"}) == []
@@ -207,6 +214,7 @@ def test_columns_by_position(read: Reader) -> None:
     assert read({"b.csv": B}, options=options, schema="first INT, second STRING") == [{"first": 2, "second": "y"}]
 
 
+@by_driver_too
 def test_names_that_spark_changes(read: Reader) -> None:
     """Columns without a name, or with the name of another, have those that Spark gives them, and their own values."""
     assert read({"a.csv": "a,a,,b\n1,2,3,4\n"}) == [{"a0": "1", "a1": "2", "_c2": "3", "b": "4"}]
@@ -225,15 +233,16 @@ def test_a_record_of_another_length(spark: Any, tmp_path: Path, query: str, rows
     )
 
 
+@by_driver_too
+def test_a_value_of_another_type(read: Reader) -> None:
+    """A value that is not of the schema's type is an error with file, line and text, not NULL. (pipeline 13)"""
+    said = read.error({"a.csv": "a\n1\nx\n"}, schema="a INT")
+    assert said.startswith("line 3 of 'a.csv' is not as configured: 'x'; it begins at byte 4; ")
+
+
 @pytest.mark.parametrize(
     ("format", "files", "lane", "said"),
     [
-        (
-            "csv",
-            {"a.csv": "a\n1\nx\n"},
-            {"schema": "a INT"},
-            "line 3 of 'a.csv' is not as configured: 'x'; it begins at byte 4; ",
-        ),
         (
             "csv",
             {"a.csv": "1,2\n", "b.csv": "1,2,3\n"},
@@ -354,6 +363,7 @@ def test_a_header_that_is_no_text(read: Reader, content: bytes) -> None:
     ]
 
 
+@by_driver_too
 def test_a_quoted_value_of_two_lines(read: Reader) -> None:
     """A quote that is not closed in its line is an error that names multiLine, which reads the value whole."""
     files = {"a.csv": 'a,b\n"x\ny",1\n'}
@@ -370,6 +380,7 @@ def test_a_quoted_value_of_two_lines(read: Reader) -> None:
         assert read(files, options=multi_line) == [{"a": "x\ny", "b": "1"}]
 
 
+@by_driver_too
 def test_a_quote_in_a_value_is_doubled(read: Reader) -> None:
     """A quoted value is what a spreadsheet meant by it; the lane's `escape` says otherwise, however it is spelled."""
     files = {"a.csv": 'a,b\n"he said ""hi"", twice",1\n"C:\\dir\\",2\n'}
@@ -392,6 +403,7 @@ def test_records_that_are_set_aside(read: Reader) -> None:
     assert not beside(read.staged).exists()
 
 
+@by_driver_too
 def test_records_that_are_allowed(read: Reader) -> None:
     """With `allow` Spark's own options decide, with its column for what it did not understand."""
     assert read({"a.csv": "a,b\n1\n"}, corrupt="allow") == [{"a": "1"}]
@@ -414,7 +426,6 @@ def test_expected_columns_are_in_every_file(read: Reader) -> None:
         "the columns are not those of lanes.lane.expect: 'b' (bigint) is missing; "
         "expected a BIGINT, b BIGINT, found a bigint"
     )
-    assert "missing 'customer'" in read.error({"a.csv": A, "b.csv": "kunde,amount\ny,2\n"}, expect="customer STRING")
 
 
 def test_parquet_files_of_other_columns(read: Reader) -> None:
@@ -441,6 +452,7 @@ def test_parquet_files_of_other_columns(read: Reader) -> None:
     assert read.error({"1.parquet": b"PAR1 and no more"}, "parquet") == cut.replace("2.parquet", "1.parquet")
 
 
+@by_driver_too
 def test_a_file_that_changes_while_it_is_read(read: Reader) -> None:
     """An item one of whose files was written to while it was read is not done: it is tried again (pipeline 13)."""
     job = read.work.sections[""].job
@@ -457,6 +469,7 @@ def test_a_file_that_changes_while_it_is_read(read: Reader) -> None:
     assert not isinstance(caught.value, JobError)
 
 
+@by_driver_too
 @pytest.mark.parametrize(
     ("later", "expected", "said"),
     [
