@@ -160,6 +160,8 @@ def common_session() -> SparkSession:
         "spark.scheduler.mode": "FAIR",
         "spark.sql.shuffle.partitions": "2",
         "spark.python.authenticate.socketTimeout": "120s",  # a busy machine connects late
+        "spark.python.daemon.module": "preloaded_daemon_support",
+        "spark.executorEnv.PYTHONPATH": str(Path(__file__).parent),
     }
     session = builder.config(map=settings).getOrCreate()
     # Spark looks up the format of a write in the active session of the thread, and another test may have left its own.
