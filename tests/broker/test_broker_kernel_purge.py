@@ -150,6 +150,29 @@ def test_a_purge_waits_for_a_store_that_is_behind_but_not_for_its_end() -> None:
     host.close()
 
 
+@pytest.mark.parametrize("how", ["purge", "delete"])
+@pytest.mark.parametrize("where", ["stored", "outgrown"])
+def test_others_wait_for_a_few_slices_of_removals_at_most(tmp_path: Path, how: str, where: str) -> None:
+    """While very many messages of a store are removed, no more than 1,024 are gone here and not yet there."""
+    for made in _desk(tmp_path, where, {}):
+        made.fill()
+        assert max(_behind(made, how)) <= 1024
+
+
+def _behind(desk: Desk, how: str) -> list[int]:
+    """How many removed messages the store still had, at each look that was had at the removal."""
+    behind: list[int] = []
+    rows = desk.queue.life.rows
+    assert rows is not None
+
+    def look(*_: object) -> bool:
+        behind.append(rows.store.statistics().messages - len(desk.queue))
+        return how == "delete"
+
+    assert (desk.queue.purge(look) if how == "purge" else desk.queue.delete_messages(look)) == COUNT
+    return behind
+
+
 def test_what_was_purged_does_not_come_back(tmp_path: Path) -> None:
     """After a purge and a restart nothing of it is in the store, and what others had is."""
     for made in _desk(tmp_path, "stored", {}):

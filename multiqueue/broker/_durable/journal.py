@@ -38,6 +38,7 @@ _FIRST_LOOK: Final = 256  # expired messages; more while all of them are with co
 _LAST_LOOK: Final = 65_536
 _LEAST_GAP: Final = 0.05  # seconds: every queue of the virtual host asks, and one look is for all
 _FURTHEST_MS: Final = 1 << 62  # 146 million years; a store has 63 bits, and who reads looks a little beyond a moment
+_SLICES_ON_THE_WAY: Final = 4  # of 256 removals, to the store: some 10 ms that other commits wait
 _GAP: Final = 0.005  # seconds between two looks at the times in the store: what expires in between goes in one
 
 
@@ -192,6 +193,20 @@ class Journal:
                 "a callback that follows a commit runs on the store's thread, and cannot wait for commits"
             )
         return self.submit(()).wait(timeout)
+
+    def paced(self, stop: Callable[[], bool] = lambda: False) -> Callable[[], bool]:
+        """`stop`, to be called between slices of removals: what other publishers' commits wait for is bounded."""
+        slices = 0
+
+        def look() -> bool:
+            nonlocal slices
+            slices += 1
+            if slices % _SLICES_ON_THE_WAY == 0 and may_take_long():
+                with suppress(StoreFailed, StoreClosed):  # the thread that waits for them is told
+                    self.submit(()).wait()
+            return stop()
+
+        return look
 
     def wall_time(self, when: float) -> float:
         """A moment of the queues' clock in seconds since 1970."""

@@ -15,14 +15,12 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from multiqueue.store import Commit, Header, Level, StoreDamaged, StoreError
+from multiqueue.store import Header, Level, StoreDamaged, StoreError
 
 from .._base.errors import ConsumerNotAdmitted
 from .._base.message import MESSAGE_BYTES, DeadLetterReason
@@ -50,7 +48,6 @@ _T = TypeVar("_T")
 
 _SLICE: Final = 256  # messages that are adopted, looked at or purged between two holds: 1 to 3 ms
 _BYTES: Final = 4 * 2**20  # of bodies that management reads at once, or one body that is larger
-_SLICES_ON_THE_WAY: Final = 4  # of a purge, to the store: some 20 ms that other commits wait
 
 
 @dataclass(eq=False)
@@ -355,7 +352,6 @@ class PagedReader:
         rows, life = self.rows, self._queue.life
         level, wall_now = end >> LEVEL_SHIFT, rows.host.wall_clock()
         count, position = 0, level << LEVEL_SHIFT
-        commits: deque[Commit] = deque()  # what other publishers' commits wait for is bounded
         while position < end and not (stop() or life.deleted):
             with self._memory.looking(self._area):
                 page = rows.store.outlines(rows.number, number_of(position), _SLICE, wall_now, level=level)
@@ -365,12 +361,8 @@ class PagedReader:
                     if gone:
                         life.have_gone(len(gone), size, after)
             count += len(gone)
-            commit = rows.delete([number_of(each) for each in gone]) if gone else None
-            if commit is not None and rows.host.may_wait:
-                commits.append(commit)
-                if len(commits) > _SLICES_ON_THE_WAY:
-                    with suppress(StoreError):  # the thread that waits for it is told
-                        commits.popleft().wait()
+            if gone:
+                rows.delete([number_of(each) for each in gone])
             if len(page) < _SLICE:
                 break
             position = found[-1][0]

@@ -86,7 +86,8 @@ class Administration:
         of them. Waits for commits now and then, so that a store has time for others.
         """
         with self.life.pinned() as walk:
-            return walk.purge(stop)
+            rows = self.life.rows
+            return walk.purge(stop if rows is None else rows.host.paced(stop))
 
     def delete_messages(
         self, selector: Predicate | None = None, *, limit: int | None = None, steal: bool = False
@@ -96,6 +97,8 @@ class Administration:
         With `steal` also those that consumers have: settling them later counts for nothing.
         """
         claimed: list[Entry] = []  # whose rows are deleted together
+        rows = self.life.rows
+        pace = None if rows is None else rows.host.paced()
 
         def delete(entry: Entry) -> bool:
             if not self._claim(entry, steal):
@@ -103,6 +106,8 @@ class Administration:
             claimed.append(entry)
             if len(claimed) == _BATCH:
                 self._end(claimed)
+                if pace is not None:
+                    pace()
             return True
 
         try:
