@@ -20,8 +20,10 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
-def good_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def good_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """A machine with nothing wrong, of which each test breaks one thing."""
+    if "spark" in request.fixturenames:
+        request.getfixturevalue("spark")  # by the real Java
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.delenv("PYSPARK_PIN_THREAD", raising=False)
     monkeypatch.setenv("JAVA_HOME", str(java_that_says(tmp_path, 'openjdk version "17.0.15" 2025-04-15')))
