@@ -114,11 +114,10 @@ class SparkWork:
             if not task.sees_files:
                 reading = replace(reading, contents=contents_of(reading, versions))
             has_output = self._of_files(reading, task, staged)
-        met = {
-            place: Status(seen.size_bytes, seen.mtime_ns) for place, seen in zip(item.places, item.files, strict=True)
-        }
-        if versions != met or not reading.contents:  # otherwise the rows are of the bytes of these versions
-            unchanged(item, self.inputs.storage)
+            met = [Status(seen.size_bytes, seen.mtime_ns) for seen in item.files]
+            if reading.contents and met == [versions.get(place) for place in item.places]:
+                return has_output  # the rows are of the bytes of these versions
+        unchanged(item, self.inputs.storage)
         return has_output
 
     def add(self, lane: Lane) -> None:
