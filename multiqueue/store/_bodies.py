@@ -304,7 +304,6 @@ class Bodies:
     def _has_file(self) -> bool:
         """Have a file to write to; False while the process has too many files open."""
         if self._is_long and self._number in self._live:
-            self.end_sync()
             self._end_file()
         if self._descriptor is None:
             try:
@@ -348,6 +347,7 @@ class Bodies:
     def _end_file(self, *, spares: bool = False) -> None:
         """Write no more to the file that is written, outside of a transaction; if it is empty, it goes."""
         if self._descriptor is not None:
+            self.end_sync()
             self.settle()
             os.close(self._descriptor)
             self._descriptor = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from store_fault_support import do_without
 from store_parts_support import _bodies, _sync_beside
 from store_support import put
 
-from multiqueue.store import SqliteStore, StoreError, StoreFailed
+from multiqueue.store import Durability, SqliteStore, StoreError, StoreFailed
 
 PROGRAM = """
 import sys; from multiqueue.store import Delete, Put, SqliteStore
@@ -183,6 +184,28 @@ def test_a_batch_that_is_refused_waits_for_the_sync_of_the_one_before(
                 submitted[1].wait(60)
             submitted[2].wait(60)
     assert told == 2 * [(2, True), (4, True)]
+
+
+def test_a_file_is_ended_only_after_its_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where room is short, a commit is being synced, and of what it appended nothing is left."""
+    is_open: list[int] = []
+
+    def slow(descriptor: int) -> None:
+        time.sleep(0.1)
+        is_open.append(os.fstat(descriptor).st_size)
+
+    with SqliteStore(tmp_path):
+        monkeypatch.setattr(_sync_beside, "sync_data", slow)
+        bodies = _bodies.Bodies(tmp_path, file_bytes=1 << 20, durability=Durability.SYNC, large_commit_bytes=1)
+        bodies.begin([])
+        assert bodies.takes(1000, 1000)
+        (place,) = bodies.append([(1, bytes(1000))])
+        bodies.begin_sync()
+        bodies.release([(place, 1000)])
+        bodies.committed()
+        assert bodies.sparse(is_hurried=True) is None
+        bodies.close(was_clean=True)
+    assert is_open == [1000 + _bodies._RECORD.size]
 
 
 def test_what_waits_at_the_end_of_the_interpreter_is_stored(tmp_path: Path) -> None:
