@@ -216,6 +216,9 @@ def test_tenants_of_a_fair_queue_are_in_the_backup(client: Client, broker: Broke
         assert second.queue("fair").changed_tenants == {"b": {"rate": None, "burst": None, "paused": True}}
         second.publish(Message(b"", routing_key="fair", headers={"tenant": "a"}))
         assert second.queue("fair").tenants().largest[0].options.weight == 2.5
+        second.queue("fair").change_tenant("b", {"max_length": 3})  # what was changed since does not stay
+        assert Client(second.listen_http().url)("POST", "/api/definitions", exported).status == 204
+        assert second.queue("fair").changed_tenants == {"b": {"rate": None, "burst": None, "paused": True}}
     exported["queues"][0]["tenants"] = {"b": {"weight": 0}}
     assert "tenant 'b': weight is 0" in client("POST", "/api/definitions", exported).json["reason"]
 

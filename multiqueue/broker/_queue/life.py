@@ -858,10 +858,10 @@ class Life:
             self.limit.ask_tenants(refuse=self.tenants.may_refuse, overflow=self.tenants.may_overflow)
             self.settling_frees = self.groups is not None or self.tenants.may_be_capped
 
-    def change_tenant(self, name: str, changes: Mapping[str, object] | None, after: After) -> None:
+    def change_tenant(self, name: str, changes: Mapping[str, object] | None, after: After, *, anew: bool) -> None:
         """Let a tenant have other options from now on; None: as declared. Raises ValueError."""
         assert self.tenants is not None, "only a fair queue has tenants"
-        self.tenants.change(name, changes)
+        self.tenants.change(name, changes, anew=anew)
         self.limit_tenants()
         if self.tenants.has_surplus:
             self.evict_surplus(after)

@@ -479,11 +479,11 @@ class BrokerQueue(Administration):
 
     # -- tenants of a fair queue
 
-    def change_tenant(self, name: str, changes: Mapping[str, object] | None) -> None:
+    def change_tenant(self, name: str, changes: Mapping[str, object] | None, *, anew: bool = False) -> None:
         """Let a tenant of a fair queue have other options from now on, kept as the queue is; None: as declared.
 
-        Options are those of `tenants` at the declaration; None is no limit, `paused` passes it over. Waits for the
-        commit, as a declaration does.
+        Options are those of `tenants` at the declaration; None is no limit, `paused` passes it over. With `anew` what
+        was changed before is forgotten, as by a backup. Waits for the commit, as a declaration does.
 
         Raises:
             PreconditionFailed: this is no fair queue, or an option does not fit. Nothing was changed.
@@ -493,23 +493,21 @@ class BrokerQueue(Administration):
         if self.journal is not None and not self.journal.host.may_wait:
             raise RuntimeError("a callback of a commit cannot change a tenant: it would wait for itself")
         with self._turn:  # its commit included: a change that is undone leaves what is kept
-            self._change_tenant(name, changes)
+            self._change_tenant(name, changes, anew=anew)
 
-    def _change_tenant(self, name: str, changes: Mapping[str, object] | None) -> None:
+    def _change_tenant(self, name: str, changes: Mapping[str, object] | None, *, anew: bool) -> None:
         changed = self.life.changed_tenants
         with self.callbacks.deciding() as after:
             self._tenants_locked()
             try:
                 before = changed.get(name)
-                self.life.change_tenant(name, changes, after)
+                self.life.change_tenant(name, changes, after, anew=anew)
             except (ValueError, TypeError) as error:
                 raise PreconditionFailed(f"{self.label}: {error}") from None
 
         def undo() -> None:
             with self.callbacks.deciding() as after:
-                self.life.change_tenant(name, None, after)
-                if before is not None:
-                    self.life.change_tenant(name, before, after)
+                self.life.change_tenant(name, before, after, anew=True)
 
         self.keep_tenants(undo)
 

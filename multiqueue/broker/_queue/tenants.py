@@ -743,11 +743,11 @@ class Tenants:
         own = self._changed.get(name)
         return self._options.tenants.get(name, {}) if own is None else own
 
-    def change(self, name: str, changes: Mapping[str, object] | None) -> None:
+    def change(self, name: str, changes: Mapping[str, object] | None, *, anew: bool) -> None:
         """Let a tenant have other options from now on; None: those that it was declared with. Raises ValueError."""
         declared = self._options.tenants.get(name, {})
-        before, changes = (declared, {}) if changes is None else (self._own(name), changes)
-        own = self._options.merged(name, before, changes)
+        before = declared if anew or changes is None else self._own(name)
+        own = self._options.merged(name, before, {} if changes is None else changes)
         options = self._options.options_of(name, own)
         if own == declared:
             self._changed.pop(name, None)

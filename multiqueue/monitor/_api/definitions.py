@@ -337,7 +337,7 @@ class Import:
             raise _NotHere(f"there are no queues of the type {kind!r}")
         queue = self._broker.virtual_host(vhost).declare_queue(name, **settings, is_restored=True)
         for tenant, own in tenants.items():
-            queue.change_tenant(tenant, own)
+            queue.change_tenant(tenant, own, anew=True)
 
     def _bind(self, vhost: str, source: str, destination: str, destination_type: str, **of: Any) -> None:
         for kind, name in (("exchange", source), (destination_type, destination)):
