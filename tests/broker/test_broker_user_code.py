@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import logging
+import sys
 import threading
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator
@@ -625,6 +626,21 @@ def test_a_callback_that_would_end_its_thread(error: type[BaseException], caplog
             broker.publish(Message(body, routing_key=name))
         assert {seen.get(timeout=PATIENCE), seen.get(timeout=PATIENCE)} == {1, 2}
     assert error.__name__ in caplog.text
+
+
+def test_two_callbacks_that_would_end_the_callers_thread() -> None:
+    """The first exit goes through to the caller, whose thread it is, and the second; what follows both still runs."""
+    seen: list[str] = []
+
+    def leave() -> None:
+        seen.append("leave")
+        sys.exit()
+
+    with Broker() as broker:
+        queue = broker.declare_queue("q")
+        with pytest.raises(SystemExit):
+            queue.callbacks.act([leave, leave, lambda: seen.append("last")])
+    assert seen == ["leave", "leave", "last"]
 
 
 def test_an_alert_that_would_end_the_housekeeping() -> None:

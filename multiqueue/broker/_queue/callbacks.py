@@ -6,7 +6,7 @@ Failures    An exception goes to `on_error` and stops no other callback; one tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ class Callbacks:
     _on_error: Callable[[str, BaseException], object]
     _lock: HeldLock
 
-    def act(self, after: After) -> None:
+    def act(self, after: Iterable[Callable[[], object]]) -> None:
         """Run the actions that were decided under the lock, now that it is free."""
         actions = iter(after)
         try:
@@ -32,9 +32,9 @@ class Callbacks:
                     action()
                 except BaseException as error:  # noqa: BLE001  # the next callback still runs
                     self._failed("callback", error)
-        finally:
-            for action in actions:  # those that follow one that was interrupted: somebody waits for them
-                self.guard("callback", action)
+        except BaseException:
+            self.act(actions)  # those that follow one that was interrupted: somebody waits for them
+            raise
 
     @contextmanager
     def deciding(self) -> Iterator[After]:
