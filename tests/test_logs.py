@@ -106,6 +106,7 @@ ABOUT_ALL = {
     "%s %s failed",
     "%s %s failed while it ran",
     "definitions: %s was left out: this broker has no such thing",
+    "what the process is low on cannot be measured",
     "no sample could be taken of the broker; the next is tried in %g s",
     "users cannot be saved: %s",
     "%s: delivery %d for %r, which is no longer a consumer",
