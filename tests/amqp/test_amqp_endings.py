@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -350,6 +352,22 @@ def test_a_connection_that_is_closed_before_its_header_stays_closed(server: Serv
     finally:
         peer.close()
         io.loop.close()
+
+
+def test_a_client_that_writes_behind_its_close(server: Server) -> None:
+    """A client whose publishes still leave its buffers behind its close gets the answer, then the end, and no reset;
+    amqplib of Node writes so. What came behind the close is dropped."""
+    with RawClient(server.url) as client:
+        client.send_method(0, commands.Connection.Close, reply_code=200)
+        assert select.select([client.socket], [], [], PATIENCE)[0]  # the answer is there, and unread
+        for _ in range(3):
+            client.publish("", "kept", b"late")
+            time.sleep(0.01)  # a reset would come in this time
+        assert isinstance(client.method(), commands.Connection.CloseOk)
+        with pytest.raises(Closed):
+            client.frame()
+    with RawClient(server.url) as client:
+        assert client.ready("kept") == 0
 
 
 def test_a_server_closes_under_commits(broker: StoredBroker) -> None:

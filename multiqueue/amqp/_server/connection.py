@@ -615,9 +615,16 @@ class ServerConnection(asyncio.BufferedProtocol):
     def abort(self) -> None:
         self._transport.abort()
 
-    def close_transport(self) -> None:
+    def close_transport(self, *, listens: bool = False) -> None:
+        """With `listens`, what the peer sends until its end is read and dropped: the kernel answers bytes to a closed
+        socket with a reset, and a client that was still writing would lose the answer to its close."""
         self.flush()
-        self._transport.close()
+        if listens and not self.is_lost and not self._transport.is_closing() and self._transport.can_write_eof():
+            self._transport.write_eof()
+            self.writer.lose()
+            self.gate.open()
+        else:
+            self._transport.close()
         if not self.is_lost:
             # A peer that does not read would keep what is left to be written, and us, for ever.
             self._set_timer(self.settings.handshake_timeout, self._transport.abort)
@@ -626,10 +633,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         def close(_: BaseException | None) -> None:
             end_each(self, [("delete its exclusive queues", self._release_owner)])
             self._reply(commands.Connection.CloseOk)
-            self.flush()
             self._let_go()
             self.reader.is_deaf = True
-            self.close_transport()
+            self.close_transport(listens=True)
 
         self.piecework.add(self._end_sessions(), close)
 
