@@ -64,6 +64,19 @@ def test_a_commit_that_ends_after_its_channel(client: RawClient, broker: StoredB
     assert client.is_silent()
 
 
+def test_a_cancel_follows_the_deletion_that_caused_it(client: RawClient, broker: StoredBroker) -> None:
+    """A channel that consumes a durable queue and deletes it gets delete-ok first, as at RabbitMQ: a client that ends
+    the channel at the cancel would never see the answer. Another channel hears of it without waiting."""
+    client.consume("q", tag="own")
+    client.channel(2)
+    client.consume("q", tag="other", channel=2)
+    client.send_method(1, commands.Queue.Delete, queue="q")
+    assert client.method().consumer_tag == "other"
+    broker.memory.release()
+    assert isinstance(client.method(), commands.Queue.DeleteOk)
+    assert client.method().consumer_tag == "own"
+
+
 def connections(broker: Broker) -> list[ServerConnection]:
     """Those of its server."""
     return broker._servers[0].connections()  # type: ignore[attr-defined,no-any-return]

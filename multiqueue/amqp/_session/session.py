@@ -40,6 +40,9 @@ class Session:
         self.transaction: SessionTransaction | None = None
         self.prefetch: int | None = None  # of consumers that start from now on
         self.last_queue = ""  # what an empty queue name means
+        # Consumers that were cancelled while an answer waits for a commit; None while none waits. The client hears of
+        # them after the answer, as at RabbitMQ: a delete-ok comes before the cancels that the deletion causes.
+        self.late_cancels: list[SessionConsumer] | None = None
         self._publish = self.publishing.publish
 
     def receive(self, kind: int, payload: bytes) -> None:
@@ -105,6 +108,9 @@ class Session:
 
     def cancelled(self, consumer: SessionConsumer) -> None:
         if self.consumers.get(consumer.tag) is not consumer:
+            return
+        if self.late_cancels is not None:
+            self.late_cancels.append(consumer)
             return
         del self.consumers[consumer.tag]
         if self.client.hears_of_cancels:
@@ -227,6 +233,7 @@ def answers(*methods: Any) -> Callable[[Handler], Handler]:
                 fields = handler(session, called)
 
             def answer(error: BaseException | None) -> None:
+                cancels, session.late_cancels = session.late_cancels, None
                 if not session.is_open:
                     return
                 if error is not None:
@@ -234,10 +241,13 @@ def answers(*methods: Any) -> Callable[[Handler], Handler]:
                 if not getattr(called, "nowait", False):
                     group, _, name = called.valid_responses[0].partition(".")
                     session.reply(getattr(getattr(commands, group), name), **(fields or {}))
+                for consumer in cancels or ():
+                    session.cancelled(consumer)
 
             if put_off.commit is None:
                 answer(None)
             else:
+                session.late_cancels = []
                 session.effects.postpone(answer, session, called.index.to_bytes(4), put_off)
 
         return handles(*methods)(answered)
