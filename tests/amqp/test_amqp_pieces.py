@@ -40,7 +40,7 @@ class Steps:
             do_piece(io)
 
         monkeypatch.setattr(IoThread, "_do_first_piece", look)
-        for how in ("accept", "release", "reject"):  # `fail` releases
+        for how in ("accept", "release", "discard", "reject"):  # `fail` releases
             self._watch(how, monkeypatch)
 
     def _watch(self, how: str, monkeypatch: pytest.MonkeyPatch) -> None:

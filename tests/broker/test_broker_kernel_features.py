@@ -384,8 +384,11 @@ def test_a_consumer_that_waits_gets_a_message_however_short_its_life() -> None:
     consumer = bench.consumer()
     bench.put("next", "behind", expiration=0.02)
     bench.clock.advance(0.5)
-    assert bench.pull_bodies(consumer) == ["next"]
-    assert bench.dead == [("behind", "expired")]
+    entry = bench.pulled(consumer)
+    assert (bench.pull(consumer), bench.dead) == (None, [("behind", "expired")])
+    bench.queue.release([entry], consumer)  # its life was over long ago
+    assert bench.pull(consumer) is None
+    assert bench.dead == [("behind", "expired"), ("next", "expired")]
 
 
 def test_dead_letters_may_go_round_in_a_long_circle() -> None:
@@ -543,6 +546,46 @@ def test_a_single_active_consumer_is_followed_by_the_next() -> None:
     bench.queue.remove_consumer(high)
     assert bench.taken_notices() == [second]
     assert bench.pull_bodies(second) == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("settle", "bodies"),
+    [("accept", ["c"]), ("reject", ["c"]), ("release", ["a", "b", "c"])],
+)
+def test_the_active_consumer_of_a_quorum_queue_gives_way(settle: str, bodies: list[str]) -> None:
+    """To one of a higher priority, once it has settled what it has; seen at RabbitMQ 4.3.6."""
+    bench = Bench(single_active_consumer=True, delivery_counting=DeliveryCounting.FAILURES)
+    low = bench.consumer()
+    bench.put("a", "b")
+    taken = [bench.pulled(low), bench.pulled(low)]
+    high, same = bench.consumer(priority=5), bench.consumer()
+    bench.put("c")
+    getattr(bench.queue, settle)([taken[0]], low)
+    bench.queue.remove_consumer(same)
+    assert [bench.pull(each) for each in (low, high)] == [None, None]
+    getattr(bench.queue, settle)([taken[1]], low)
+    assert bench.pull(low) is None
+    for body in bodies:
+        entry = bench.pulled(high)
+        assert entry.message.body == body
+        bench.queue.accept([entry], high)
+    highest = bench.consumer(priority=6)  # when it comes there is nothing to settle
+    bench.put("d")
+    assert bench.pull(high) is None
+    bench.queue.remove_consumer(highest)
+    assert bench.pull_bodies(high) == ["d"]
+
+
+def test_one_that_has_given_way_leaves_with_messages() -> None:
+    """Its messages come back, and the next consumer is active."""
+    bench = Bench(single_active_consumer=True, delivery_counting=DeliveryCounting.FAILURES)
+    low = bench.consumer()
+    bench.put("a")
+    taken = bench.pulled(low)
+    high = bench.consumer(priority=5)
+    bench.queue.remove_consumer(low)
+    bench.queue.release([taken], low)
+    assert bench.pull_bodies(high) == ["a"]
 
 
 def test_no_local_consumers_do_not_get_their_own_connections_messages() -> None:

@@ -371,8 +371,10 @@ def test_a_quorum_queue_counts_deliveries(how: str, version: str, port: int, que
         assert seen == [(turn > 0, None, turn or None) for turn in range(4)]
 
 
-def test_a_dead_letter_has_its_past(version: str, port: int, queue: str) -> None:
-    """4.3: what failed before it died is redelivered in the next queue, which goes on counting. 3.10: it is new."""
+@pytest.mark.parametrize("first", ["reject", "nack"])
+@pytest.mark.parametrize("last", ["reject", "nack"])
+def test_a_dead_letter_has_its_past(first: str, last: str, version: str, port: int, queue: str) -> None:
+    """4.3: what was rejected, also at last, is redelivered in the next queue, which counts on. 3.10: it is new."""
     with Wire(port) as wire:
         channel = _channel(wire, queue, dead_letter_exchange="amq.fanout")
         targets = {kind: f"{queue}-{kind}" for kind in ("classic", "quorum")}
@@ -380,10 +382,13 @@ def test_a_dead_letter_has_its_past(version: str, port: int, queue: str) -> None
             channel.declare(target, durable=True, arguments={"x-queue-type": kind})
             channel.call(commands.Queue.Bind(queue=target, exchange="amq.fanout"))
         channel.publish(queue, b"!")
-        for requeue in (True, False):
+        for how, requeue in ((first, True), (last, False)):
             message = _next(channel, queue)
             assert message is not None
-            channel.send(Basic.Reject(message.tag, requeue=requeue))
+            if how == "reject":
+                channel.send(Basic.Reject(message.tag, requeue=requeue))
+            else:
+                channel.send(Basic.Nack(message.tag, multiple=False, requeue=requeue))
         seen = {}
         for kind, target in targets.items():
             seen[kind] = []
@@ -399,7 +404,12 @@ def test_a_dead_letter_has_its_past(version: str, port: int, queue: str) -> None
             "quorum": [(False, 0, None), (True, 1, None)],
         }
     else:
-        assert seen == {"classic": [(True, None, None)] * 2, "quorum": [(True, 2, 2), (True, 3, 1)]}
+        failures = (first, last).count("reject")
+        was, now = failures > 0, failures or None
+        assert seen == {
+            "classic": [(was, None, None), (True, None, None)],
+            "quorum": [(was, now, now), (True, failures + 1, 1)],
+        }
 
 
 def test_the_first_delivery_of_a_quorum_queue(version: str, port: int, queue: str) -> None:

@@ -30,6 +30,7 @@ _SIZES: Final[dict[Settle, int]] = {
     "accept": PIECE,
     "release": PIECE // 4,
     "fail": PIECE // 4,
+    "discard": PIECE // 16,
     "reject": PIECE // 16,
 }
 

@@ -80,9 +80,9 @@ class Session:
     def settle(self, settled: Settlement) -> None:
         if not self.machine.takes(0):
             return
-        how: Settle = "accept" if isinstance(settled, Ack) else "release" if settled.requeue else "reject"
-        if how == "release" and isinstance(settled, Reject):
-            how = "fail"  # which a delivery limit counts, and a nack not: as RabbitMQ 4.3
+        how: Settle = "accept" if isinstance(settled, Ack) else "release" if settled.requeue else "discard"
+        if isinstance(settled, Reject):  # a failure, which is counted, and a nack not: as RabbitMQ 4.3
+            how = "fail" if settled.requeue else "reject"
         if not isinstance(settled, Reject) and settled.multiple:
             work = self.deliveries.settle_all(settled.delivery_tag, how, self.transaction)
             self.effects.do_in_pieces(work, self, ACK if isinstance(settled, Ack) else NACK)

@@ -16,7 +16,7 @@ from .._wire.errors import ConnectionFault
 from .consumer import Held
 from .effects import PIECE
 
-Settle = Literal["accept", "release", "fail", "reject"]
+Settle = Literal["accept", "release", "fail", "discard", "reject"]
 """The settlement of messages: the verb of their queue."""
 
 

@@ -16,7 +16,7 @@ from .._base.message import Message
 from .._queue.entry import Entry, EntryQueue
 from .._queue.queue import BrokerQueue
 
-Disposition = Literal["accept", "release", "reject"]  # a method of a holder, and of a queue
+Disposition = Literal["accept", "release", "discard", "reject"]  # a method of a holder, and of a queue
 _NONE: Final[Mapping[str, bool]] = {}
 
 
@@ -109,6 +109,10 @@ class Settler:
     def reject(self, *received: Received) -> None:
         """Send messages to the dead-letter callback of their queues. Raises as `accept`."""
         self._settle(received, "reject")
+
+    def discard(self, *received: Received) -> None:
+        """As `reject`, and no failure. Raises as `accept`."""
+        self._settle(received, "discard")
 
     def _settle(self, received: Collection[Received], how: Disposition, options: Mapping[str, bool] = _NONE) -> None:
         """Those of each queue and consumer in one call; a browser has nothing to settle."""

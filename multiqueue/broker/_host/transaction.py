@@ -85,6 +85,10 @@ class Transaction:
         """Dead-letter these messages at commit. Raises as `accept`."""
         self._settle("reject", received)
 
+    def discard(self, *received: Received) -> None:
+        """As `reject`, and no failure. Raises as `accept`."""
+        self._settle("discard", received)
+
     def commit(self) -> None:
         """Commit everything, and begin again. Waits for the store if durable queues are involved.
 
@@ -202,9 +206,9 @@ class Transaction:
                 for entry in deliveries:
                     if not (entry.is_stored and entry.queue.is_stored):
                         continue  # it need not be kept: it is settled when the rest is committed
-                    if how == "reject":
-                        reason = DeadLetterReason.REJECTED
-                        self._dead_letters.send_on(entry.queue, entry.letter(reason), reason, submission)
+                    if how != "accept":
+                        letter = entry.letter(failed=how == "reject")
+                        self._dead_letters.send_on(entry.queue, letter, DeadLetterReason.REJECTED, submission)
                     submission.delete(entry.number)
                     stored.append(entry)
         except BaseException:

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 from multiqueue.errors import MultiQueueError
 
-from .._base.message import DeadLetterReason, Message
+from .._base.message import Message
 from .._base.settings import QueueSettings
 
 
@@ -209,9 +209,9 @@ class Entry:
         self.failures = self.message.failures
         self.maybe_delivered |= self.failures > 0
 
-    def letter(self, reason: DeadLetterReason) -> Message:
-        """The message, with its failures, as it leaves for this reason."""
-        failures = self.failures + (reason is DeadLetterReason.REJECTED)
+    def letter(self, *, failed: bool = False) -> Message:
+        """The message as it leaves, with its failures, and with one more if this delivery has `failed`."""
+        failures = self.failures + failed
         return self.message if failures == self.message.failures else replace(self.message, failures=failures)
 
     @property

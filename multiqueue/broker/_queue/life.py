@@ -53,6 +53,7 @@ _PAGE: Final = 1000  # headers read at once when a queue is opened
 # Seconds. The consumer that waits is told, and pulls a little later: as at RabbitMQ, where it has the message at once,
 # it does so however short the life. A time to live of zero means now or never.
 _TIME_TO_PULL: Final = 1.0
+_WALL_CLOCK_STEP: Final = 0.1  # seconds that the times of a store may be wrong by
 _AVAILABLE: Final = EntryState.AVAILABLE
 _DROPS: Final = (Overflow.NONE, Overflow.RING)
 _ENQUEUED, _THROTTLED = PutOutcome.ENQUEUED, PutOutcome.THROTTLED
@@ -76,6 +77,7 @@ class Life:
         "_queue",
         "_retries",
         "_send",
+        "_settling_frees",
         "_takes_runs",
         "_timeouts",
         "_usual_timeout",
@@ -152,8 +154,9 @@ class Life:
         self._timeouts = None if self._usual_timeout is None else ConsumerTimeouts(self._usual_timeout)
         self.is_fair: bool = self.settings.kind is QueueKind.FAIR
         self._make: type[Entry] = FairEntry if self.is_fair else Entry
-        # With an entry that is settled a group, or a tenant at its `max_in_flight`, may be free.
-        self.settling_frees: bool = self.groups is not None
+        # With an entry that is settled a group, a tenant at its `max_in_flight` or the next active consumer may be due.
+        self._settling_frees = self.groups is not None or self.settings.single_active_consumer
+        self.settling_frees: bool = self._settling_frees
         self.changed_tenants: dict[str, dict[str, object]] = {}  # of a fair queue, since its declaration; kept with it
         self.tenants: Tenants | None = None  # of a fair queue; set with its first source
         self._look_at_settings()
@@ -230,11 +233,7 @@ class Life:
         message = entry.message
         self._key(entry)
         entry.take_failures()
-        expiration, settings = message.expiration, self.settings
-        if expiration is not None and settings.minimum_message_ttl is not None:
-            expiration = max(expiration, settings.minimum_message_ttl)
-        if settings.message_ttl is not None:
-            expiration = settings.message_ttl if expiration is None else min(expiration, settings.message_ttl)
+        expiration = self._lifetime_of(message)
         if expiration is not None:
             if expiration < _TIME_TO_PULL:
                 with self.lock:
@@ -684,6 +683,15 @@ class Life:
 
     # -- settling
 
+    def _lifetime_of(self, message: Message) -> float | None:
+        """Seconds; None without an end."""
+        lifetime, settings = message.expiration, self.settings
+        if lifetime is not None and settings.minimum_message_ttl is not None:
+            lifetime = max(lifetime, settings.minimum_message_ttl)
+        if settings.message_ttl is None:
+            return lifetime
+        return settings.message_ttl if lifetime is None else min(lifetime, settings.message_ttl)
+
     def release(self, entry: Entry, owner: object, after: After, *, counted: bool, failed: bool) -> None:
         """Give an entry back to its place, or take it out when it has no place any more."""
         if self._timeouts is not None:
@@ -693,7 +701,7 @@ class Life:
         entry.failures += failed
         attempts = entry.failures if self._counts_failures else entry.delivery_count
         limit, reason = self.settings.max_delivery_attempts, None
-        is_late = entry.expires_at is not None and entry.expires_at <= self.clock()
+        is_late = entry.expires_at is not None and self._end_of(entry) <= self.clock()
         if limit is not None and owner is not None and attempts >= limit:
             reason = DeadLetterReason.DELIVERY_LIMIT
         elif is_late and not self.source.expires_at_head:
@@ -717,6 +725,14 @@ class Life:
             self.visit_by(entry.expires_at)
         if self._has_surplus():
             self._apply_overflow(after)
+
+    def _end_of(self, entry: Entry) -> float:
+        """When an entry that was delivered expires: the time that its consumer had to pull it counts no more."""
+        assert entry.expires_at is not None
+        lifetime, left = self._lifetime_of(entry.message), entry.expires_at - self.clock()
+        if lifetime is not None and lifetime < min(_TIME_TO_PULL, left - _WALL_CLOCK_STEP):
+            entry.expires_at -= _TIME_TO_PULL - lifetime
+        return entry.expires_at
 
     def _put_off(self, entry: Entry, failed: bool) -> None:
         """Have a message that came back wait, longer with each failure. Source: RabbitMQ 4.3, quorum queues."""
@@ -821,12 +837,12 @@ class Life:
             return
         if journal is None or not entry.is_stored:
             if self._send is not None:
-                send = partial(self._send, entry.letter(reason), reason)
+                send = partial(self._send, entry.letter(), reason)
                 dying.run(partial(self._callbacks.guard, "dead letter callback", send))
         elif not entry.is_settled_elsewhere:
             batch = journal.batch(is_owed=True)
             batch.delete(entry.number)
-            dying.run(partial(self._store_letter, entry.letter(reason), reason, batch))
+            dying.run(partial(self._store_letter, entry.letter(), reason, batch))
 
     def _store_letter(self, message: Message, reason: DeadLetterReason, batch: Submission) -> None:
         assert self._queue.journal is not None
@@ -856,7 +872,7 @@ class Life:
         if self.tenants is not None:
             self.tenants.know_ring(self.settings.overflow is Overflow.RING)
             self.limit.ask_tenants(refuse=self.tenants.may_refuse, overflow=self.tenants.may_overflow)
-            self.settling_frees = self.groups is not None or self.tenants.may_be_capped
+            self.settling_frees = self._settling_frees or self.tenants.may_be_capped
 
     def change_tenant(self, name: str, changes: Mapping[str, object] | None, after: After, *, anew: bool) -> None:
         """Let a tenant have other options from now on; None: as declared. Raises ValueError."""

@@ -30,6 +30,9 @@ class Notifier:
 
     def __init__(self, settings: QueueSettings, figures: Figures, callbacks: Callbacks, lock: HeldLock) -> None:
         self._active_limit = settings.active_consumer_limit
+        self._gives_way = settings.single_active_consumer and settings.counts_failures
+        # Invariant: no consumer is active while there is one that has given way, and still has entries.
+        self._leaving: QueueConsumer | None = None
         self._figures = figures
         self._callbacks = callbacks
         self._lock = lock
@@ -38,11 +41,19 @@ class Notifier:
 
     # -- consumers
 
-    def add(self, consumer: QueueConsumer) -> None:
-        """Take a consumer into the lists. Raises as `EntrySource.reader_joined`."""
+    def add(self, consumer: QueueConsumer, after: After) -> None:
+        """Take a consumer into the lists. Raises as `EntrySource.reader_joined`.
+
+        The single active one of a quorum queue gives way to one of a higher priority, as soon as it has no entries.
+        """
         self.source.reader_joined(consumer)
         consumer.active = self._may_activate()
         self.consumers.add(consumer)
+        active = next((each for each in self.consumers if each.active), None) if self._gives_way else None
+        if active is not None and consumer.priority > active.priority:
+            active.active, self._leaving = False, active
+            self.lose_interest(active, after)
+            self._relieve(after)
 
     def remove(self, consumer: QueueConsumer, after: After) -> bool:
         """Take it out of the lists and let the others have its messages; False when it was not there."""
@@ -51,11 +62,10 @@ class Notifier:
         self.source.reader_left(consumer)
         if self.groups is not None:
             self.groups.consumer_removed(consumer)
-        others = () if self._active_limit is None else self.consumers  # or each that goes looks at all
-        waiting = next((each for each in others if not each.active), None)
-        if waiting is not None and self._may_activate():
-            waiting.active = True
-            self.update_interest(waiting, after)
+        if self._leaving is consumer:
+            self._leaving = None
+        if self._active_limit is not None:  # or each that goes looks at all
+            self._activate(after)
         self.pass_baton(after)
         return True
 
@@ -80,7 +90,20 @@ class Notifier:
 
     def _may_activate(self) -> bool:
         limit = self._active_limit
-        return limit is None or sum(consumer.active for consumer in self.consumers) < limit
+        return limit is None or (self._leaving is None and sum(each.active for each in self.consumers) < limit)
+
+    def _activate(self, after: After) -> None:
+        """The first of those that wait is active from now on, if one may be."""
+        waiting = next((each for each in self.consumers if not each.active), None)
+        if waiting is not None and self._may_activate():
+            waiting.active = True
+            self.update_interest(waiting, after)
+
+    def _relieve(self, after: After) -> None:
+        """One that has given way may have no entries any more."""
+        if self._figures.ready == self._figures.depth:
+            self._leaving = None
+            self._activate(after)
 
     # -- who may have an entry
 
@@ -180,6 +203,8 @@ class Notifier:
 
     def pass_baton(self, after: After, count: int = 1) -> None:
         """Notify up to `count` interested consumers that have something to look at."""
+        if self._leaving is not None:
+            self._relieve(after)
         for _ in range(min(count, self._figures.ready - self._figures.held)):
             for consumer in self.consumers.interested():
                 if self.source.next_for(consumer, after) is not None:

@@ -287,7 +287,19 @@ class BrokerQueue(Administration):
         return self.release(entries, consumer, failed=True)
 
     def reject(self, entries: Entries, consumer: object) -> int:
-        """Dead-letter entries the consumer has; returns how many were still its own. Raises as `accept`."""
+        """Dead-letter entries the consumer has; returns how many were still its own. Raises as `accept`.
+
+        The deliveries have failed, as with `release`: a quorum queue that a dead letter comes to goes on counting.
+        """
+
+        def fail(entry: Entry, after: After) -> None:
+            entry.failures += 1
+            self.life.reject(entry, consumer, DeadLetterReason.REJECTED, after)
+
+        return self._settle(entries, consumer, fail, is_end=True)
+
+    def discard(self, entries: Entries, consumer: object) -> int:
+        """As `reject`, and no failure."""
         reject, reason = self.life.reject, DeadLetterReason.REJECTED
         return self._settle(entries, consumer, lambda entry, after: reject(entry, consumer, reason, after), is_end=True)
 
@@ -419,7 +431,7 @@ class BrokerQueue(Administration):
                 single active consumer, which is the other way to have one at a time. Of a quorum queue `exclusive`
                 means nothing, as in RabbitMQ.
         """
-        with self._lock:
+        with self.callbacks.deciding() as after:
             life = self.life
             if life.deleted:
                 raise NotFound(f"no {self.label}: it was deleted")
@@ -446,7 +458,7 @@ class BrokerQueue(Administration):
                 timeout=timeout,
                 on_timed_out=on_timed_out,
             )
-            life.notifier.add(consumer)
+            life.notifier.add(consumer, after)
         return consumer
 
     def timeout_of(self, consumer: QueueConsumer) -> float | None:
