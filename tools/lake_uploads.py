@@ -3,7 +3,7 @@
     python tools/lake_uploads.py [--there 1000000] [--uploads 1000] [--seconds 200]
 
 `multiqueue pipeline run --follow` with Spark on `local[2]`, a broker that has the store's events, and `lake_store.py`'s
-stand-in for S3 are processes of their own. The state has the objects that are there as done, as a run leaves them.
+stand-in for S3 are processes of their own. The state says that the objects which are there are done, as after a run.
 What is measured ends when the job of an upload's item begins, a moment after its submission; both clocks are the
 machine's.
 """

@@ -103,7 +103,7 @@ class SqliteWriter:
             self._regain()
             if self._room.is_tight or not self._commit_together(submissions, next_id):
                 self._commit_apart([part for one in submissions for part in one.parts()], next_id)
-            # It runs still where all of these were refused: the batch before is safe first, as it is told now.
+            # Where all of these were refused, the sync of the batch before still runs. It ends first: that one is told now.
             if self._is_unsafe and not self._log_sync.is_running and has_more():
                 self._log_sync.begin(self._bodies.log)
             else:

@@ -355,8 +355,8 @@ def test_a_connection_that_is_closed_before_its_header_stays_closed(server: Serv
 
 
 def test_a_client_that_writes_behind_its_close(server: Server) -> None:
-    """A client whose publishes still leave its buffers behind its close gets the answer, then the end, and no reset;
-    amqplib of Node writes so. What came behind the close is dropped."""
+    """A client may write publishes behind its close, as Node's amqplib does. It gets the answer, then the end, and no
+    reset. The server drops what came behind the close."""
     with RawClient(server.url) as client:
         client.send_method(0, commands.Connection.Close, reply_code=200)
         assert select.select([client.socket], [], [], PATIENCE)[0]  # the answer is there, and unread

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,21 @@ def test_a_dead_letter_goes_on_counting_its_failures(keeper: Keeper, in_a_transa
         received = got(host, "dead")
         assert (received.redelivered, received.entry.failures) == (True, failures)
         received.release(failed=True)
+
+
+@pytest.mark.parametrize("in_a_transaction", [False, True])
+def test_a_dead_letter_that_is_published_again_is_new(keeper: Keeper, in_a_transaction: bool) -> None:
+    """Its failures were those of another delivery: only the broker itself sends them on."""
+    letters(keeper.host)
+    fill(keeper.host, b"1")
+    got(keeper.host).reject(wait=True)
+    letter = got(keeper.host, "dead")
+    again = replace(letter.message, exchange="", routing_key="dead")
+    letter.accept()
+    with keeper.host.transaction() as transaction:
+        (transaction if in_a_transaction else keeper.host).publish(again)
+    assert (received := got(keeper.host, "dead")).redelivered is False
+    assert received.entry.failures == 0
 
 
 def test_a_dead_letter_of_3_10_is_new(keeper: Keeper) -> None:

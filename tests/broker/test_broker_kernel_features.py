@@ -588,6 +588,28 @@ def test_one_that_has_given_way_leaves_with_messages() -> None:
     assert bench.pull_bodies(high) == ["a"]
 
 
+@pytest.mark.parametrize("counting", [DeliveryCounting.NONE, DeliveryCounting.FAILURES])
+def test_a_browser_does_not_stand_in_for_the_active_consumer(counting: DeliveryCounting) -> None:
+    """It takes nothing, so that its coming, first or later, and its priority change nothing for the others."""
+    bench = Bench(single_active_consumer=True, delivery_counting=counting)
+    first = bench.consumer(browse=True)
+    low = bench.consumer()
+    high = bench.consumer(browse=True, priority=5)
+    bench.put("a")
+    assert [bench.pulled(each).message.body for each in (first, high, low)] == ["a", "a", "a"]
+
+
+def test_a_short_life_ends_in_time_after_it_came_back() -> None:
+    """The dead letter does not wait until the second is over that the consumer had to pull its message."""
+    bench = Bench()
+    consumer = bench.consumer()
+    bench.put("a", expiration=0.5)
+    bench.queue.release([bench.pulled(consumer)], consumer)
+    bench.clock.advance(0.6)
+    bench.queue.housekeeping()
+    assert bench.dead == [("a", "expired")]
+
+
 def test_no_local_consumers_do_not_get_their_own_connections_messages() -> None:
     """noLocal goes by the publishing connection."""
     bench = Bench()

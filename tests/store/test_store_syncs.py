@@ -154,7 +154,7 @@ def test_a_large_batch_is_written_while_the_one_before_is_synced(
 def test_a_batch_that_is_refused_waits_for_the_sync_of_the_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though a third one waits: none is told before its sync, nor takes another's sync for its own."""
+    """Each batch is told when its own sync has ended, also while a third one waits."""
     safe: list[int] = []
     told: list[tuple[int, bool]] = []
     sync = _sync_beside.sync_data

@@ -133,7 +133,7 @@ class Piecework:
                 for _ in work:
                     self._do_piece(self._take_turn)
                     return
-            except BaseException as error:  # noqa: BLE001  # is told
+            except BaseException as error:  # noqa: BLE001  # `done` gets it
                 failure = error
             self._line.popleft()  # first: `done` may add another, which begins at once
             done(failure)

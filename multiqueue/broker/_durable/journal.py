@@ -202,7 +202,7 @@ class Journal:
             nonlocal slices
             slices += 1
             if slices % _SLICES_ON_THE_WAY == 0 and may_take_long():
-                with suppress(StoreFailed, StoreClosed):  # the thread that waits for them is told
+                with suppress(StoreFailed, StoreClosed):  # whoever waits for the removals gets that error
                     self.submit(()).wait()
             return stop()
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from multiqueue.store import Commit
@@ -94,9 +94,13 @@ class Publishing:
             raise TypeError(f"a Message is published, such as Message(b'...', routing_key='orders'), not {message!r}")
         if self._host_state.is_closed or self.journal is not None:
             self._host_state.check()
-        if "x-delay" in message.headers:
-            message = self.topology.delayed(message)
+        if message.failures or "x-delay" in message.headers:
+            message = self.coming(message)
         return self.put_on(self.topology.route(message), message, mandatory=mandatory, immediate=immediate, wait=wait)
+
+    def coming(self, message: Message) -> Message:
+        """A message as it is published: with its delay; a dead letter that somebody publishes again is new."""
+        return self.topology.delayed(replace(message, failures=0) if message.failures else message)
 
     def route(self, message: Message, further_keys: Sequence[str] = ()) -> list[BrokerQueue]:
         self._host_state.check()
@@ -237,7 +241,7 @@ class Publisher:
 
         `tag` is what `tell` is called with, on the store's thread, if a run has the message; None: with nothing.
         """
-        message = self._publishing.topology.delayed(message)
+        message = self._publishing.coming(message)
         return self.put_on(self._publishing.route(message), message, mandatory=mandatory, tag=tag)
 
     def put_on(

@@ -51,7 +51,7 @@ class Transaction:
             Unroutable: `mandatory`, and no queue is bound for it. The rest of the transaction stands. Where its queues
                 are gone by the commit, `commit` raises it.
         """
-        message = self._publishing.topology.delayed(message)
+        message = self._publishing.coming(message)
         queues = self._publishing.route(message)
         if mandatory and not queues:
             raise self._publishing.unroutable(message)

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 _CLEARED: Final = 256  # entries of a deleted queue that go in one hold: some hundred microseconds
 FEW: Final = 64  # entries that may go to dead letters, in one hold: 70 us each, the lock being free
 _PAGE: Final = 1000  # headers read at once when a queue is opened
-# Seconds. The consumer that waits is told, and pulls a little later: as at RabbitMQ, where it has the message at once,
-# it does so however short the life. A time to live of zero means now or never.
+# Seconds. RabbitMQ hands a message to the consumer that waits, however short its life. Ours is told and pulls a little
+# later: so long the message lives at least. A time to live of zero means now or never.
 _TIME_TO_PULL: Final = 1.0
 _WALL_CLOCK_STEP: Final = 0.1  # seconds that the times of a store may be wrong by
 _AVAILABLE: Final = EntryState.AVAILABLE
@@ -696,12 +696,13 @@ class Life:
         """Give an entry back to its place, or take it out when it has no place any more."""
         if self._timeouts is not None:
             self._timeouts.left((entry,))
+        is_shorter = entry.expires_at is not None and self._had_time_to_pull(entry, entry.expires_at)
         if not counted:
             entry.delivery_count -= 1
         entry.failures += failed
         attempts = entry.failures if self._counts_failures else entry.delivery_count
         limit, reason = self.settings.max_delivery_attempts, None
-        is_late = entry.expires_at is not None and self._end_of(entry) <= self.clock()
+        is_late = entry.expires_at is not None and entry.expires_at <= self.clock()
         if limit is not None and owner is not None and attempts >= limit:
             reason = DeadLetterReason.DELIVERY_LIMIT
         elif is_late and not self.source.expires_at_head:
@@ -721,18 +722,22 @@ class Life:
             self.hold(entry, entry.held_until)
         else:
             self.source.give_back(entry, is_new=False)
-        if is_late and entry.expires_at is not None and self.source.remind(entry.expires_at, entry, holds=False):
+        if (
+            (is_late or is_shorter)
+            and entry.expires_at is not None
+            and self.source.remind(entry.expires_at, entry, holds=False)
+        ):
             self.visit_by(entry.expires_at)
         if self._has_surplus():
             self._apply_overflow(after)
 
-    def _end_of(self, entry: Entry) -> float:
-        """When an entry that was delivered expires: the time that its consumer had to pull it counts no more."""
-        assert entry.expires_at is not None
-        lifetime, left = self._lifetime_of(entry.message), entry.expires_at - self.clock()
-        if lifetime is not None and lifetime < min(_TIME_TO_PULL, left - _WALL_CLOCK_STEP):
-            entry.expires_at -= _TIME_TO_PULL - lifetime
-        return entry.expires_at
+    def _had_time_to_pull(self, entry: Entry, expires_at: float) -> bool:
+        """Whether a delivered entry was to live longer so that its consumer could pull it: it is not any more."""
+        lifetime = self._lifetime_of(entry.message)
+        if lifetime is None or lifetime >= min(_TIME_TO_PULL, expires_at - self.clock() - _WALL_CLOCK_STEP):
+            return False
+        entry.expires_at = expires_at - (_TIME_TO_PULL - lifetime)
+        return True
 
     def _put_off(self, entry: Entry, failed: bool) -> None:
         """Have a message that came back wait, longer with each failure. Source: RabbitMQ 4.3, quorum queues."""

@@ -47,9 +47,10 @@ class Notifier:
         The single active one of a quorum queue gives way to one of a higher priority, as soon as it has no entries.
         """
         self.source.reader_joined(consumer)
-        consumer.active = self._may_activate()
+        consumer.active = not consumer.acquires or self._may_activate()
         self.consumers.add(consumer)
-        active = next((each for each in self.consumers if each.active), None) if self._gives_way else None
+        rivals = self.consumers if self._gives_way and consumer.acquires else ()
+        active = next((each for each in rivals if each.active and each.acquires), None)
         if active is not None and consumer.priority > active.priority:
             active.active, self._leaving = False, active
             self.lose_interest(active, after)
@@ -89,8 +90,11 @@ class Notifier:
             self.pass_baton(after)
 
     def _may_activate(self) -> bool:
+        """Whether one more may be active; browsers are, beside the limit."""
         limit = self._active_limit
-        return limit is None or (self._leaving is None and sum(each.active for each in self.consumers) < limit)
+        return limit is None or (
+            self._leaving is None and sum(each.active and each.acquires for each in self.consumers) < limit
+        )
 
     def _activate(self, after: After) -> None:
         """The first of those that wait is active from now on, if one may be."""
