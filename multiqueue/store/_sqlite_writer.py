@@ -103,7 +103,7 @@ class SqliteWriter:
             self._regain()
             if self._room.is_tight or not self._commit_together(submissions, next_id):
                 self._commit_apart([part for one in submissions for part in one.parts()], next_id)
-            # Where all of these were refused, the sync of the batch before still runs. It ends first: that one is told now.
+            # If all of these were refused, the sync of the batch before still runs: that one is told when it has ended.
             if self._is_unsafe and not self._log_sync.is_running and has_more():
                 self._log_sync.begin(self._bodies.log)
             else:
