@@ -14,6 +14,7 @@ from amqp_raw_support import Closed, RawClient
 from pamqp import commands
 
 from multiqueue import amqp
+from multiqueue.broker import Broker
 
 Name = Callable[[str], str]
 
@@ -417,6 +418,20 @@ def test_a_message_beyond_the_limit(broker: Any) -> None:
         assert client.channel_error()[0] == 406
         client.publish("", "nowhere", b"x" * 1000)
         assert client.is_silent()
+
+
+@pytest.mark.parametrize(("compat", "most"), [("4.3", 16 * 2**20), ("3.10", 128 * 2**20), ("lenient", 128 * 2**20)])
+def test_the_largest_message_is_the_versions(compat: str, most: int) -> None:
+    with Broker(compat=compat) as broker, RawClient(broker.listen().url) as client:
+        client.send(PUBLISH + header(most + 1))
+        code, text = client.channel_error()
+        assert (code, text) == (
+            406,
+            f"PRECONDITION_FAILED - message size {most + 1} is larger than configured max size {most}",
+        )
+        client.send(PUBLISH + header(most))
+        client.send_method(1, commands.Basic.Qos)
+        assert client.connection_error()[0] == 505  # a body was waited for
 
 
 def test_an_error_of_the_client_is_told_with_its_method(url: str) -> None:

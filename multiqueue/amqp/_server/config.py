@@ -102,7 +102,7 @@ class LimitsSection(_Section):
     channel_max: int = _limit("channel_max")
     frame_max: int = _limit("frame_max")
     heartbeat: int = _limit("heartbeat")
-    max_message_bytes: int = _limit("max_message_bytes")
+    max_message_bytes: int | None = _limit("max_message_bytes")
     handshake_timeout: float = _limit("handshake_timeout", strict=False)
     write_buffer_bytes: int = _limit("write_buffer_bytes")
     memory_limit_bytes: int | None = _limit("memory_limit_bytes")

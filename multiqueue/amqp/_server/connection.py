@@ -62,6 +62,7 @@ class ServerPort(Protocol):
     access: Access
     compat: Compat
     max_connections: int
+    max_message_bytes: int
     properties: dict[str, Any]
     alarms: frozenset[str]
     strangers: QuietLog
@@ -526,7 +527,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             check=rights.check,
             check_topic=rights.check_topic if rights.has_topics else None,
             publisher=host.publisher(CommitReports(self.post, self.flush).report),
-            max_message_bytes=self.settings.max_message_bytes,
+            max_message_bytes=self.server.max_message_bytes,
             hears_of_cancels=self._can("consumer_cancel_notify"),
         )
         self._reply(commands.Connection.OpenOk)

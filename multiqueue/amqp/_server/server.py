@@ -35,7 +35,7 @@ from .access import Access, User, UsersFile, guest, is_loopback
 from .connection import ServerConnection
 from .handshake import server_properties
 from .io_thread import IoThread
-from .settings import ServerSettings, listening_socket, low_resources
+from .settings import MEBIBYTE, ServerSettings, listening_socket, low_resources
 from .strangers import Logins, Newcomer, Newcomers, QuietLog
 
 _log = logging.getLogger("multiqueue.amqp")
@@ -69,6 +69,8 @@ class Server:
         self.access = access
         self.compat: Compat = broker.compat
         self.max_connections: int = amqp_connections_limit(settings.max_connections)
+        is_small = self.compat.says("a message may have 16 MiB at most, unless the settings say otherwise")
+        self.max_message_bytes: int = settings.max_message_bytes or (16 if is_small else 128) * MEBIBYTE
         self._most_of_user = settings.max_connections_per_user or max(1, self.max_connections // 2)
         self.properties: dict[str, object] = server_properties(str(sys.modules["multiqueue"].__version__))
         self.alarms: frozenset[str] = frozenset()

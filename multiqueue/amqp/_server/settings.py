@@ -41,7 +41,8 @@ class ServerSettings:
     Beyond `memory_limit_bytes` of this process, or below `disk_free_limit_bytes` on the file system of the data,
     publishers are not read from until it is better; None is no limit. A client that reads slowly has
     `write_buffer_bytes` waiting at most, and its consumers get nothing further meanwhile. One user holds
-    `max_connections_per_user` at most; None is half of all.
+    `max_connections_per_user` at most; None is half of all. One message has `max_message_bytes` at most; None is what
+    RabbitMQ takes: 16 MiB with `compat` 4.3, else 128.
 
     Raises:
         ValueError: a value out of range.
@@ -52,7 +53,7 @@ class ServerSettings:
     channel_max: int = _limit(2047, 1, 65535)
     frame_max: int = _limit(DEFAULT_FRAME_MAX, MIN_FRAME_MAX, 2**31)
     heartbeat: int = _limit(60, 0, 65535)
-    max_message_bytes: int = _limit(128 * MEBIBYTE, 1, 2**40)
+    max_message_bytes: int | None = _limit(None, 1, 2**40)
     handshake_timeout: float = _limit(10.0, 0.01, 3600)
     write_buffer_bytes: int = _limit(256 * 1024, 1024, 2**31)
     memory_limit_bytes: int | None = _limit(None, 1, 2**50)

@@ -174,6 +174,7 @@ RULES: Final[Mapping[str, frozenset[str]]] = {
     # Connections
     "the header of AMQP 0-8 begins a connection": frozenset({"3.10", "lenient"}),
     "a frame may have 4096 bytes at most": frozenset({"3.10", "lenient"}),
+    "a message may have 16 MiB at most, unless the settings say otherwise": frozenset({"4.3"}),
     # Methods
     "a passive declaration needs a permission, whichever": frozenset({"4.3"}),
     "a prefetch with global is each consumer's, unless `global_qos` is permitted": frozenset({"4.3"}),

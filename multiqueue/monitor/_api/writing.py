@@ -226,7 +226,7 @@ class Writing:
         name = default_name(ask["exchange"])
         check_right(rights, "write", "exchange", name)
         check_key(rights, host, "write", name, asked["routing_key"])
-        most = None if self._server is None else self._server.settings.max_message_bytes
+        most = None if self._server is None else self._server.max_message_bytes
         published = publish(host, ask.caller.user.name, name, most, **asked)
         return {"routed": published.queues > 0}
 
