@@ -88,6 +88,18 @@ def test_a_dead_letter_that_is_published_again_is_new(keeper: Keeper, in_a_trans
     assert received.entry.failures == 0
 
 
+@pytest.mark.parametrize("verb", ["move_messages", "copy_messages"])
+def test_a_dead_letter_that_is_moved_or_copied_back_is_new(keeper: Keeper, verb: str) -> None:
+    """Somebody mended the cause and sends it to its queue again: there it has all its deliveries."""
+    letters(keeper.host)
+    fill(keeper.host, b"1")
+    got(keeper.host).reject(wait=True)
+    assert getattr(keeper.host.queue("dead"), verb)(keeper.host.queue("q")) == 1
+    keeper.host.wait_for_commits()
+    assert (received := got(keeper.host)).redelivered is False
+    assert received.entry.failures == 0
+
+
 def test_a_dead_letter_of_3_10_is_new(keeper: Keeper) -> None:
     """With the rules of RabbitMQ 3.10 a dead letter has no past in its next queue."""
     host = VirtualHost("new", compat=Compat("3.10"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
 from typing import Final
@@ -100,6 +100,11 @@ class Message:
     def delivery_mode(self) -> int:
         """AMQP's number: 2 for persistent, 1 for transient."""
         return 2 if self.persistent else 1
+
+
+def anew(message: Message) -> Message:
+    """The message as one that has not failed anywhere yet: a dead letter that somebody publishes, moves or copies."""
+    return replace(message, failures=0) if message.failures else message
 
 
 def plain_name(what: str, name: object) -> str:

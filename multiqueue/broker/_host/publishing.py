@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from multiqueue.store import Commit
 
 from .._base.errors import MessageRefused, NoConsumers, Unroutable
-from .._base.message import MESSAGE_BYTES, Message, PutOutcome
+from .._base.message import MESSAGE_BYTES, Message, PutOutcome, anew
 from .._base.waits import may_take_long
 from .._durable.journal import Journal, follow
 from .._durable.submission import Outcomes, Submission, Tell
@@ -100,7 +100,7 @@ class Publishing:
 
     def coming(self, message: Message) -> Message:
         """A message as it is published: with its delay; a dead letter that somebody publishes again is new."""
-        return self.topology.delayed(replace(message, failures=0) if message.failures else message)
+        return self.topology.delayed(anew(message))
 
     def route(self, message: Message, further_keys: Sequence[str] = ()) -> list[BrokerQueue]:
         self._host_state.check()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final, cast
 
-from .._base.message import Message, PutOutcome
+from .._base.message import Message, PutOutcome, anew
 from .._selector.selector import Selector
 from .callbacks import Callbacks
 from .consumer import Predicate
@@ -131,7 +131,7 @@ class Administration:
         refused: list[Entry] = []
 
         def move(entry: Entry) -> bool:
-            return self._claim(entry, steal) and self._move(entry, target, entry.message, refused)
+            return self._claim(entry, steal) and self._move(entry, target, anew(entry.message), refused)
 
         return self._each(move, selector, limit, steal=steal, refused=refused)
 
@@ -139,7 +139,7 @@ class Administration:
         """Put matching messages on another queue as well; returns how many it accepted. Raises as `move_messages`."""
         if target is self:
             raise ValueError(f"{self.label} cannot be copied to itself")
-        return self._each(lambda entry: target.put(entry.message).accepted, selector, limit)
+        return self._each(lambda entry: target.put(anew(entry.message)).accepted, selector, limit)
 
     def change_priority(self, priority: int, selector: Predicate | None = None, *, limit: int | None = None) -> int:
         """Give matching messages another priority: each goes to the end of its new level. Returns how many.
