@@ -51,6 +51,28 @@ for number in range(300):
         assert (first.body, first.redelivered) == (b"first", True)
 
 
+@pytest.mark.parametrize("runs", ["", "go_on.wait()"], ids=["idle", "running"])
+def test_no_thread_keeps_the_program_waiting_for_a_callback(server_url: str, runs: str) -> None:
+    """A thread that ran a callback waits for the next one, and ends with the program, then or after its callback."""
+    text = f"""
+import threading
+connection.callbacks._pool.linger = 10**6  # seconds
+go_on, called = threading.Event(), threading.Semaphore(0)
+def call(delivery):
+    called.release()
+    {runs or "pass"}
+for _ in range(2):
+    channel = connection.channel()
+    name = channel.queue_declare(exclusive=True).queue
+    channel.basic_consume(name, call, auto_ack=True)
+    channel.publish(b"x", routing_key=name)
+for _ in range(2):
+    called.acquire()
+threading._register_atexit(go_on.set)
+"""
+    assert program(text, server_url) == ""
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_forked_child_leaves_the_connection_alone(server_url: str) -> None:
     """It ends at once, and its parent goes on."""

@@ -510,11 +510,20 @@ _open_lock = Lock()
 _open: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()  # with the process that made it
 
 
-def close_all() -> None:
+def _mine() -> list[Connection]:
     with _open_lock:
-        mine = [connection for connection, process in _open.items() if process == os.getpid()]
-    for connection in mine:
+        return [connection for connection, process in _open.items() if process == os.getpid()]
+
+
+def close_all() -> None:
+    for connection in _mine():
         connection.close("the program has ended")
+
+
+def _end_waits() -> None:
+    """Before the executors, which wait for all of their threads: those of a pool may be waiting for callbacks."""
+    for connection in _mine():
+        connection.callbacks.end_waits()
 
 
 def _forked() -> None:
@@ -524,5 +533,9 @@ def _forked() -> None:
 
 
 atexit.register(close_all)
+try:
+    threading._register_atexit(_end_waits)  # type: ignore[attr-defined]  # runs before that of the executors
+except RuntimeError:  # the interpreter is past that point already
+    pass
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)

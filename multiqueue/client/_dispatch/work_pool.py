@@ -9,7 +9,8 @@ State       The jobs are the multi-queue's, `work`: a lane is a sub-queue with `
             `_refused` has lanes whose first job the executor has refused.
 Lock order  `_lock` -> the multi-queue's own.
 Waiting     On an executor of ours a run waits `linger` seconds for the next job: to submit another costs more than a
-            job. On one that others use, a run ends with its turns. Why no job is left behind: a put is followed by an
+            job; not once the program ends, when the executor waits for its threads. On one that others use, a run ends
+            with its turns. Why no job is left behind: a put is followed by an
             announcement; the end of a run is one, and so is a job that an idle run takes. An announcement leaves the
             job to an idle run, which looks again before it ends; or to a thread that looks for ready lanes, which then
             looks once more; or to the end of a run, where there are `parallel`; or it looks itself. That one thread
@@ -29,6 +30,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -123,7 +125,7 @@ class WorkPool:
         try:
             while True:
                 self._run_some(lane, job)
-                ready = None if self.linger is None or self._is_broken else self._wait_for_next(self.linger)
+                ready = None if self._is_broken else self._wait_for_next()
                 if ready is None:
                     break
                 lane, job = ready
@@ -144,12 +146,15 @@ class WorkPool:
                 lane.task_done()
         lane.task_done()
 
-    def _wait_for_next(self, seconds: float) -> tuple[Lane, Job] | None:
+    def _wait_for_next(self) -> tuple[Lane, Job] | None:
         with self._lock:
+            linger = self.linger
+            if linger is None:
+                return None
             self._idle += 1
         while True:
             try:
-                ready = self._work.take(True, seconds)
+                ready = self._work.take(True, linger)
             except (Empty, ShutDown):
                 with self._lock:
                     if not self._work.empty():
@@ -160,6 +165,14 @@ class WorkPool:
                 self._idle -= 1
             self.announce()  # another lane may be ready: its jobs need not wait for ours
             return ready
+
+    def end_waits(self, lane: Lane) -> None:
+        """Have no run wait for a job from now on; what waits now gets one that does nothing, from this lane."""
+        with self._lock:
+            self.linger = None
+            idle = self._idle
+        for _ in range(idle):
+            lane.put((_nothing, None))
 
     def run_what_is_left(self) -> None:
         """Run jobs here, where the executor takes no runs any more."""
@@ -173,6 +186,10 @@ class WorkPool:
             assert lane.in_flight <= 1, lane
         with self._lock:
             assert 0 <= self._idle <= self._runs <= self._parallel, (self._idle, self._runs)
+
+
+def _nothing(_: object) -> None:
+    """A job for a run that is to look up."""
 
 
 def is_inside() -> bool:
@@ -255,6 +272,11 @@ class Callbacks:
         are_done = is_job or self._lanes_left.wait(self._settings.close_timeout)
         if self._own_executor:
             self._executor.shutdown(wait=are_done and not is_job)
+
+    def end_waits(self) -> None:
+        """Let our threads go when they have no callback to run: the executor waits for them as the program ends."""
+        with suppress(ShutDown):  # they have gone
+            self._pool.end_waits(self._lane)
 
     def let_go(self) -> None:
         """Let our threads go when they have run what there is; wait for nothing."""
