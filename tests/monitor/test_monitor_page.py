@@ -318,6 +318,20 @@ def test_what_a_queue_holds_is_looked_at_moved_requeued_purged_and_deleted(visit
     look.wrong = [text for text in look.wrong if "404" not in text]  # of the move to nowhere
 
 
+def test_an_exchange_that_goes_while_it_is_shown(visit: Visiting, broker: Broker) -> None:
+    """The page says that it is gone, and asks for it no more: its own deletion may be seen before its answer comes."""
+    broker.declare_exchange("events", "topic")
+    look = visit()
+    look.go("#/exchange/%2F/events")
+    look.page.get_by_text("nowhere: nothing is bound").wait_for()
+    broker.delete_exchange("events")
+    look.page.get_by_text("There is no such exchange any more.").wait_for()
+    asked = len(look.asked)
+    look.page.evaluate("fetch('/page/dom.js')")  # answered behind what the page would have asked
+    assert [each for each in look.asked[asked:] if "/api/" in each] == []
+    assert look.page.locator("#said").inner_text() == ""
+
+
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (390, "dark")])
 def test_tenants_of_a_fair_queue_are_paused_and_weighed(
     visit: Visiting, broker: Broker, many_samples: None, width: int, theme: str

@@ -99,7 +99,7 @@ export function exchangePage([vhost, name]) {
     answer(number, found) {
       if (number === 0) return exchange(found);
       (number === 1 ? from : to).show(found.items ?? []);
-      return number === 1 ? draw() : undefined;
+      return number === 1 && found.items ? draw() : undefined; // one that is gone is not asked for
     },
   };
 }
