@@ -31,10 +31,10 @@ def opened(data: Path | None, limit: int = MIB, *, name: str = "q", **options: o
         broker.virtual_host().check_invariants()
 
 
-def put(broker: Broker, tenant: str, number: int, *, size: int = 1024, **options: object) -> None:
-    body = str(number).encode().ljust(size)
+def put(broker: Broker, tenant: str, number: int, *, size: int = 1024, cost: float = 1, **options: object) -> None:
+    body, headers = str(number).encode().ljust(size), {"tenant": tenant, "cost": cost}
     is_stored = broker.queue("q").settings.durable
-    message = Message(body, routing_key="q", persistent=is_stored, headers={"tenant": tenant}, **options)  # type: ignore[arg-type]
+    message = Message(body, routing_key="q", persistent=is_stored, headers=headers, **options)  # type: ignore[arg-type]
     broker.publish_nowait(message)
 
 
@@ -347,21 +347,29 @@ def test_turns_and_order_are_there_after_opening(tmp_path: Path, is_crash: bool)
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(each, marks=pytest.mark.slow) for each in range(2, 60))])
 def test_each_tenant_is_in_order_after_anything(tmp_path: Path, seed: int) -> None:
-    """Puts, gets, settlements, returns, purges, restarts: what is given is its tenant's first, and all is given."""
+    """Puts, gets, settlements, returns, purges, restarts: what is given is its tenant's first, all is given, and while
+    two have messages they are served alike. A round is one message of the greatest cost / weight long, and each may be
+    one ahead when both are first compared."""
     random = Random(seed)
+    weights = {"t0": 3, "t1": 0.5} if seed % 3 else {}
+    options = {"kind_options": {"weights": weights, "cost": "header:cost"}}
+    greatest = 3 / min(weights.values(), default=1)
+    begun: set[int] = set()
+    leads: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0])  # how far the one was ahead of the other
     data, limit = (tmp_path / "data" if seed % 2 else None), MIB // 2
     ready: dict[str, list[int]] = defaultdict(list)
     count, number = 0, 0
     taken: list[tuple[Entry, str, int]] = []
     owner = object()
     with ExitStack() as stack:
-        broker = stack.enter_context(opened(data, limit))
+        broker = stack.enter_context(opened(data, limit, **options))
         for _ in range(400):
             event, queue = random.random(), broker.queue("q")
             if event < 0.3:
                 for _ in range(random.randrange(40)):
                     tenant = f"t{min(random.randrange(12), random.randrange(12))}"
-                    put(broker, tenant, number, size=random.choice([10, 500, 3000, 40_000]))
+                    cost = (1, 3, 0.5)[number % 3]
+                    put(broker, tenant, number, size=random.choice([10, 500, 3000, 40_000]), cost=cost)
                     ready[tenant].append(number)
                     number, count = number + 1, count + 1
                 broker.wait_for_commits()
@@ -370,6 +378,16 @@ def test_each_tenant_is_in_order_after_anything(tmp_path: Path, seed: int) -> No
                 assert (entry is None) == (count == 0)
                 if entry is not None:
                     tenant, got = str(entry.message.headers["tenant"]), int(bytes(entry.message.body))
+                    open_ones = {each for each, numbers in ready.items() if numbers}
+                    step = 0 if got in begun else (1, 3, 0.5)[got % 3] / weights.get(tenant, 1)
+                    begun.add(got)
+                    for pair in set(leads).union((tenant, other) for other in open_ones - {tenant}):
+                        if not open_ones.issuperset(pair):
+                            del leads[pair]
+                        elif tenant in pair:
+                            history = leads[pair]
+                            history.append(history[-1] + (step if tenant == pair[0] else -step))
+                            assert max(history) - min(history) <= 3 * greatest + 1e-9, (pair, history)
                     assert ready[tenant].pop(0) == got
                     taken.append((entry, tenant, got))
                     count -= 1
@@ -382,17 +400,20 @@ def test_each_tenant_is_in_order_after_anything(tmp_path: Path, seed: int) -> No
                         queue.release((entry,), owner)
                         insort(ready[tenant], got)
                         count += 1
+                        leads.clear()
                     taken.remove((entry, tenant, got))
             elif event < 0.99:
                 assert queue.purge() == count
                 ready.clear()
+                leads.clear()
                 count = 0
             elif data is not None:
                 for _, tenant, got in taken:
                     insort(ready[tenant], got)
                 count, taken = count + len(taken), []
+                leads.clear()
                 stack.close()
-                broker = stack.enter_context(opened(data, limit))
+                broker = stack.enter_context(opened(data, limit, **options))
             broker.virtual_host().check_invariants()
             assert len(broker.queue("q")) == count + len(taken)
 
