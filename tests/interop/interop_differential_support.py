@@ -28,7 +28,7 @@ SHORT = "20"  # milliseconds that a message may live; what was published so is w
 LAG = 20.0  # seconds a broker has to come to where the other one is: dead letters and returns are not immediate
 
 # RabbitMQ names the type of a number as the client sent it. Four texts of ours say more, or say it otherwise.
-_NUMBERS = re.compile(r"\b(?:byte|signedint|long|float|double)\b")
+_NUMBERS = re.compile(r"\b(?:byte|short|signedint|long|float|double)\b")
 _SAYS_MORE = (
     re.compile(r"PRECONDITION_FAILED - invalid expiration '.*?':"),
     re.compile(r"PRECONDITION_FAILED - Invalid x-match field value"),
