@@ -306,7 +306,8 @@ def test_a_removal_that_the_store_refuses_is_owed(remove: Callable[[VirtualHost]
     for _ in range(refusals - 1):
         store.fail_at(1, StoreFull("no room"))
         host._journal.housekeeping()
-        host.wait_for_commits()
+        with pytest.raises(StoreFull, match="is tried again"):
+            host.wait_for_commits()
     host._journal.housekeeping()
     host.close()
     store = store.reopened()

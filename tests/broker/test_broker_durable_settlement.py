@@ -331,8 +331,8 @@ def test_a_dead_letter_that_a_full_store_refuses_is_tried_again() -> None:
     with_dead_letters(host)
     fill(host, b"1", queue="sick")
     store.fail_at(1, StoreFull("no room"))
-    got(host, "sick").reject()
-    host.wait_for_commits()
+    with pytest.raises(StoreFull, match="could not be stored"):
+        got(host, "sick").reject(wait=True)
     assert where(host) == {"dead": [], "sick": []}
     assert store.statistics().messages == 1
     assert host._journal is not None
@@ -341,6 +341,32 @@ def test_a_dead_letter_that_a_full_store_refuses_is_tried_again() -> None:
     assert where(host) == {"dead": [b"1"], "sick": []}
     assert store.statistics().messages == 1
     host.close()
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_what_a_full_store_would_not_delete_is_deleted_later(ends: bool) -> None:
+    """Who waits is told. When there is room, housekeeping deletes it, or the close does: nothing comes back that was
+    settled. (broker-durability 4, 10)"""
+    store = MemoryStore()
+    host = VirtualHost(store=store)
+    host.declare_queue("q", durable=True)
+    fill(host, *(b"%d" % number for number in range(200)))
+    store.fail_at(1, StoreFull("no room"))
+    with pytest.raises(StoreFull, match="could not be stored"):
+        got(host).accept(wait=True)
+    store.fail_at(1, StoreFull("no room"))
+    host.queue("q").purge()
+    with pytest.raises(StoreFull):
+        host.wait_for_commits()
+    assert store.statistics().messages == 200
+    assert host._journal is not None
+    if ends:
+        host.close()
+    else:
+        host._journal.housekeeping()
+        assert host.wait_for_commits()
+    host.close()
+    assert store.reopened().statistics().messages == 0
 
 
 def test_a_dead_letter_for_nowhere_is_deleted(keeper: Keeper) -> None:

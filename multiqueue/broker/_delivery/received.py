@@ -65,6 +65,7 @@ class Received:
 
         Raises:
             StoreFailed, StoreClosed: with `wait`, the store came to its end first; it may come back.
+            StoreFull: with `wait`, the store has no room even to delete it; that is tried again, and it may come back.
             RuntimeError: with `wait`, on the store's own thread, in what follows a commit.
         """
         self._settle(self.holder.accept, wait)

@@ -4,13 +4,14 @@ Promise     What follows a commit runs on the store's thread, in the order in wh
             that fails does not stop the next.
 Memory      What waits for its commit is charged to the budget; a thread that hands in more than has room waits, unless
             it is one that must not take long. Paging learns which messages the store no longer shows.
-State       `_lock`, a leaf, guards the submissions that a full store still owes, and that a failure is reported once.
-            `_last_look` is when expired messages were looked for: two threads that look at once find the same, and the
-            one that claims a message first drops it.
+State       `_lock`, a leaf, guards the submissions and deletions that a full store still owes, and that a failure is
+            reported once. `_last_look` is when expired messages were looked for: two threads that look at once find the
+            same, and the one that claims a message first drops it.
 Time        What a queue that pages has in the store alone expires by the store's index of times. Housekeeping comes at
             the next of these times; it is asked for earlier ones when they are committed, and when a queue begins to
             page.
-Failure     Promises 10 and 11 of docs/design/broker-durability.md: `owe` and `housekeeping`, `note` and `check`.
+Failure     Promises 10 and 11 of docs/design/broker-durability.md: `owe`, `delete_again` and `housekeeping`, `note` and
+            `check`.
 """
 
 from __future__ import annotations
@@ -22,9 +23,20 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Final
 
-from multiqueue.store import Commit, Delete, MessageStore, Operation, Put, StoreClosed, StoreError, StoreFailed
+from multiqueue.store import (
+    Commit,
+    Delete,
+    MessageStore,
+    Operation,
+    Put,
+    StoreClosed,
+    StoreError,
+    StoreFailed,
+    StoreFull,
+)
 
 from ..._locks import Lock
 from .._base.message import MESSAGE_BYTES
@@ -38,6 +50,8 @@ _FIRST_LOOK: Final = 256  # expired messages; more while all of them are with co
 _LAST_LOOK: Final = 65_536
 _LEAST_GAP: Final = 0.05  # seconds: every queue of the virtual host asks, and one look is for all
 _FURTHEST_MS: Final = 1 << 62  # 146 million years; a store has 63 bits, and who reads looks a little beyond a moment
+_SLICE: Final = 64  # messages that are deleted together where there is little room: what that takes in the log is small
+_MOST_AGAIN: Final = 16 * _SLICE  # that are tried again at once
 _SLICES_ON_THE_WAY: Final = 4  # of 256 removals, to the store: some 10 ms that other commits wait
 _GAP: Final = 0.005  # seconds between two looks at the times in the store: what expires in between goes in one
 
@@ -74,7 +88,7 @@ class _Change:
         if self.expires_at is not None:
             self.journal.expires_at(self.expires_at)
         if self.gone is not None:
-            self.journal.memory.deleted(self.gone)
+            self.journal.deleted(self.gone)
         if self.committed is not None:
             follow(self.committed)
 
@@ -83,6 +97,11 @@ class _Change:
         self.journal.note(error)
         if self.failed is not None:
             follow(partial(self.failed, error))
+
+    def not_deleted(self, error: BaseException) -> None:
+        self.journal.note(error)
+        if isinstance(error, StoreFull):
+            self.journal.delete_again(self.gone or (), error)
 
     def end_writing(self) -> None:
         writing, self.writing = self.writing, 0  # once, should a submission be interrupted and accepted all the same
@@ -103,6 +122,9 @@ class Journal:
     _is_closed: bool = False
     # What hands in again what a full store refused, in the order of the refusals.
     _owed: list[Callable[[], object]] = field(default_factory=list)
+    _handing_in: bool = False  # just now
+    _undeleted: dict[int, None] = field(default_factory=dict)  # numbers of messages that it would not even delete
+    _no_room: StoreFull | None = None  # the last refusal of these
     _ask: Callable[[Kept, float], object] | None = None
     _last_look: float = -_LEAST_GAP
 
@@ -168,14 +190,30 @@ class Journal:
     def delete(self, numbers: Sequence[int]) -> Commit | None:
         """Have messages deleted by one of the next commits, which is returned; does not wait.
 
-        A store at its end keeps them: they are delivered again when it is opened, flagged.
+        A store at its end keeps them: they are delivered again when it is opened, flagged. One that has no room even
+        for that is asked again.
         """
         change = _Change(self, gone=numbers)
         try:
-            return self.store.submit([Delete(numbers)], change.written, change.refused, lingers=True, waits=False)
+            return self.store.submit([Delete(numbers)], change.written, change.not_deleted, lingers=True, waits=False)
         except (StoreFailed, StoreClosed) as error:
             self.note(error)
             return None
+
+    def deleted(self, numbers: Sequence[int]) -> None:
+        """A commit has deleted these messages."""
+        self.memory.deleted(numbers)
+        if self._undeleted:
+            with self._lock:
+                for number in numbers:
+                    self._undeleted.pop(number, None)
+
+    def delete_again(self, numbers: Sequence[int], error: StoreFull) -> None:
+        """Have housekeeping delete these, which the store would not."""
+        with self._lock:
+            self._undeleted.update(dict.fromkeys(numbers))
+            self._no_room = error
+        self._ask_soon()
 
     def submit_if_open(
         self, operations: Sequence[Operation], failed: Callable[[BaseException], object] | None = None
@@ -192,7 +230,11 @@ class Journal:
             raise RuntimeError(
                 "a callback that follows a commit runs on the store's thread, and cannot wait for commits"
             )
-        return self.submit(()).wait(timeout)
+        is_done = self.submit(()).wait(timeout)
+        error = self._no_room
+        if error is not None and (self._owed or self._handing_in or self._undeleted):
+            raise StoreFull(f"what was settled or deleted could not be stored, and is tried again: {error}") from error
+        return is_done
 
     def paced(self, stop: Callable[[], bool] = lambda: False) -> Callable[[], bool]:
         """`stop`, to be called between slices of removals: what other publishers' commits wait for is bounded."""
@@ -220,10 +262,14 @@ class Journal:
         """A moment in seconds since 1970 on the queues' clock."""
         return self.clock() + (when - self.wall_clock())
 
-    def owe(self, submit_again: Callable[[], object]) -> None:
+    def owe(self, submit_again: Callable[[], object], error: StoreFull) -> None:
         """Have what a full store refused tried again."""
         with self._lock:
             self._owed.append(submit_again)
+            self._no_room = error
+        self._ask_soon()
+
+    def _ask_soon(self) -> None:
         ask = self._ask
         if ask is not None:
             ask(self, AT_ONCE)
@@ -233,13 +279,10 @@ class Journal:
         self._ask = ask
 
     def housekeeping(self) -> float | None:
-        """Hand in again the submissions that a full store refused, and drop expired rows; returns when the next
-        message expires there. Those refused once more wait for the next time.
+        """Hand in again what a full store refused, and drop expired rows; returns when the next message expires there.
+        What is refused once more waits for the next time.
         """
-        with self._lock:
-            owed, self._owed = self._owed, []
-        for submit_again in owed:
-            submit_again()
+        self.hand_in_again(_MOST_AGAIN)
         if self.is_at_end or not self.memory.is_paging:
             return None  # all that can be had is in memory: queues have its times
         now = self.wall_clock()
@@ -249,6 +292,22 @@ class Journal:
         except StoreError:
             return None  # somebody has been told
         return None if following is None else max(self.queue_time(following), self.clock() + _GAP)
+
+    def hand_in_again(self, most: int | None = None) -> None:
+        """Hand in the submissions that a full store refused, and some of the deletions."""
+        with self._lock:
+            owed, self._owed = self._owed, []
+            undeleted = list(islice(self._undeleted, most))
+            self._handing_in = bool(owed)
+        try:
+            for submit_again in owed:
+                submit_again()
+        finally:
+            self._handing_in = False
+        for begin in range(0, len(undeleted), _SLICE):
+            self.delete(undeleted[begin : begin + _SLICE])
+        if undeleted:
+            self._ask_soon()
 
     def begin_paging(self) -> None:
         """From now on messages are in the store alone, with their times. Any lock of a queue may be held."""

@@ -179,7 +179,7 @@ class StoredTopology(Topology):
 
         def failed(error: BaseException) -> None:
             if isinstance(error, StoreFull):
-                self._journal.owe(partial(self._forget_again, operations))
+                self._journal.owe(partial(self._forget_again, operations), error)
 
         if operations:
             # A virtual host whose store is at its end refuses everything; what is gone here comes back with it.

@@ -244,7 +244,7 @@ class Submission:
 
     def _failed(self, error: BaseException) -> None:
         if self._is_owed and isinstance(error, StoreFull):
-            self._journal.owe(self._submit_again)
+            self._journal.owe(self._submit_again, error)
         else:
             self.withdraw()
 

@@ -156,6 +156,7 @@ class Verbs(Declarations):
 
         Raises:
             StoreFailed, StoreClosed: the store came to its end first.
+            StoreFull: it has no room even to delete what was settled. It tries again; till then that may come back.
             RuntimeError: called by something that follows a commit, on the store's own thread.
         """
         journal = self._host_state.journal

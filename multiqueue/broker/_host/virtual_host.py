@@ -377,7 +377,8 @@ class VirtualHost(Verbs):
         stored = [queue for queue in self.queues() if queue.is_stored]
         # The waiting caller was told why; what it has is delivered again, flagged.
         with suppress(StoreFailed, StoreClosed):
-            journal.wait_for_commits()
+            journal.hand_in_again()
+            journal.submit(()).wait()
             journal.submit([Delivered(number, count) for queue in stored for number, count in queue.deliveries()])
         for queue in stored:
             queue.close()

@@ -197,7 +197,7 @@ class Administration:
                 break
             handled += handle(entry)
         if refused is not None and handled and journal is not None and journal.host.may_wait:
-            journal.host.wait_for_commits()
+            journal.host.submit(()).wait()
         return handled - len(refused or ())
 
     def _claim(self, entry: Entry, steal: bool = False) -> bool:
