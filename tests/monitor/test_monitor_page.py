@@ -318,6 +318,16 @@ def test_what_a_queue_holds_is_looked_at_moved_requeued_purged_and_deleted(visit
     look.wrong = [text for text in look.wrong if "404" not in text]  # of the move to nowhere
 
 
+def test_an_address_that_leads_nowhere_shows_the_first_page(visit: Visiting) -> None:
+    """Somebody wrote it by hand, or cut it off: another page, at once or when the page is loaded."""
+    look = visit()
+    for address in ("#/exchange", "#/queue/%2F", "#/queue/%zz/x", "#/nowhere"):
+        for page in ("#/queues", None):
+            look.go(page) if page else look.page.goto("about:blank")
+            look.go(address)
+            look.page.get_by_role("heading", name="Overview").wait_for()
+
+
 def test_an_exchange_that_goes_while_it_is_shown(visit: Visiting, broker: Broker) -> None:
     """The page says that it is gone, and asks for it no more: its own deletion may be seen before its answer comes."""
     broker.declare_exchange("events", "topic")

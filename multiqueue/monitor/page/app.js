@@ -23,6 +23,7 @@ const PAGES = {
   lanes: lanesPage,
   admin: adminPage,
 };
+const OF_ONE = { queue: 2, exchange: 2, connection: 1 }; // pages of one thing: how many parts name it
 const LONGEST = 10; // seconds without an answer: hidden, or out of reach
 const main = document.getElementById("main");
 const nav = document.getElementById("nav");
@@ -34,10 +35,20 @@ let prime = () => {}; // asks the broker for what was, where the page's charts d
 let seen = 0; // seconds since 1970 of the sample that is shown
 let names = [];
 
+// The parts of an address; somebody may have written it by hand.
+function partsOf(address) {
+  try {
+    return address.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  } catch {
+    return [""];
+  }
+}
+
 function show(address) {
   stop();
-  const parts = address.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
-  const shown = PAGES[names.some(([name]) => name === parts[0]) || ["queue", "exchange", "connection"].includes(parts[0]) ? parts[0] : names[0][0]];
+  const parts = partsOf(address);
+  const isThere = names.some(([name]) => name === parts[0]) || parts.length > (OF_ONE[parts[0]] ?? Infinity);
+  const shown = PAGES[isThere ? parts[0] : names[0][0]];
   const open = (looks) => {
     stop();
     stop = watch(looks, (number, content) => page.answer(number, content), state);
