@@ -263,8 +263,8 @@ class Pipeline:
             self.mailbox.post(message)
             return
         with self.ledger.transaction():
-            self.ledger.number_commit(message.seqs, message.number)
-        message.recorded.set_result(None)
+            number = self.ledger.number_commit(message.seqs)
+        message.recorded.set_result(number)
 
     def run(self) -> Snapshot:
         """Run to the end and close."""

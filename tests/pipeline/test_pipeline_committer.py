@@ -21,8 +21,8 @@ def recording(tell: Callable[[Message], object]) -> Callable[[Message], None]:
 
     def heard(message: Message) -> None:
         if isinstance(message, Numbered):
-            NUMBERS.add(message.number)
-            message.recorded.set_result(None)
+            NUMBERS.add(number := f"{len(NUMBERS) + 1}-of-the-state")
+            message.recorded.set_result(number)
         else:
             tell(message)
 

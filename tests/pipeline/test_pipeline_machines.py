@@ -120,9 +120,13 @@ class Lab:
     def wait_until_done(self, count: int) -> None:
         """Wait until so many items are done: a cluster begins, or the state's server misses a driver, meanwhile."""
         end = time.monotonic() + 15 * PATIENCE
-        while self.done() < count:
+        while True:
+            statuses = [one.process.poll() for driver in DRIVERS for one in self.machines[driver].programs]
+            if self.done() >= count:
+                return
             said = [one.said[-2000:] for machine in self.machines.values() for one in machine.programs]
             assert time.monotonic() < end, f"{self.done()} of {count} items are done: {said}"
+            assert None in statuses, f"all drivers have ended, by {statuses}: {said}"
             time.sleep(0.5)
 
     def assert_sold_once(self, count: int) -> None:

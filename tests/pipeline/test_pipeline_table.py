@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import pytest
 from click.testing import CliRunner
-from pipeline_parts_support import Change, Kind, Ledger, TableOutput, delta_module, new_number, open_ledger
+from pipeline_parts_support import Change, Kind, Ledger, Publisher, TableOutput, delta_module, new_number, open_ledger
 from pipeline_support import Pipeline, contents, lane_of, make_tree
 from table_support import STEPS, output_in, put, read, rows_of, table_pipeline, versions
 from test_pipeline_crash import LANES, Fuse, Killed, fragile
@@ -268,13 +268,51 @@ def test_an_item_that_is_taken_away(tmp_path: Path, kind: str, ledger: Ledger) -
 
 
 def test_a_table_of_another_state(tmp_path: Path, kind: str, ledger: Ledger) -> None:
-    """A table belongs to one state: another one is refused before anything is read or written. (pipeline 18)"""
+    """A table belongs to one state: another one is refused before anything is read or written. (pipeline 18)
+
+    The other one is as it was, and can be another output's.
+    """
     put_all(opened(tmp_path, kind, ledger), items(tmp_path, 1), "x")
-    with (
-        open_ledger(tmp_path / "other.sqlite", tmp_path) as other,
-        pytest.raises(StateMismatch, match="has rows that are not in the state, or belongs to another state"),
-    ):
-        opened(tmp_path, kind, other)
+    said = f"belongs to another state, number {ledger.identity()}, and not to the state .*other.sqlite', which is new;"
+    with open_ledger(tmp_path / "other.sqlite", tmp_path) as other:
+        with pytest.raises(StateMismatch, match=said):
+            opened(tmp_path, kind, other)
+        Publisher(tmp_path / "files").prepare(other)
+
+
+def test_a_table_of_nobody(tmp_path: Path, ledger: Ledger) -> None:
+    """A table that another program has made is refused as that. (pipeline 18)"""
+    import deltalake
+    import pyarrow
+
+    deltalake.write_deltalake(tmp_path / "out/data", pyarrow.table({"row": ["theirs"]}))
+    with pytest.raises(StateMismatch, match="was made by another program; delete the table"):
+        opened(tmp_path, "delta", ledger)
+
+
+def test_an_older_copy_of_the_state(tmp_path: Path, kind: str) -> None:
+    """A state from a backup does not have the table's last items: they would be there twice. (pipeline 18)"""
+    make_tree(tmp_path, {"big": 2})
+    lanes = [lane_of(tmp_path, "big")]
+    table_pipeline(tmp_path, lanes, kind).run()
+    state = tmp_path / "out/_multiqueue/state.sqlite"
+    shutil.copy(state, tmp_path / "backup.sqlite")
+    make_tree(tmp_path, LANES)
+    table_pipeline(tmp_path, lanes, kind).run()
+    shutil.copy(tmp_path / "backup.sqlite", state)
+    with pytest.raises(StateMismatch, match=r"has commit \d+, and the state .*sqlite' has counted \d+: it is an older"):
+        table_pipeline(tmp_path, lanes, kind)
+    assert rows_of(tmp_path / "out/data", kind) == contents({"big": LANES["big"]})
+
+
+def test_a_catalog_that_is_lost(tmp_path: Path) -> None:
+    """The catalog beside the state is lost with it: the table is not made anew over the other one's. (pipeline 18)"""
+    make_tree(tmp_path, LANES)
+    lanes = [lane_of(tmp_path, "big")]
+    table_pipeline(tmp_path, lanes, "iceberg").run()
+    shutil.rmtree(tmp_path / "out/_multiqueue")
+    with pytest.raises(StateMismatch, match="its catalog, which lies beside the state, does not know it"):
+        table_pipeline(tmp_path, lanes, "iceberg")
 
 
 def test_another_kind_of_output(tmp_path: Path, kind: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from table_support import output_in, read, rows_of, table_pipeline
 from test_pipeline_crash import LANES, Fuse, Killed, fragile
 from test_pipeline_table import dying, items, put_all
 
-from multiqueue.pipeline import ConfigError
+from multiqueue.pipeline import ConfigError, Silent, StateMismatch, parse_config, run_pipeline
 
 if TYPE_CHECKING:
     from s3_support import Store
@@ -95,8 +96,6 @@ def test_killed_at_every_moment_with_a_store(s3_store: Store, tmp_path: Path) ->
 
 def test_the_store_is_named_where_files_would_be_renamed(tmp_path: Path) -> None:
     """Directories of files in a store are refused with a sentence that names the tables."""
-    from multiqueue.pipeline import parse_config
-
     values = {"lanes": {"a": {"files": "*", "format": "text"}}, "job": {"sql": "SELECT 1"}}
     with pytest.raises(ConfigError, match=r'cannot rename a directory: set table = "delta", whose commits need no'):
         parse_config({**values, "output": {"path": "s3://bucket/out"}}, tmp_path)
@@ -131,6 +130,32 @@ def test_tables_in_every_store(new_bucket: Callable[[Mapping[str, bytes]], Bucke
     assert sorted(rows["row"].to_pylist()) == ["new", "new", "old", "old"]
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert not [secret for secret in bucket.secrets if secret.encode() in written]
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_bucket_of_another_state(s3_store: Store, tmp_path: Path, kind: str) -> None:
+    """A driver whose state is lost, or new, ends before Spark starts and says why; the table stays. (pipeline 18)"""
+    make_tree(tmp_path, LANES)
+    bucket = s3_store.bucket()
+    settings = where(s3_store, bucket)
+    table_pipeline(tmp_path, [lane_of(tmp_path, "big")], kind, where=settings).run()
+    keys = s3_store.keys(bucket)
+    shutil.rmtree(tmp_path / "out")
+    values = {
+        "lanes": {"big": {"files": "big/*", "format": "text"}},
+        "job": {"sql": "SELECT * FROM input"},
+        "output": {"path": settings["path"], "work": "out", "table": kind},
+        "storage": settings["storage"],
+    }
+    said = {
+        "delta": "belongs to another state, number .*which is new; bring",
+        "iceberg": "bring back state and catalog",
+    }
+    for _ in range(2):  # the second one, too, has nothing to go on with
+        with pytest.raises(StateMismatch, match=said[kind]) as caught:
+            run_pipeline(parse_config(values, tmp_path), Silent(), session=lambda: pytest.fail("Spark is asked for"))
+        assert caught.value.exit_status == 2
+    assert s3_store.keys(bucket) == keys
 
 
 @pytest.mark.slow(selected=True)

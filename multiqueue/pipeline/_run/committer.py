@@ -25,7 +25,7 @@ from concurrent.futures import Future, InvalidStateError
 
 from ..._locks import Condition, Lock
 from .._base.errors import PipelineError
-from .._write.table import Table, Written, new_number
+from .._write.table import Table, Written
 from .mailbox import Committing, Ended, Message, Met, Numbered, Started
 
 # A commit costs tenths of a second on an object store, and versions of a table are few this way.
@@ -44,7 +44,7 @@ class Committer:
         self._running: set[int] = set()
         self._ended: list[tuple[Ended, Met, Written]] = []
         self._since_s = 0.0
-        self._recording: Future[None] | None = None
+        self._recording: Future[str] | None = None
         self._is_over = False
 
     @contextlib.contextmanager
@@ -112,9 +112,8 @@ class Committer:
 
     def _commit(self, table: Table, group: Sequence[tuple[Ended, Met, Written]]) -> None:
         errors: Sequence[BaseException | None]
-        number = new_number()
         try:
-            self._record(tuple(ended.seq for ended, _, _ in group), number)
+            number = self._numbered(tuple(ended.seq for ended, _, _ in group))
             errors = table.commit([written.change for _, _, written in group], number)
         except Exception as error:  # noqa: BLE001 - it is every item's own: the runner decides what follows
             errors = [error] * len(group)
@@ -127,16 +126,16 @@ class Committer:
             self._tell(dataclasses.replace(ended, future=future))
         table.tidy()  # its items' ends need not wait for that
 
-    def _record(self, seqs: tuple[int, ...], number: str) -> None:
-        """Have the runner record that this commit is about to be made. Raises PipelineError: the run has ended."""
-        recorded: Future[None] = Future()
+    def _numbered(self, seqs: tuple[int, ...]) -> str:
+        """The number of a commit that the runner has recorded. Raises PipelineError: the run has ended."""
+        recorded: Future[str] = Future()
         with self._lock:
             if self._is_over:
                 raise PipelineError("the run has ended")
             self._recording = recorded
-        self._tell(Numbered(seqs, number, recorded))
+        self._tell(Numbered(seqs, recorded))
         try:
-            recorded.result()
+            return recorded.result()
         finally:
             with self._lock:
                 self._recording = None

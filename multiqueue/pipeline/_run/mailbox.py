@@ -33,11 +33,10 @@ class Committing:
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """A commit is about to be made for these items: its number is to be recorded before."""
+    """A commit is about to be made for these items: it gets its number, which is recorded before."""
 
     seqs: tuple[int, ...]
-    number: str
-    recorded: Future[None]
+    recorded: Future[str]
 
 
 @dataclass(frozen=True, slots=True)

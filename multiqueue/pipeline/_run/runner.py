@@ -157,6 +157,7 @@ class Runner:
     def _settle(self, messages: Sequence[Message]) -> None:
         """Record what the messages say in one transaction, then tell the reporter."""
         outcomes: list[AttemptEnded] = []
+        numbers: list[str] = []
         learned = [message for message in messages if isinstance(message, Learned)]
         numbered = [message for message in messages if isinstance(message, Numbered)]
         if messages:
@@ -172,11 +173,12 @@ class Runner:
                         self.disposal.record(message)
                 for one in learned:
                     self.ledger.record_schema(one.lane, one.schema)
-                for commit in numbered:
-                    self.ledger.number_commit(commit.seqs, commit.number)
+                numbers = [self.ledger.number_commit(commit.seqs) for commit in numbered]
                 self.ledger.record_seconds_at_work(self.clock())
-        for recorded in [*(one.recorded for one in learned), *(one.recorded for one in numbered)]:
-            recorded.set_result(None)
+        for one in learned:
+            one.recorded.set_result(None)
+        for commit, number in zip(numbered, numbers, strict=True):
+            commit.recorded.set_result(number)
         for outcome in outcomes:
             self.intake.settled(outcome.item, outcome.state)
             self.reporter.attempt_ended(outcome)

@@ -60,6 +60,8 @@ _LAST_MEASURED = 20_000
 _SCHEMA_OF = "schema of "
 """Before a lane, in the names of `meta`."""
 
+_COMMITS = "commits"
+
 _FILE_COLUMNS = "lane, path, size, mtime_ns, item, place"
 
 _ITEM_COLUMNS = "seq, id, lane, attempt, tries, number, redone"
@@ -171,6 +173,10 @@ class Ledger(LedgerLook):
             raise
 
     # What is known
+
+    def __str__(self) -> str:
+        """Its state, by its place, and whether anything is in it."""
+        return f"the state {str(self._state)!r}{', which is new' if self.is_empty() else ''}"
 
     def identity(self) -> str:
         """A number that no other state has, however old this one is."""
@@ -476,11 +482,19 @@ class Ledger(LedgerLook):
         self._move(item, ItemEvent.SUBMIT, "attempt = attempt + 1, number = NULL, job = ?", (job,))
         return replace(item, attempt=item.attempt + 1)
 
-    def number_commit(self, seqs: Iterable[int], number: str) -> None:
-        """A commit of this number is about to be made for these items, which are submitted."""
+    def number_commit(self, seqs: Iterable[int]) -> str:
+        """The number of the commit that is about to be made for these items, which are submitted; it is counted."""
+        count = self.commits() + 1
+        number = f"{count}-{uuid.uuid4().hex}"
+        note(self._connection, _COMMITS, str(count))
         self._connection.executemany(
             "UPDATE items SET number = ? WHERE seq = ? AND state = 'submitted'", [(number, seq) for seq in seqs]
         )
+        return number
+
+    def commits(self) -> int:
+        """How many commits to tables were begun: a table with a later one has seen more than this state."""
+        return int(noted(self._connection, _COMMITS) or 0)
 
     def succeed(self, item: Item, files: Iterable[FileSeen], started_s: float, ended_s: float) -> None:
         """The item is done; `files` are its files as the job met them, for the next scan to compare with."""

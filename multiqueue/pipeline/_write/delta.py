@@ -20,7 +20,7 @@ import re
 import time
 import uuid
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -147,8 +147,12 @@ class DeltaTable:
     def version(self) -> int:
         return self._table.version()
 
-    def has_commit(self, number: str) -> bool:
-        return any(entry.number == number for entry in self._last())
+    @property
+    def is_orphan(self) -> bool:
+        return False  # the log is the catalog
+
+    def numbers(self) -> Iterator[str]:
+        return (entry.number for entry in self._last())
 
     def attempt_of(self, identity: str) -> int | None:
         for entry in self._last():
@@ -157,11 +161,11 @@ class DeltaTable:
         # What others have committed longer ago; what earlier versions of this program have noted.
         return self._theirs.get(identity) or self._table.transaction_version(identity)
 
-    def _last(self) -> list[_Entry]:
+    def _last(self) -> Iterator[_Entry]:
         """The newest entries of the log, newest first: all since our last commit."""
         newest = self._table.version()
         oldest = max(0, min(newest + 1 - _LOOKED_AT, self._committed + 1))
-        return [self._entry(version) for version in range(newest, oldest - 1, -1)]
+        return (self._entry(version) for version in range(newest, oldest - 1, -1))
 
     def _entry(self, version: int) -> _Entry:
         """Read here: the library's `history` holds the interpreter's lock for as long as the store takes to answer."""

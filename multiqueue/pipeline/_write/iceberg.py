@@ -15,6 +15,7 @@ Bounded     A table has the last `_KEPT` to `_KEPT + _MORE` versions. What only 
 from __future__ import annotations
 
 import contextlib
+import json
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -180,8 +181,18 @@ class IcebergTable:
         snapshot = self._table.current_snapshot()
         return None if snapshot is None else str(snapshot.snapshot_id)
 
-    def has_commit(self, number: str) -> bool:
-        return any(_summary(one).get(_NUMBER) == number for one in self._table.snapshots())
+    @property
+    def is_orphan(self) -> bool:
+        if self._embedded is None:
+            return False  # whoever has dropped it from a catalog has left its files
+        newest = max((path for path in self.files.below("metadata") if path.endswith(".metadata.json")), default=None)
+        if newest is None:
+            return False
+        with self.files.storage.open(self.files.place(newest)) as stream:
+            return bool(json.load(stream).get("snapshots"))  # none has one whose making was cut off
+
+    def numbers(self) -> Iterator[str]:
+        return (_summary(one).get(_NUMBER, "") for one in reversed(self._table.snapshots()))
 
     def attempt_of(self, identity: str) -> int | None:
         for one in reversed(self._table.snapshots()):

@@ -96,12 +96,13 @@ class Publisher:
         raise Unprepared(f"cannot write the output {str(self.output)!r}: {why}; choose another [output] path")
 
     def check(self, ledger: Ledger) -> None:
-        ledger.require_output(FILES, str(self.output))
-        if ledger.is_empty() and _has_entries(self.data):
-            raise StateMismatch(
-                f"{str(self.data)!r} has results that are not in the state; "
-                "restore the state, delete the results, or choose another [output] path"
-            )
+        with ledger.transaction():  # a state that is refused has not been given to this output
+            ledger.require_output(FILES, str(self.output))
+            if ledger.is_empty() and _has_entries(self.data):
+                raise StateMismatch(
+                    f"{str(self.data)!r} has results that are not in {ledger}; "
+                    "bring their state back, delete the results, or choose another [output] path"
+                )
 
     @contextlib.contextmanager
     def attempt(self, item: Item) -> Iterator[Path]:

@@ -6,7 +6,8 @@ Promise     T1  An item's rows are in the table as a whole or not at all, and on
                 asked, not the disk, and for the commit whose number the state has: so it need not remember its items.
             T3  A commit whose end is not known (a time-out, an answer that was lost) is looked for by its own number
                 before it is made again.
-            T4  A table belongs to one state, whose number it carries; another one is refused. If another process
+            T4  A table belongs to one state, whose number it carries; another one is refused, and so is an older copy
+                of it: the commits are counted, in the state before they are made. If another process
                 commits beside this one (it has lost its lock and does not know), a commit first asks what there is:
                 an item that it has with the same attempt or a later one ends the run.
             T5  An item whose rows do not fit the table's columns fails alone; the others of the commit are made.
@@ -21,7 +22,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -32,6 +33,8 @@ from .._columns.kinds import Columns, Fit, Kind, fitted, told
 from .files import DataFile, TableFiles
 
 _log = logging.getLogger("multiqueue.pipeline")
+
+_ANEW = "delete the table, or choose another [output] path"
 
 # The libraries have patience of their own with a store; these are for conflicts and for what they give up on.
 _PAUSES_S = (0.1, 0.5, 2.0, 5.0)
@@ -93,8 +96,14 @@ def attempts_noted(note: str) -> dict[str, int]:
 
 
 def new_number() -> str:
-    """A number for a commit."""
+    """A number for a commit that the state does not count."""
     return uuid.uuid4().hex
+
+
+def _count_in(number: str) -> int:
+    """How many commits the state had counted with the one of this number; 0 where it did not count."""
+    count, dash, _ = number.partition("-")
+    return int(count) if dash else 0
 
 
 class TableFormat(Protocol):
@@ -128,8 +137,12 @@ class TableFormat(Protocol):
     def version(self) -> str | int | None:
         """The library's name for the version that was opened last; None when no row was ever committed."""
 
-    def has_commit(self, number: str) -> bool:
-        """Whether the table, as last opened, has this commit among its last ones."""
+    @property
+    def is_orphan(self) -> bool:
+        """Whether there is no table for `open`, and yet one with rows in its place, whose catalog is lost."""
+
+    def numbers(self) -> Iterator[str]:
+        """Those of the last commits of the table as last opened, the newest first; it may be asked on the way."""
 
     def attempt_of(self, identity: str) -> int | None:
         """The attempt of the item that was committed last, if that was in one of the last commits."""
@@ -162,6 +175,7 @@ class Table:
     ) -> None:
         self._form = form
         self._owner = ""
+        self._state = ""
         self._partition_by = list(partition_by)
         self._rule = rule
         self._sleep = sleep
@@ -172,15 +186,32 @@ class Table:
         self.files = form.files
         self.keeps_partition_columns = form.keeps_partition_columns
 
-    def claim(self, owner: str) -> None:
+    def claim(self, owner: str, state: str = "this state", commits: int | None = None) -> None:
         """Return if there is no table yet, or one of the state of this number that is partitioned as configured.
 
+        `state` names it, and `commits` is how many it has counted.
+
         Raises:
-            StateMismatch: there is another one.
+            StateMismatch: there is another one, or this one has commits that the state does not know.
         """
         with self._lock:
-            self._owner, self._is_stale = owner, True
+            self._owner, self._state, self._is_stale = owner, state, True
             self._look_locked()
+            if not self._is_there and self._form.is_orphan:
+                raise StateMismatch(
+                    f"there are files of a table with rows in {self.place!r}, and its catalog, which lies beside the "
+                    f"state, does not know it; bring back state and catalog, {_ANEW}"
+                )
+            newest = next((count for number in self._numbers_locked() if (count := _count_in(number))), 0)
+            if commits is not None and newest > commits:
+                raise StateMismatch(
+                    f"the table {self.place!r} has commit {newest}, and {state} has counted {commits}: it is an older "
+                    "copy, and what came since would be there twice; bring back the newest state, or delete state and "
+                    "table"
+                )
+
+    def _numbers_locked(self) -> Iterator[str]:
+        return self._form.numbers() if self._is_there else iter(())
 
     def fit(self, found: Columns) -> Fit:
         """How rows with these columns become rows of the table as last seen; as they are while no table exists.
@@ -201,7 +232,7 @@ class Table:
             self._look_locked()
             if item.number is None:  # no commit was to be made for it, or an earlier version made it
                 return self._is_there and self._form.attempt_of(item.id) == item.attempt
-            return self._is_there and self._form.has_commit(item.number)
+            return item.number in self._numbers_locked()
 
     def current(self) -> tuple[Columns, list[TableFile]]:
         """The columns and the files of the table; none of either when there is no table."""
@@ -264,10 +295,15 @@ class Table:
             self._is_stale = False
 
     def _require_own_locked(self) -> None:
-        if self._form.owner != self._owner:
+        if (owner := self._form.owner) is None:
             raise StateMismatch(
-                f"the table {self.place!r} has rows that are not in the state, or belongs to another state; "
-                "restore that state, delete the table, or choose another [output] path"
+                f"the table {self.place!r} was made by another program; delete the table, or choose another [output] "
+                "path"
+            )
+        if owner != self._owner:
+            raise StateMismatch(
+                f"the table {self.place!r} belongs to another state, number {owner}, and not to {self._state}; bring "
+                f"that state back, {_ANEW}"
             )
         if self._form.partition_by != self._partition_by:
             there = ", ".join(self._form.partition_by) or "nothing"
@@ -282,7 +318,7 @@ class Table:
             try:
                 if self._is_stale:
                     self._look_locked()
-                    if self._is_there and self._form.has_commit(number):
+                    if number in self._numbers_locked():
                         return
                 make()
             except StateMismatch:

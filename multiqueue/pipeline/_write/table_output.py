@@ -67,9 +67,10 @@ class TableOutput:
             spark.conf.set(key, value)
 
     def check(self, ledger: Ledger) -> None:
-        ledger.require_output(self._kind, self.tables[""].place)
-        for table in self.tables.values():
-            table.claim(ledger.identity())
+        with ledger.transaction():  # a state that is refused has not been given to this output
+            ledger.require_output(self._kind, self.tables[""].place)
+            for table in self.tables.values():
+                table.claim(ledger.identity(), str(ledger), ledger.commits())
 
     def prepare(self, ledger: Ledger) -> None:
         self.check(ledger)
