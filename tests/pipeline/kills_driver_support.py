@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyiceberg.catalog.sql  # noqa: F401
 import s3fs  # noqa: F401
-from pipeline_parts_support import LedgerLeaving, TableOutput, delta_module, delta_table
+from pipeline_parts_support import LedgerLeaving, TableOutput, delta_module, delta_table, met
 from pipeline_parts_support import _run as command
 from pipeline_support import PoolDispatcher
 from table_support import put
@@ -32,6 +33,9 @@ class Work:
 
     def add(self, lane: Any) -> None:
         pass
+
+    def meet(self, spark: Any, item: Item) -> Item:
+        return replace(item, files=met(item, self._storage))
 
     def __call__(self, spark: Any, item: Item, staged: Path) -> bool:
         rows = []

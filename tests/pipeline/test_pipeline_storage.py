@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from emulators_support import bucket_maker
@@ -252,22 +253,27 @@ def test_a_store_that_lists_nothing_is_asked_for_each(s3_store: Store, monkeypat
     assert storage.statuses(places) == expected
 
 
-def test_a_task_asks_once_for_a_small_object(s3_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_asks_once_for_a_small_object(s3_store: Store) -> None:
     """The executors' Python makes one request for each small object, and none for an empty one."""
     pytest.importorskip("pyarrow")
-    from aiobotocore.httpsession import AIOHTTPSession
-
     bucket = s3_store.bucket({"a": BODY, "b": b"", "c": b"four"})
-    storage = Storage({"s": StorageSection(**s3_store.section(bucket))})
-    sizes = {"a": len(BODY), "b": 0, "c": 4}
-    files = [_executor_read.File("s", f"{bucket}/{key}", key, size) for key, size in sizes.items()]
-    protocol, arguments, _ = storage.fsspec(Place(f"s3://{bucket}"))
     sent: list[str] = []
-    send = AIOHTTPSession.send
-    monkeypatch.setattr(AIOHTTPSession, "send", lambda self, one: sent.append(one.method) or send(self, one))
-    reading = _executor_read.Reading("lines", stores={"s": (protocol, arguments)})
-    batches = list(_executor_read._texts(files, reading))
-    assert [text for batch in batches for text in batch.column("value").to_pylist()] == ["one", "two", "three", "four"]
+
+    def noted(ask: Ask) -> Ask:
+        def answer(*request: Any) -> Answer:
+            sent.append(request[0])
+            return ask(*request)
+
+        return answer
+
+    with between(s3_store.endpoint, translated=noted) as endpoint:
+        storage = Storage({"s": StorageSection(**{**s3_store.section(bucket), "endpoint": endpoint})})
+        sizes = {"a": len(BODY), "b": 0, "c": 4}
+        files = [_executor_read.File("s", f"{bucket}/{key}", key, size) for key, size in sizes.items()]
+        protocol, arguments, _ = storage.fsspec(Place(f"s3://{bucket}"))
+        reading = _executor_read.Reading("lines", stores={"s": (protocol, arguments)})
+        texts = [text for batch in _executor_read._texts(files, reading) for text in batch.column("value").to_pylist()]
+    assert texts == ["one", "two", "three", "four"]
     assert sent == ["GET", "GET"]
 
 

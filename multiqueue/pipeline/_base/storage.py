@@ -632,10 +632,10 @@ _moment_of_http = lru_cache(maxsize=1024)(parsedate_to_datetime)  # objects that
 
 def _version_told(headers: Mapping[str, str]) -> Status | None:
     """The version of the object that an answer of S3 with these headers has the bytes of."""
-    size = headers.get("Content-Range", "").rpartition("/")[2] or headers.get("Content-Length", "")
+    size = headers.get("content-range", "").rpartition("/")[2] or headers.get("content-length", "")
     try:
-        when = _moment_of_http(headers["Last-Modified"])
-        return _status({"size": size, "LastModified": when, "ETag": headers["ETag"]})
+        when = _moment_of_http(headers["last-modified"])
+        return _status({"size": size, "LastModified": when, "ETag": headers["etag"]})
     except (KeyError, ValueError):
         return None
 

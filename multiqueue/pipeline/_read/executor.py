@@ -3,7 +3,8 @@
 Promise     Only bytes become lines, whole texts or Parquet columns here; what a line says is parsed by Spark, which
             reads the same with either way.
 Ships       By value: the executors need pyarrow, and fsspec with the store's library for places in stores, and nothing
-            of this package. So this module imports the standard library alone, and `small_objects`, which goes with it.
+            of this package. So this module imports the standard library alone, and `small_objects`, which goes with it,
+            and what that imports.
 Seams       A task may have a piece of a file, from one byte to another: of lines those that begin in it, of Parquet
             the row groups that do. Where lines begin is told by `seam`, which gives the piece before and the piece
             behind the same answer: each line is in one piece, whole.

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .._base.items import Item
-from .._base.storage import Storage
 from .._read.corrupt import count_records
-from .._read.read import met
 from .._write.output import Output
 from .._write.places import beside
 from .mailbox import Message, Met, Started
@@ -21,6 +19,9 @@ if TYPE_CHECKING:
 
 Work = Callable[[Any, Item, Path], bool]
 """Works on an item with the session; whether it wrote something into the directory it was given."""
+
+Meet = Callable[[Any, Item], Item]
+"""The item, about to be worked on, with its files as they are now."""
 
 
 class DispatcherLane(Protocol):
@@ -55,7 +56,7 @@ class Attempts:
     output: Output
     post: Callable[[Message], None]
     clock: Callable[[], float]
-    storage: Storage = dataclasses.field(default_factory=Storage)
+    meet: Meet
 
     def at(self, item: Item) -> Attempt:
         return Attempt(item, self)
@@ -78,7 +79,7 @@ class Attempt:
     def __call__(self, spark: SparkSession) -> Met:
         by = self._by
         by.post(Started(self.item.seq, by.clock()))
-        item = dataclasses.replace(self.item, files=met(self.item, by.storage))
+        item = by.meet(spark, self.item)
         with by.output.attempt(item) as staged:
             has_output = by.work(spark, item, staged)
             corrupt = count_records(beside(staged))

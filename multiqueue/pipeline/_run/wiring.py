@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .._base.items import KEEP, Lane, Step, place_seen
 from .._base.pace import Pace
@@ -14,9 +14,10 @@ from .._input.events import Events
 from .._input.presence import Lost
 from .._input.queues import Queues
 from .._input.scanner import Follow, Scanner
+from .._read.read import met
 from .._state.ledger import Ledger
 from .._write.output import Output
-from .attempt import Attempts, Dispatcher, Work
+from .attempt import Attempts, Dispatcher, Meet, Work
 from .clock import WorkClock
 from .committer import Committer
 from .dead_letters import DeadLetters
@@ -49,6 +50,7 @@ def assemble(
     steps: Sequence[Step],
     output: Output,
     work: Work,
+    meet: Meet | None = None,
     mailbox: Mailbox,
     reporter: Reporter,
     tell: Callable[[Message], None] | None = None,
@@ -83,7 +85,8 @@ def assemble(
     queues = Queues(lanes, ledger, follow=follow is not None, clock=clocks.monotonic)
     leaving = _lanes_with_an_end(config, lanes, ledger)
     fed = [*lanes, *(step.as_lane(config.base) for step in steps)]
-    attempts = Attempts(work, output, committer.post, clock, storage)
+    meet = meet or (lambda spark, item: replace(item, files=met(item, storage)))
+    attempts = Attempts(work, output, committer.post, clock, meet)
     runner = Runner(
         ledger,
         Intake(scanner, events, queues, Steps(steps, lanes, ledger)),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .._base.errors import JobError
-from .._base.items import ALLOW, ERROR, INFER, Item, Lane, Step
+from .._base.items import ALLOW, ERROR, INFER, FileSeen, Item, Lane, Step
 from .._base.pace import MOST_FILES
 from .._base.place import Place
 from .._base.storage import Status, Storage
@@ -24,7 +24,7 @@ from .._config.sections import OutputSection, StepSection
 from .._read.corrupt import corrupt_record, explained, split, write_records
 from .._read.json_input import check_expected
 from .._read.of_path import wants_files, with_path
-from .._read.read import Inputs, read_messages, read_paths, unchanged
+from .._read.read import Inputs, met, read_messages, read_paths, unchanged
 from .._read.reading import BY_SPARK, FILE, Reading
 from .._read.small_files import contents_of
 from .._write.output import Output, Sink, Writing
@@ -83,6 +83,28 @@ class SparkWork:
     """Those of the columns that were put out; None where no state remembers them."""
     cores: int | None = None
     """How many tasks run at once; None where that is not known."""
+    _read: dict[tuple[str, int], dict[Place, bytes]] = field(default_factory=dict)
+    """Of attempts that begin, the files that were read when they were met; none where others are to read them."""
+
+    def meet(self, spark: SparkSession, item: Item) -> Item:
+        """The item with its files as they are now; small objects of S3 are read, for the answers tell their versions.
+
+        Raises:
+            JobError: as `met`, and as `Inputs.reading`.
+        """
+        lane, versions = self.lanes.get(item.lane), dict[Place, Status]()
+        if lane is not None and lane.format == "csv" and self._tells_versions(item):
+            contents = contents_of(self.inputs.reading(spark, lane, item), versions)
+            is_told = len(versions) == len(contents)
+            if is_told or not contents:
+                self._read[item.id, item.attempt] = contents
+            if is_told and contents:
+                return replace(item, files=tuple(_as_read(seen, versions[item.place(seen)]) for seen in item.files))
+        return replace(item, files=met(item, self.inputs.storage))
+
+    def _tells_versions(self, item: Item) -> bool:
+        """Whether the driver may read the item's files, and the answers may tell their versions."""
+        return item.part is None and not self.sections[""].sees_files and {one.scheme for one in item.places} == {"s3"}
 
     def __call__(self, spark: SparkSession, item: Item, staged: Path) -> bool:
         """Whether the job returned something, which is then in `staged`, complete.
@@ -96,7 +118,6 @@ class SparkWork:
             why = "" if task.sink.is_read_by_spark(spark) else _BY_PYTHON
             return self._put_out(spark, item, task, frames, staged, no_files=why)
         lane = self.lanes[item.lane]
-        versions: dict[Place, Status] = {}
         if lane.format in ("message", "paths"):
             if lane.format == "message":
                 frame = read_messages(spark, item)
@@ -111,12 +132,12 @@ class SparkWork:
         else:
             reading = self.inputs.reading(spark, lane, item)
             reading = replace(reading, wants_files=wants_files(reading, metadata=task.metadata))
-            if not task.sees_files:
-                reading = replace(reading, contents=contents_of(reading, versions))
+            contents = self._read.pop((item.id, item.attempt), None)
+            if contents:  # the rows are of the bytes of the versions that were met
+                return self._of_files(replace(reading, contents=contents), task, staged)
+            if contents is None and not task.sees_files:
+                reading = replace(reading, contents=contents_of(reading))
             has_output = self._of_files(reading, task, staged)
-            met = [Status(seen.size_bytes, seen.mtime_ns) for seen in item.files]
-            if reading.contents and met == [versions.get(place) for place in item.places]:
-                return has_output  # the rows are of the bytes of these versions
         unchanged(item, self.inputs.storage)
         return has_output
 
@@ -206,6 +227,10 @@ class SparkWork:
             source, lanes = "", [lane.name for lane in self.lanes.values() if lane.section == name]
         frame = sink.read(spark, source, [part] if part else lanes, step.schemas.get(name))
         return frame.drop("lane") if part else frame
+
+
+def _as_read(seen: FileSeen, version: Status) -> FileSeen:
+    return FileSeen(seen.path, version.size_bytes, version.mtime_ns)
 
 
 def work_of(config: PipelineConfig, lanes: Sequence[Lane], output: Output) -> SparkWork:

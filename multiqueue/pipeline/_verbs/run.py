@@ -117,6 +117,7 @@ def run_pipeline(
             steps=config.steps(),
             output=output,
             work=work,
+            meet=work.meet,
             mailbox=mailbox,
             reporter=reporter,
             follow=following,
