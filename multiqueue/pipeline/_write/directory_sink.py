@@ -12,6 +12,7 @@ from .._columns.put_out import note_columns, require_alike, require_free
 from .._read.read import read_output
 from .output import Writing
 from .places import Places
+from .spark_files import WITHOUT_MARK, into
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,10 +33,10 @@ class DirectorySink:
         require_free(frame, Places.directories(item))
         if self.how.files_per_item is not None:
             frame = frame.coalesce(self.how.files_per_item)
-        writer = frame.write.format(self.how.format).options(**self.how.options)
+        writer = frame.write.format(self.how.format).options(**{**WITHOUT_MARK, **self.how.options})
         if self.how.partition_by:
             writer = writer.partitionBy(*self.how.partition_by)
-        writer.save("file://" + str(staged))
+        into(writer, frame.sparkSession, staged).save("file://" + str(staged))
         note_columns(frame, staged)
 
     def read(self, spark: SparkSession, source: str, lanes: Sequence[str] | None, schema: str | None) -> DataFrame:

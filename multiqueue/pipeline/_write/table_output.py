@@ -31,6 +31,7 @@ from .files import DataFile, data_file
 from .output import Writing
 from .places import Places
 from .publish import Publisher
+from .spark_files import WITHOUT_MARK, into
 from .table import Change, Table, TableFile, Written
 
 if TYPE_CHECKING:
@@ -161,16 +162,19 @@ class TableSink:
             named = named.coalesce(self.how.files_per_item)
         directory = self.output.directory_of(item)
         if self.output.ways.reaches(frame.sparkSession, table.files.root):
-            writer = named.write.options(**self.how.options)
+            writer = named.write.options(**{**WITHOUT_MARK, **self.how.options})
             parts = list(self.how.partition_by)
             if parts and table.keeps_partition_columns:
                 parts = [f"_of_{name}" for name in parts]
                 pairs = zip(self.how.partition_by, parts, strict=True)
                 named = named.selectExpr("*", *(f"{quoted(name)} AS {quoted(part)}" for name, part in pairs))
-                writer = named.write.options(**self.how.options)
+                writer = named.write.options(**{**WITHOUT_MARK, **self.how.options})
             if parts:
                 writer = writer.partitionBy(*parts)
-            writer.parquet(table.files.place(directory).spark_url)
+            place = table.files.place(directory)
+            if place.is_local:
+                writer = into(writer, frame.sparkSession, place.path)
+            writer.parquet(place.spark_url)
             files = table.files.described(directory, self.how.partition_by)
         else:
             files = self._written_by_python(named, table, directory)
