@@ -68,6 +68,8 @@ class Task:
     """Whether the job may ask Spark which file a row is of."""
     metadata: bool = False
     """Whether the job gets `_metadata` with each row."""
+    is_query: bool = False
+    """Whether it is one query, which has the same functions for each item."""
 
 
 @dataclass
@@ -83,6 +85,8 @@ class SparkWork:
     """Those of the columns that were put out; None where no state remembers them."""
     cores: int | None = None
     """How many tasks run at once; None where that is not known."""
+    _seen: set[Job] = field(default_factory=set)
+    """Queries that were seen to have none of Spark's functions that tell a row's file."""
     _read: dict[tuple[str, int], dict[Place, bytes]] = field(default_factory=dict)
     """Of attempts that begin, the files that were read when they were met; none where others are to read them."""
 
@@ -153,7 +157,7 @@ class SparkWork:
                 return False
             frame = self._in_few_tasks(reading, frame)
             if not reading.sets_aside or reading.lane.corrupt == ALLOW:
-                frame = frame.drop(*reading.own_columns)
+                frame = frame.drop(*reading.own_columns) if reading.own_columns else frame
                 why = "" if reading.way == BY_SPARK else _BY_PYTHON
                 return self._put_out(reading.spark, reading.item, task, {INPUT: frame}, staged, no_files=why)
             with split(reading, frame) as (good, records):
@@ -207,8 +211,11 @@ class SparkWork:
         result = task.job(spark, frames, item)
         if result is None:
             return False
-        if no_files and file_functions(result):
-            raise JobError(f"input_file_name() and its like are empty in this job: {no_files}")
+        if no_files and task.job not in self._seen:
+            if file_functions(result):
+                raise JobError(f"input_file_name() and its like are empty in this job: {no_files}")
+            if task.is_query:
+                self._seen.add(task.job)
         self.schemas.require(spark, result, task.sink.how.expect, task.sink.how.place, exactly=True)
         types = self.types if task.sink.keeps_types else None
         if types is not None:
@@ -249,7 +256,7 @@ def work_of(config: PipelineConfig, lanes: Sequence[Lane], output: Output) -> Sp
     else:
         metadata = asks_for_metadata(by_metadata(query))
         sink = output.sink("", how)
-        tasks = {"": Task(lane_job(query), sink, sees_files=asks_for_blocks(query), metadata=metadata)}
+        tasks = {"": Task(lane_job(query), sink, None, asks_for_blocks(query), metadata, is_query=True)}
     for step in config.steps():
         own, place = settings.steps[step.name], f"steps.{step.name}"
         how = _writing(config, own, step.expect, f"{place}.expect")
