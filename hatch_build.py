@@ -4,7 +4,7 @@ Links    Those of the metadata depend on the repository's address, and README.md
          MULTIQUEUE_REPOSITORY (`https://HOST/OWNER/NAME`) to its own repository, so a fork's release links to the fork.
          Without it a build has no links, and README.md stays as it is.
 Engine   `multiqueue/core/_engine.c` is compiled with the compiler that built the interpreter (`cl` on Windows), by one
-         command, and so is `multiqueue/store/_crc32.c`. Without a compiler, or Python's headers, the wheel is one of
+         command, and so are the other SOURCES. Without a compiler, or Python's headers, the wheel is one of
          pure Python, and so is the engine: `multiqueue --version` says which one runs. MULTIQUEUE_PURE=1 asks for
          that; MULTIQUEUE_REQUIRE_ENGINE=1 fails instead.
 """
@@ -58,7 +58,7 @@ def absolute_links(text: str, repository: str) -> str:
     return re.sub(r"\]\((?!https?:|mailto:|#)([^)\s]+)\)", rf"]({repository}/blob/main/\1)", text)
 
 
-SOURCES = ("core/_engine.c", "store/_crc32.c")
+SOURCES = ("core/_engine.c", "store/_crc32.c", "_copier.c", "amqp/_wire/_frames.c")
 
 
 class CompiledEngine(BuildHookInterface[Any]):
@@ -67,7 +67,8 @@ class CompiledEngine(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name != "wheel" or os.environ.get("MULTIQUEUE_PURE", "") not in ("", "0"):
             return
-        for source in [Path(self.root, "multiqueue", each) for each in SOURCES]:
+        for each in SOURCES:
+            source = Path(self.root, "multiqueue", each)
             name = f"{source.stem}{sysconfig.get_config_var('EXT_SUFFIX')}"
             folder = source.parent if version == "editable" else Path(tempfile.mkdtemp(prefix="multiqueue-engine-"))
             problem = compile_engine(source, folder / name)
@@ -79,7 +80,7 @@ class CompiledEngine(BuildHookInterface[Any]):
             build_data["pure_python"] = False
             build_data["infer_tag"] = True
             if version != "editable":
-                build_data["force_include"][str(folder / name)] = f"multiqueue/{source.parent.name}/{name}"
+                build_data["force_include"][str(folder / name)] = Path("multiqueue", each).with_name(name).as_posix()
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         for path in build_data["force_include"]:

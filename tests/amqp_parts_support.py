@@ -44,6 +44,7 @@ from multiqueue.amqp._session.transaction import SessionTransaction as SessionTr
 from multiqueue.amqp._wire import frames as frames
 from multiqueue.amqp._wire import message as message
 from multiqueue.amqp._wire import methods as methods
+from multiqueue.amqp._wire import plain as plain
 from multiqueue.amqp._wire.errors import FrameError as FrameError
 from multiqueue.amqp._wire.errors import MalformedFrame as MalformedFrame
 from multiqueue.amqp._wire.fields import decode_table as decode_table

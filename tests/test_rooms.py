@@ -23,6 +23,7 @@ HOUSE = Path(multiqueue.__file__).parent
 MAY_KNOW: dict[str, set[str]] = {
     "errors": set(),
     "_carried": set(),
+    "_copies": {"_copier"},
     "_directory_lock": set(),
     "_extras": set(),
     "_locks": set(),
@@ -32,8 +33,9 @@ MAY_KNOW: dict[str, set[str]] = {
     "_words": set(),
     "core": {"errors"},
     "store": {"errors", "_directory_lock", "_logs", "_words", "_locks"},
-    "broker": {"core", "store", "errors", "_carried", "_logs", "_locks", "_patterns"},
-    "amqp": {"broker", "core", "errors", "_carried", "_extras", "_toml", "_logs", "_words", "_locks", "_patterns"},
+    "broker": {"core", "store", "errors", "_carried", "_copies", "_logs", "_locks", "_patterns"},
+    "amqp": {"broker", "core", "errors", "_carried", "_copies", "_extras", "_toml"}
+    | {"_logs", "_words", "_locks", "_patterns"},
     "client": {"core", "amqp", "errors", "_logs", "_words", "_locks"},
     "spark": {"core", "client", "errors", "_directory_lock", "_logs", "_locks"},
     "pipeline": {"spark", "broker", "client", "store", "core", "errors"}
@@ -136,6 +138,7 @@ PRIVATE_IMPORTS = {
     "test_demo.py: multiqueue.demo._picture",
     "test_demo.py: multiqueue.demo._svg",
     "test_demo.py: multiqueue.demo._threads",
+    "test_copies.py: multiqueue._copies",  # a module without a room, whose own test this is
     "test_distribution.py: multiqueue._extras",  # compares it with pyproject.toml
     "held_locks_support.py: multiqueue._locks",  # the locks that it takes the place of
     "test_locks.py: multiqueue._locks",  # a module without a room, whose own test this is

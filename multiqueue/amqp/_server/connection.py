@@ -151,7 +151,8 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self.writer.transport = self.gate.transport = self._transport
+        self.gate.transport = self._transport
+        self.writer.use(self._transport)
         peer, here = (transport.get_extra_info(key) or ("", 0) for key in ("peername", "sockname"))
         self._peer, self._here = (str(peer[0]), int(peer[1])), (str(here[0]), int(here[1]))
         cipher = transport.get_extra_info("cipher")

@@ -16,11 +16,13 @@ State       All belongs to the connection's I/O thread. Frames are collected unt
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from typing import Any, Final, Protocol
 
 from .._session.confirms import Confirms
@@ -44,7 +46,8 @@ from .._wire.frames import (
     HeartbeatMonitor,
     acks_in_a_row,
     contents_in_a_row,
-    encode_deliver,
+    deliver_frames,
+    deliver_pieces,
     encode_get_ok,
     encode_return,
     encode_settlement,
@@ -60,6 +63,9 @@ _NO_METHOD: Final = b"\0\0\0\0"
 _METHOD: Final = 7  # as many frames more as any other method counts for
 _IN_A_MESSAGE: Final = (ChannelState.HEADER, ChannelState.BODY)
 _LARGE: Final = 16 * 1024  # bytes; a piece beyond that is written at once: nothing is won by collecting such
+_GATHERED: Final = 1024  # bytes of a piece; from here on a copy costs more than to give the system many pieces
+_MOST_PIECES: Final = 512  # of one call; the system takes 1,024
+_SELECTORS: Final = "asyncio.selector_events"
 _FLUSH_PIECES: Final = 64  # frames of replies before they are written, so that a slow reader is noticed
 _REPLIES: Final = 4  # times the write buffer that replies may wait in before nothing further is read
 _READ_AHEAD: Final = 64 * 1024  # bytes; what a connection that is paused softly may have waiting
@@ -74,12 +80,19 @@ class FrameWriter:
     frame_max: int
     _buffer_bytes: int
     _too_far_behind: Callable[[], None]
-    pieces: list[bytes] = field(default_factory=list)  # to be written; always the same list
+    pieces: list[bytes | memoryview] = field(default_factory=list)  # to be written; always the same list
     confirming: dict[Confirms, None] = field(default_factory=dict)
     is_held_back: bool = False  # the peer reads too slowly: its consumers want nothing
     sent_bytes: int = 0
     transport: asyncio.Transport | None = None  # while there is one to write to
+    _descriptor: int | None = None  # of its socket, where bytes may go there without it
     _unread_bytes: int = 0  # written since `is_held_back`: replies, for no consumer wants anything then
+
+    def use(self, transport: asyncio.Transport) -> None:
+        """Write to this transport from now on."""
+        self.transport = transport
+        is_plain = type(transport).__module__ == _SELECTORS  # neither TLS nor another loop's, with a queue of its own
+        self._descriptor = transport.get_extra_info("socket").fileno() if is_plain and hasattr(os, "writev") else None
 
     def lose(self) -> None:
         self.transport = None
@@ -98,6 +111,8 @@ class FrameWriter:
                 self.confirm(confirms)
             self.confirming.clear()
         if self.pieces and self.transport is not None:
+            if max(map(len, self.pieces[-2:])) >= _GATHERED and self._send_at_once(self.transport):
+                return
             data = b"".join(self.pieces)
             self.pieces.clear()
             self.sent_bytes += len(data)
@@ -105,7 +120,26 @@ class FrameWriter:
                 self._unread_bytes += len(data)
                 if self._unread_bytes > _REPLIES * self._buffer_bytes:
                     self._too_far_behind()
-            self.transport.write(data)
+            self.transport.write(memoryview(data))  # of a view no rest is copied
+
+    def _send_at_once(self, transport: asyncio.Transport) -> bool:
+        """Give the pieces to the socket as they are, if nothing waits before them; False when it did not take all."""
+        pieces = self.pieces
+        if self._descriptor is None or transport.get_write_buffer_size() or transport.is_closing():
+            return False
+        try:
+            sent = os.writev(self._descriptor, pieces[:_MOST_PIECES])
+        except OSError:  # it is full, or the transport will meet this too
+            return False
+        self.sent_bytes += sent
+        at = 0
+        while at < len(pieces) and sent >= len(pieces[at]):
+            sent -= len(pieces[at])
+            at += 1
+        if sent:
+            pieces[at] = memoryview(pieces[at])[sent:]
+        del pieces[:at]
+        return not pieces
 
     def caught_up(self) -> None:
         self.is_held_back = False
@@ -114,11 +148,17 @@ class FrameWriter:
     def reply(self, number: int, method: Any, /, **fields: Any) -> None:
         self.send(encode_method(number, method, **fields))
 
-    def deliver(self, number: int, consumer: SessionConsumer, tag: int, redelivered: bool, content: Content) -> None:
-        data = encode_deliver(number, consumer.prefix, tag, redelivered, content, self.frame_max)
-        self.pieces.append(data)  # as `send`, without a call for each message
-        if len(data) > _LARGE:
-            self.flush()
+    def deliver_all(
+        self, number: int, consumer: SessionConsumer, first_tag: int, redelivered: list[bool], contents: list[Content]
+    ) -> None:
+        sizes = [len(body) for _, _, body in contents]
+        if min(sizes) > 0 and max(sizes) <= min(_LARGE, self.frame_max - FRAME_OVERHEAD):
+            self.pieces.append(deliver_frames(number, consumer.prefix, first_tag, redelivered, contents))
+            return
+        for tag, flag, size, content in zip(count(first_tag), redelivered, sizes, contents):
+            self.pieces += deliver_pieces(number, consumer.prefix, tag, flag, content, self.frame_max)
+            if size > _LARGE:
+                self.flush()
 
     def got(self, number: int, tag: int, redelivered: bool, left: int, content: Content) -> None:
         self.send(encode_get_ok(number, tag, redelivered, left, content, self.frame_max))

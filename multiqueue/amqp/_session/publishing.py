@@ -16,7 +16,7 @@ from ...broker import BrokerQueue, Message, MessageRefused, Published, Sent, Sub
 from .._wire.errors import AmqpError, ChannelFault, ConnectionFault
 from .._wire.fields import encode_short_string
 from .._wire.frames import Content, decode_hot
-from .._wire.message import WireMessage, content_of, digest_of, wire_message
+from .._wire.message import WireMessage, content_of, digest_of, wire_message, wire_messages
 from .._wire.properties import encode_properties
 from .confirms import Confirms
 from .effects import Client, Effects, Output
@@ -91,37 +91,43 @@ class Publishing:
         done = 0
         self._must_wait = False
         while done < len(contents) and not self._must_wait:
-            run = self._run_at(contents, done)
+            run, alike = self._run_at(contents, done)
             if len(run) > 1:
-                done += self._publish_run(run)
+                done += self._publish_run(run, alike)
             else:
                 self.publish(contents[done], None)
                 done += 1
         return done
 
-    def _run_at(self, contents: Sequence[Content], begin: int) -> list[WireMessage]:
-        """The messages from `begin` on that have one address, and need no second look."""
-        run: list[WireMessage] = []
+    def _run_at(self, contents: Sequence[Content], begin: int) -> tuple[list[WireMessage], bool]:
+        """The messages from `begin` on that have one address, and need no second look; and whether they differ in
+        their bodies alone."""
         first = contents[begin][0]
         exchange, routing_key, names, _, is_reply = self._address_of(first)
-        owner = self._client.owner
+        bodies: list[bytes] = []
+        templates: list[WireMessage] = []
+        last, template = b"", None
         for method, properties, body in islice(contents, begin, None):
-            if method != first or is_reply:
+            if (method is not first and method != first) or is_reply:
                 break
-            try:
-                known = digest_of(properties)
-            except AmqpError:
-                break  # raised again when it is published
-            if known.special:
-                break
-            run.append(wire_message(body, exchange, routing_key, names, properties, known, owner))
-        return run
+            if template is None or (properties is not last and properties != last):
+                try:
+                    known = digest_of(properties)
+                except AmqpError:
+                    break  # raised again when it is published
+                if known.special:
+                    break
+                last, template = properties, known.template
+            bodies.append(body)
+            templates.append(template)
+        alike = bool(templates) and templates.count(templates[0]) == len(templates)
+        return wire_messages(bodies, exchange, routing_key, names, templates, self._client.owner), alike
 
-    def _publish_run(self, messages: list[WireMessage]) -> int:
+    def _publish_run(self, messages: list[WireMessage], alike: bool) -> int:
         self._effects.publishes()
         confirms = self.confirms
         numbers = range(confirms.published + 1, confirms.published + 1 + len(messages)) if confirms else range(0)
-        sent = self._client.publisher.publish_all(messages, [(self, number) for number in numbers])
+        sent = self._client.publisher.publish_all(messages, [(self, number) for number in numbers], alike=alike)
         if sent is not None:
             if confirms is not None:
                 confirms.begin_all(len(messages))

@@ -15,7 +15,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from ..._locks import Lock
-from ...broker import BrokerQueue, VirtualHost, WireForm, keys_in
+from ...broker import BrokerQueue, VirtualHost, keys_in
 from .._wire.errors import ChannelFault
 from .._wire.message import WireMessage, digest_of, wire_message, without_header
 from .._wire.properties import rewritten
@@ -74,12 +74,9 @@ def routed(host: VirtualHost, message: WireMessage) -> tuple[list[BrokerQueue], 
 
 
 def _with_properties(message: WireMessage, block: bytes, bcc: tuple[str, ...] = ()) -> WireMessage:
-    known = digest_of(block)
-    if bcc:
-        known = known._replace(wire=WireForm(block, bcc))
     body: Any = message.body  # of a wire message: bytes
-    names = message.names
-    return wire_message(body, message.exchange, message.routing_key, names, block, known, message.publisher)
+    address = message.exchange, message.routing_key, message.names
+    return wire_message(body, *address, block, digest_of(block), message.publisher, bcc)
 
 
 def _keys(message: WireMessage, header: str) -> list[str]:

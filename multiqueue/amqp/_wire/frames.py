@@ -14,20 +14,31 @@ By hand     Publish, deliver, get-ok, ack, nack, reject, return, and the header,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from struct import Struct, error
 from typing import Any, Final, NamedTuple
 
 from .errors import ConnectionFault, FrameError, MalformedFrame
 from .fields import decode_short_string, encode_short_string
+from .hot import acks_in_a_row as acks_in_a_row
+from .hot import contents_in_a_row as contents_in_a_row
+from .hot import deliver_frames as deliver_frames
+from .hot import whole_frames
+from .plain import ACK as ACK
+from .plain import FRAME_BODY as FRAME_BODY
+from .plain import FRAME_END as FRAME_END
+from .plain import FRAME_END_BYTE as FRAME_END_BYTE
+from .plain import FRAME_HEAD as FRAME_HEAD
+from .plain import FRAME_HEADER as FRAME_HEADER
+from .plain import FRAME_HEARTBEAT as FRAME_HEARTBEAT
+from .plain import FRAME_METHOD as FRAME_METHOD
+from .plain import FRAME_OVERHEAD as FRAME_OVERHEAD
+from .plain import FRAME_TYPES as FRAME_TYPES
+from .plain import HEADER_START as HEADER_START
+from .plain import PUBLISH as PUBLISH
+from .plain import Content as Content
+from .plain import Frame as Frame
 
-FRAME_METHOD: Final = 1
-FRAME_HEADER: Final = 2
-FRAME_BODY: Final = 3
-FRAME_HEARTBEAT: Final = 8
-FRAME_END: Final = 0xCE
-FRAME_END_BYTE: Final = b"\xce"
-FRAME_OVERHEAD: Final = 8  # bytes around a payload: type, channel, size, end
 MIN_FRAME_MAX: Final = 4096  # the least a peer may ask for, and what holds until it has asked
 DEFAULT_FRAME_MAX: Final = 131072
 HEARTBEAT: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
@@ -36,15 +47,9 @@ PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 PROTOCOL_HEADERS: Final = {PROTOCOL_HEADER: (0, 9), b"AMQP\x01\x01\x00\x09": (0, 9)}
 OLD_PROTOCOL_HEADERS: Final = {b"AMQP\x01\x01\x09\x01": (8, 0), b"AMQP\x01\x01\x08\x00": (8, 0)}
 
-FRAME_HEAD: Final = Struct(">BHI")  # type, channel, size of the payload
-HEADER_START: Final = Struct(">HHQ")  # of a content header: class, weight, size of the body
 _PIECE: Final = 16 * 1024  # bytes; of a body frame less than that is not handed out: a peer may send single bytes
 _MUCH: Final = 64 * 1024  # and of a read of so many, any piece is
 _LARGE_FRAMES: Final = 4 * 1024  # bytes of a frame on average: then a read of 256 KiB has some 20 messages
-FRAME_TYPES: Final = frozenset({FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT})
-
-Frame = tuple[int, int, bytes]
-"""Type, channel, payload."""
 
 
 class FrameSplitter:
@@ -71,44 +76,39 @@ class FrameSplitter:
             FrameError: the bytes are no frame. `frames` of the error are those that were whole before it; the
                 splitter is of no further use.
         """
-        if type(data) is bytes:
-            return self._cut(data)
-        try:
-            return _kept(self._cut(data))
-        except FrameError as error:
-            error.frames = _kept(error.frames)
-            raise
-
-    def _cut(self, data: Any) -> list[Frame]:
+        frames: list[Frame] = []
+        is_view = type(data) is not bytes
         if self._rest:
             data = b"".join((self._rest, data))
-        frames: list[Frame] = []
-        unpack = FRAME_HEAD.unpack_from
-        append = frames.append
-        largest = self.frame_max
-        at, end = 0, len(data)
-        least = self._least_piece if end < _MUCH else min(self._least_piece, 1)
+        at, count, end = 0, 0, len(data)
         if self._left:
             at = self._go_on(data, frames)
-        while end - at >= 7 and not self._left:
-            kind, channel, size = unpack(data, at)
-            if size > largest or kind not in FRAME_TYPES:
-                raise FrameError(self._describe(kind, channel, size), frames)
-            stop = at + 7 + size
-            if stop >= end:
-                if kind == FRAME_BODY and end - at - 7 >= least and stop > end:
-                    append((kind, channel, data[at + 7 :]))
-                    self._left, self._channel = stop - end, channel
-                    at = end
-                break
-            if data[stop] != FRAME_END:
-                raise FrameError(_wrong_end(size, channel, data[stop]), frames)
-            append((kind, channel, data[at + 7 : stop]))
-            at = stop + 1
+            count = len(frames)
+        if not self._left:
+            at, more = whole_frames(data, at, self.frame_max, is_view, frames)
+            count += more
+            if end - at >= 7:
+                count += self._begin(data, at, frames)
+                at = end if self._left else at
         self._rest = bytes(data[at:])
         if frames:
-            self.has_large_frames = end > _LARGE_FRAMES * len(frames)
+            self.has_large_frames = end > _LARGE_FRAMES * count
         return frames
+
+    def _begin(self, data: Any, at: int, frames: list[Frame]) -> bool:
+        """Look at a frame that is not whole; True when it is of a body, and what has come of it was handed out."""
+        kind, channel, size = FRAME_HEAD.unpack_from(data, at)
+        if size > self.frame_max or kind not in FRAME_TYPES:
+            raise FrameError(self._describe(kind, channel, size), frames)
+        end, stop = len(data), at + 7 + size
+        if stop < end:
+            raise FrameError(_wrong_end(size, channel, data[stop]), frames)
+        least = self._least_piece if end < _MUCH else min(self._least_piece, 1)
+        if kind != FRAME_BODY or end - at - 7 < least or stop == end:
+            return False
+        frames.append((kind, channel, bytes(data[at + 7 :])))
+        self._left, self._channel = stop - end, channel
+        return True
 
     def _go_on(self, data: Any, frames: list[Frame]) -> int:
         """Hand out what has come of a body frame; how many bytes of `data` that were."""
@@ -116,12 +116,12 @@ class FrameSplitter:
         if len(data) > left:
             if data[left] != FRAME_END:
                 raise FrameError(_wrong_end(left, self._channel, data[left]), frames)
-            frames.append((FRAME_BODY, self._channel, data[:left]))
+            frames.append((FRAME_BODY, self._channel, bytes(data[:left])))
             self._left = 0
             return left + 1
         if not _PIECE <= len(data) < left:
             return 0
-        frames.append((FRAME_BODY, self._channel, data))
+        frames.append((FRAME_BODY, self._channel, bytes(data)))
         self._left -= len(data)
         return len(data)
 
@@ -134,28 +134,6 @@ class FrameSplitter:
         if kind not in FRAME_TYPES:
             return f"type {kind} is no frame type"
         return f"frame with {size} bytes of payload on channel {channel} is too large, frame_max is {self.frame_max}"
-
-
-def _kept(frames: list[Frame]) -> list[Frame]:
-    """Frames with their payloads copied; those of one body that stand next to each other are one frame."""
-    kept: list[Frame] = []
-    at, of, left = 0, 0, 0  # the channel whose header came last, and what its content lacks
-    while at < len(frames):
-        kind, channel, payload = frames[at]
-        at += 1
-        if kind == FRAME_HEADER and len(payload) >= HEADER_START.size:
-            of, left = channel, HEADER_START.unpack_from(payload)[2]
-        elif kind == FRAME_BODY and channel == of:
-            parts, start = [payload], at
-            left -= len(payload)  # below 0: too much, as the frames after it
-            while at < len(frames) and frames[at][:2] == (kind, of) and 0 < len(frames[at][2]) <= left:
-                parts.append(frames[at][2])
-                left -= len(frames[at][2])
-                at += 1
-            if at > start:
-                payload = b"".join(parts)
-        kept.append((kind, channel, bytes(payload)))
-    return kept
 
 
 def _wrong_end(size: int, channel: int, found: int) -> str:
@@ -184,11 +162,9 @@ class HeartbeatMonitor:
         return self._silent >= 4
 
 
-PUBLISH: Final = b"\x00\x3c\x00\x28"
 RETURN: Final = b"\x00\x3c\x00\x32"
 DELIVER: Final = b"\x00\x3c\x00\x3c"
 GET_OK: Final = b"\x00\x3c\x00\x47"
-ACK: Final = b"\x00\x3c\x00\x50"
 REJECT: Final = b"\x00\x3c\x00\x5a"
 NACK: Final = b"\x00\x3c\x00\x78"
 
@@ -196,10 +172,6 @@ _SETTLEMENT: Final = Struct(">BHI4sQBB")
 _TAG_AND_BITS: Final = Struct(">4xQB")
 _DELIVERY: Final = Struct(">QB")
 _LONG: Final = Struct(">I")
-
-Content = tuple[bytes, bytes, bytes]
-"""Of a publish the payload of its method, of what a server sends exchange and routing key as on the wire; then the
-block of properties, and the body."""
 
 
 class Publish(NamedTuple):
@@ -346,37 +318,6 @@ def decode_hot(payload: bytes) -> HotMethod | None:
         raise MalformedFrame(f"method {payload[:4].hex()} is cut off after {len(payload)} bytes") from None
 
 
-def acks_in_a_row(frames: Sequence[Frame], at: int, most: int) -> list[int]:
-    """The delivery tags of up to `most` acks of single messages, all of one channel, that the frames from `at` on begin
-    with."""
-    tags: list[int] = []
-    channel = frames[at][1]
-    for index in range(at, min(len(frames), at + most)):
-        kind, number, payload = frames[index]
-        if kind != FRAME_METHOD or number != channel or payload[:4] != ACK or len(payload) != 13 or payload[12]:
-            break
-        tags.append(_TAG_AND_BITS.unpack_from(payload)[0])
-    return tags
-
-
-def contents_in_a_row(frames: Sequence[Frame], at: int, most: int) -> list[Content]:
-    """Up to `most` publishes of one channel that the frames from `at` on begin with, each of three frames: whole."""
-    contents: list[Content] = []
-    channel = frames[at][1]
-    for index in range(at, min(len(frames) - 2, at + 3 * most), 3):
-        kind, number, method = frames[index]
-        if kind != FRAME_METHOD or number != channel or method[:4] != PUBLISH:
-            break
-        kind, number, header = frames[index + 1]
-        if kind != FRAME_HEADER or number != channel or len(header) < 14:
-            break
-        kind, number, body = frames[index + 2]
-        if not body or kind != FRAME_BODY or number != channel or header[:12] != HEADER_START.pack(60, 0, len(body)):
-            break
-        contents.append((method, header[12:], body))
-    return contents
-
-
 def decode_header(payload: bytes) -> ContentHeader:
     """The header frame's size of body, and its properties as they are.
 
@@ -465,32 +406,20 @@ def deliver_prefix(consumer_tag: str) -> bytes:
     return DELIVER + encode_short_string(consumer_tag)
 
 
-_CONTENT: Final = Struct(">cBHIHHQ")  # the method frame's end, then the header frame's beginning
-_BODY: Final = Struct(">cBHI")  # the header frame's end, then the body frame's beginning
-
-
 def encode_deliver(
     channel: int, prefix: bytes, delivery_tag: int, redelivered: bool, content: Content, frame_max: int
 ) -> bytes:
     """All frames of a delivery. `prefix` comes from `deliver_prefix`."""
+    return b"".join(deliver_pieces(channel, prefix, delivery_tag, redelivered, content, frame_max))
+
+
+def deliver_pieces(
+    channel: int, prefix: bytes, delivery_tag: int, redelivered: bool, content: Content, frame_max: int
+) -> list[bytes | memoryview]:
+    """As `encode_deliver`, in pieces that are to be joined; the body is not copied."""
     names, properties, body = content
-    size = len(body)
-    head = FRAME_HEAD.pack(FRAME_METHOD, channel, len(prefix) + 9 + len(names)) + prefix
-    tag = _DELIVERY.pack(delivery_tag, redelivered)
-    if 0 < size <= frame_max - 8:  # one join for what nearly every delivery is
-        return b"".join(
-            (
-                head,
-                tag,
-                names,
-                _CONTENT.pack(FRAME_END_BYTE, FRAME_HEADER, channel, 12 + len(properties), 60, 0, size),
-                properties,
-                _BODY.pack(FRAME_END_BYTE, 3, channel, size),
-                body,
-                FRAME_END_BYTE,
-            )
-        )
-    return b"".join((head, tag, names, FRAME_END_BYTE, *content_frames(channel, properties, body, frame_max)))
+    method = method_frame(channel, prefix + _DELIVERY.pack(delivery_tag, redelivered) + names)
+    return [method, *content_frames(channel, properties, body, frame_max)]
 
 
 def encode_get_ok(

@@ -12,6 +12,7 @@ from typing import Any, Final, TypedDict, cast
 
 from .errors import MalformedFrame
 from .fields import decode_short_string, decode_table, encode_short_string, encode_table, scalar
+from .hot import plain_properties
 
 FLAG_HEADERS: Final = 0x2000
 FLAG_DELIVERY_MODE: Final = 0x1000
@@ -89,6 +90,9 @@ def decode_properties(data: bytes) -> Properties:
     Raises:
         MalformedFrame: it is cut off, does not decode, or goes on after its last value.
     """
+    known = plain_properties(data)
+    if known is not None:
+        return cast(Properties, known)
     found: dict[str, object] = {}
     try:
         flags = data[0] << 8 | data[1]

@@ -11,7 +11,7 @@ Memory      One object per message waits for the commit beside its row: a garbag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -29,6 +29,7 @@ from multiqueue.store import (
     StoreFull,
 )
 
+from ..._copies import Copier
 from .._base.message import DeadLetterReason, Message, PutOutcome
 from .._base.message_codec import encode_message
 from .._queue.entry import Entry
@@ -41,8 +42,10 @@ _NO_QUEUE: Final = 0  # rows there only take their turn
 Outcomes = list[tuple[BrokerQueue, PutOutcome]]
 Tell = Callable[[list[tuple[object, bool]]], object]
 """A callback that takes the tags of messages, each with whether a store has refused it."""
-# What follows a part, by its index: an entry joins its queue with its `Put`, or is withdrawn; or one of two calls.
+# What follows a part, by its index: an entry joins its queue with its `Put`, or is withdrawn; or one of two calls. Or
+# what follows parts one behind the other, by the first one's: lists of entries and of their `Put`s.
 _Step = tuple[int, Life | None, Any, Any]
+_puts: Final[Copier[Put]] = Copier(Put, ("properties", "body"))
 
 
 class Submission:
@@ -111,26 +114,28 @@ class Submission:
             raise
         return outcomes
 
-    def put_all(self, queue: BrokerQueue, messages: Sequence[Message], tags: Sequence[object]) -> bool:
+    def put_all(
+        self, queue: BrokerQueue, messages: Sequence[Message], tags: Sequence[object], *, alike: bool = False
+    ) -> bool:
         """Put messages whose bodies are bytes on a queue, each in a separate part; False, and nothing was done: the
-        queue decides about each. Raises as `encode_message`.
+        queue decides about each. With `alike` they differ in their bodies alone. Raises as `encode_message`.
         """
-        puts = [
-            Put(queue.store_number, encode_message(message), message.body)  # type: ignore[arg-type] # they are bytes
-            for message in messages
-        ]
+        count = len(messages)
+        forms = [encode_message(message) for message in messages[: 1 if alike else count]]
         entries = queue.life.admit_all(messages)
         if entries is None:
             return False
+        bodies = [message.body for message in messages]
+        puts = _puts.copies(Put(queue.store_number, b"", b""), forms * count if alike else forms, bodies)
         life, begin = queue.life, self.length
         for entry, put in zip(entries, puts, strict=True) if life.is_fair else ():
             put.level = entry.level  # its tenant's: where the queue looks for it when it pages
         assert not self._parts[begin], "the part before was not ended"
-        self._steps += [(begin + index, life, *each) for index, each in enumerate(zip(entries, puts, strict=True))]
+        self._steps.append((begin, life, entries, puts))
         parts: list[list[Operation]] = [[put] for put in puts]
         self._parts[begin:] = [*parts, []]
         self._tags += tags
-        self.length += len(puts)
+        self.length += count
         return True
 
     def end_part(self, tag: object = None) -> None:
@@ -223,11 +228,15 @@ class Submission:
         so that it tells its consumers once; only callbacks keep their place among them.
         """
         joining: dict[Life, tuple[list[Entry], list[Put]]] = {}
-        for part, life, one, other in self._steps:
+        for part, life, one, other in _one_by_one(self._steps) if refused else self._steps:
             if life is not None and part not in refused:
                 entries, puts = joining.setdefault(life, ([], []))
-                entries.append(one)
-                puts.append(other)
+                if type(one) is list:
+                    entries += one
+                    puts += other
+                else:
+                    entries.append(one)
+                    puts.append(other)
                 continue
             self._join(joining)
             if part in refused:
@@ -259,7 +268,7 @@ class Submission:
 
     @staticmethod
     def _give_up(steps: Sequence[_Step]) -> None:
-        for _, life, one, other in steps:
+        for _, life, one, other in _one_by_one(steps):
             guarded(other if life is None else partial(life.withdraw, one))
 
     def _forget_message(self) -> None:
@@ -272,6 +281,14 @@ class Submission:
         body = message.body
         self._form = encode_message(message), body if type(body) is bytes else _body_of(message)
         self._message = message
+
+
+def _one_by_one(steps: Iterable[_Step]) -> Iterator[_Step]:
+    for part, life, one, other in steps:
+        if type(one) is list:
+            yield from ((part + index, life, *each) for index, each in enumerate(zip(one, other, strict=True)))
+        else:
+            yield part, life, one, other
 
 
 def _body_of(message: Message) -> bytes:

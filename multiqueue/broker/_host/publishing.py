@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from multiqueue.store import Commit
 
@@ -106,16 +106,16 @@ class Publishing:
         self._host_state.check()
         return self.topology.route(message, further_keys)
 
-    def sole_queue(self, messages: Sequence[Message]) -> BrokerQueue | None:
+    def sole_queue(
+        self, messages: Sequence[Message], bodies: Sequence[Any], *, alike: bool = False
+    ) -> BrokerQueue | None:
         """The one queue of these messages of one address, None if each must be looked at. The caller counts them."""
         self._host_state.check()
-        largest = self.memory.largest_body
+        if set(map(type, bodies)) != {bytes} or max(map(len, bodies)) > self.memory.largest_body:
+            return None
         persistent = messages[0].persistent
-        for message in messages:
-            body = message.body
-            if message.persistent is not persistent or type(body) is not bytes or len(body) > largest:
-                return None
-            if message.expiration is not None or message.delay is not None:
+        for message in messages[: 1 if alike else len(messages)]:
+            if message.persistent is not persistent or message.expiration is not None or message.delay is not None:
                 return None
         return self.topology.sole_queue(messages[0])
 
@@ -277,13 +277,14 @@ class Publisher:
             sent = _SENT
         return sent._replace(throttled=throttled) if throttled else sent
 
-    def publish_all(self, messages: Sequence[Message], tags: Sequence[object]) -> Sent | None:
+    def publish_all(self, messages: Sequence[Message], tags: Sequence[object], *, alike: bool = False) -> Sent | None:
         """`publish` messages of one exchange and routing key together; None, and nothing was done: publish each.
 
-        `tags` are one for each message, or none.
+        `tags` are one for each message, or none. With `alike` the messages differ in their bodies alone.
         """
         publishing = self._publishing
-        queue = publishing.sole_queue(messages)
+        bodies: list[Any] = [message.body for message in messages]
+        queue = publishing.sole_queue(messages, bodies, alike=alike)
         if queue is None:
             return None
         if publishing.journal is None or not messages[0].persistent:
@@ -295,9 +296,9 @@ class Publisher:
             if run is None:
                 run = self._begin()
             sent = self._sent
-            if not queue.is_stored or not run.put_all(queue, messages, tags or [None] * len(messages)):
+            if not queue.is_stored or not run.put_all(queue, messages, tags or [None] * len(messages), alike=alike):
                 return None
-            self._take(run, sum([message.size for message in messages]) + MESSAGE_BYTES * len(messages))
+            self._take(run, sum(map(len, bodies)) + MESSAGE_BYTES * len(messages))
         if sent is not None:
             publishing.topology.count_received(messages[0].exchange, len(messages))
         return sent

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from multiqueue.store import Header, Level, Put, StoreDamaged
 
+from ..._copies import Copier
 from .._base.alerts import AlertMonitor
 from .._base.fair_options import FairKey, fair_key, place_of
 from .._base.message import MESSAGE_BYTES, DeadLetterReason, Message, PutOutcome
@@ -57,6 +58,9 @@ _WALL_CLOCK_STEP: Final = 0.1  # seconds that the times of a store may be wrong 
 _AVAILABLE: Final = EntryState.AVAILABLE
 _DROPS: Final = (Overflow.NONE, Overflow.RING)
 _ENQUEUED, _THROTTLED = PutOutcome.ENQUEUED, PutOutcome.THROTTLED
+_NO_MESSAGE: Final = Message()
+_entries: Final[Copier[Entry]] = Copier(Entry, ("message", "size"))
+_fair_entries: Final[Copier[Entry]] = Copier(FairEntry, ("message", "size"))
 
 
 class Life:
@@ -68,6 +72,7 @@ class Life:
         "_admitted_bytes",
         "_alerts",
         "_callbacks",
+        "_copies",
         "_counts_failures",
         "_cuts_once",
         "_has_keys",
@@ -79,6 +84,7 @@ class Life:
         "_send",
         "_settling_frees",
         "_takes_runs",
+        "_template",
         "_timeouts",
         "_usual_timeout",
         "changed_tenants",
@@ -154,6 +160,8 @@ class Life:
         self._timeouts = None if self._usual_timeout is None else ConsumerTimeouts(self._usual_timeout)
         self.is_fair: bool = self.settings.kind is QueueKind.FAIR
         self._make: type[Entry] = FairEntry if self.is_fair else Entry
+        self._copies = (_fair_entries if self.is_fair else _entries).copies
+        self._template = self._make(queue, _NO_MESSAGE, 0)  # of entries that come in runs
         # With an entry that is settled a group, a tenant at its `max_in_flight` or the next active consumer may be due.
         self._settling_frees = self.groups is not None or self.settings.single_active_consumer
         self.settling_frees: bool = self._settling_frees
@@ -220,12 +228,12 @@ class Life:
         """Entries for messages without expiration or delay, which can be put together; None: put each."""
         if not self._takes_runs or (self.is_fair and self.limit.may_overflow):
             return None
-        make, queue = self._make, self._queue
-        entries = [make(queue, message, message.size) for message in messages]
+        sizes = [len(body) if type(body := message.body) is bytes else message.size for message in messages]
+        entries = self._copies(self._template, list(messages), sizes)
         if self.is_fair:
             self._key_all(entries, messages)
         if self._queue.is_stored and self.pager is not None:
-            self.pager.check_size(max([entry.size for entry in entries]))
+            self.pager.check_size(max(sizes))
         return entries
 
     def _complete(self, entry: Entry) -> None:

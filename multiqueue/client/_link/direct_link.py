@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
+from itertools import count
 from typing import Any
 
 from pamqp import commands
@@ -201,17 +202,20 @@ class DirectLink:
             setattr(made, name, fields.get(name))
         self._events.append(Event(number, made))
 
-    def deliver(
-        self, number: int, consumer: amqp.SessionConsumer, tag: int, redelivered: bool, content: amqp.Content
+    def deliver_all(
+        self,
+        number: int,
+        consumer: amqp.SessionConsumer,
+        first_tag: int,
+        redelivered: list[bool],
+        contents: list[amqp.Content],
     ) -> None:
-        names, properties, body = content
-        if self._receive_buffer.is_stopped:
-            self._wait_for_buffer()
-        self._events.append(
-            Event(number, wire.Deliver(consumer.tag, tag, redelivered, *_names(names)), properties, body)
-        )
-        if len(self._events) >= _EVENTS:
-            self.flush()
+        for tag, flag, (names, properties, body) in zip(count(first_tag), redelivered, contents):
+            if self._receive_buffer.is_stopped:
+                self._wait_for_buffer()
+            self._events.append(Event(number, wire.Deliver(consumer.tag, tag, flag, *_names(names)), properties, body))
+            if len(self._events) >= _EVENTS:
+                self.flush()
 
     def _wait_for_buffer(self) -> None:
         self.took_turn()

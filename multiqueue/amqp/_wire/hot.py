@@ -1,0 +1,20 @@
+"""The functions that every message costs: those of `_frames.c` where it was built, else those of `plain`."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING or os.environ.get("MULTIQUEUE_PURE", "") not in ("", "0"):
+    from . import plain as chosen
+else:
+    try:
+        from . import _frames as chosen
+    except ImportError:
+        from . import plain as chosen
+
+whole_frames = chosen.whole_frames
+acks_in_a_row = chosen.acks_in_a_row
+contents_in_a_row = chosen.contents_in_a_row
+deliver_frames = chosen.deliver_frames
+plain_properties = chosen.plain_properties
