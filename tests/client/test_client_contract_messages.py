@@ -427,6 +427,37 @@ def test_coroutines_use_the_same_classes(connection: Connection) -> None:
     assert asyncio.run(_conversation(connection)) == numbered(3)
 
 
+def test_a_coroutine_that_is_cancelled_leaves_nothing_open(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is still being opened, or is open already and was not handed over, is closed."""
+    import asyncio
+
+    begun, go_on, opened = threading.Event(), threading.Event(), Seen()
+    open_ = connection.channel
+
+    def open_late() -> Channel:
+        begun.set()
+        go_on.wait(PATIENCE)
+        channel = open_()
+        opened(channel)
+        return channel
+
+    monkeypatch.setattr(connection, "channel", open_late)
+
+    async def cancelled() -> None:
+        opening = asyncio.create_task(connection.async_channel())
+        await asyncio.to_thread(begun.wait, PATIENCE)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        go_on.set()
+
+    asyncio.run(cancelled())
+    opened.wait_for(1)
+    wait_until_blocked(lambda: connection.statistics().channels == ())
+
+
 def _next(channel: Channel, queue: str) -> Message:
     """The next message of a queue that is known to have one soon."""
     found: list[Message] = []

@@ -23,10 +23,11 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from pamqp import commands
 
@@ -122,6 +123,33 @@ class Closing(ABC):
 
     async def __aexit__(self, *exc_info: object) -> None:
         await asyncio.to_thread(self.close)
+
+
+_Opened = TypeVar("_Opened", bound=Closing)
+
+
+async def opened(open_: Callable[[], _Opened]) -> _Opened:
+    """What this opens, on a thread. If the coroutine is cancelled, it is closed once it is open: nobody has it."""
+    opening: Future[_Opened] = Future()
+
+    def run() -> None:
+        try:
+            opening.set_result(open_())
+        except BaseException as error:  # noqa: BLE001  # raised by the coroutine, if it is still there
+            opening.set_exception(error)
+
+    try:
+        await asyncio.to_thread(run)
+    except asyncio.CancelledError:
+        opening.add_done_callback(_leave)
+        raise
+    return opening.result()
+
+
+def _leave(opening: Future[Any]) -> None:
+    """On a thread of its own: the present one may be that of an event loop."""
+    if opening.exception() is None:
+        threading.Thread(target=opening.result().close, name="close what nobody has", daemon=True).start()
 
 
 @dataclass(eq=False, repr=False, slots=True)

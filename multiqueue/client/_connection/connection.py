@@ -18,7 +18,6 @@ Source      AutorecoveringConnection of RabbitMQ's Java client, for recovery.
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import heapq
 import logging
@@ -27,6 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -38,7 +38,7 @@ from .._base.errors import ClientError, ConnectionClosed, ConnectionInterrupted,
 from .._base.settings import Settings, parse_address, settings_for
 from .._channel.channel import Channel
 from .._channel.consumers import Consumers
-from .._channel.lifecycle import ENDING, Closing, ConnectionStatistics, Happening, State, after
+from .._channel.lifecycle import ENDING, Closing, ConnectionStatistics, Happening, State, after, opened
 from .._channel.recorded_topology import Declaration, RecordedTopology
 from .._dispatch.buffers import ReceiveBuffer
 from .._dispatch.work_pool import Callbacks
@@ -121,8 +121,8 @@ class Connection(Closing):
         return channel
 
     async def async_channel(self) -> Channel:
-        """`channel()` for a coroutine."""
-        return await asyncio.to_thread(self.channel)
+        """`channel()` for a coroutine; one that is cancelled leaves none open."""
+        return await opened(self.channel)
 
     def inbox(
         self,
@@ -502,8 +502,9 @@ def connect(target: str | Iterable[str] | Any, **options: Any) -> Connection:
 
 
 async def async_connect(target: str | Iterable[str] | Any, **options: Any) -> Connection:
-    """`connect()` for a coroutine. `async with` closes the connection; see `Channel` for what can be awaited."""
-    return await asyncio.to_thread(connect, target, **options)
+    """`connect()` for a coroutine; one that is cancelled leaves no connection open. `async with` closes the connection;
+    see `Channel` for what can be awaited."""
+    return await opened(partial(connect, target, **options))
 
 
 _open_lock = Lock()
