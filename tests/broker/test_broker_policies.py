@@ -480,6 +480,23 @@ def test_changes_of_a_tenant_that_are_refused_together_leave_nothing() -> None:
     host.close()
 
 
+def test_a_limit_of_a_tenant_that_is_refused_drops_nothing() -> None:
+    """Only what the store keeps is followed: what a limit drops would not come back."""
+    store = MemoryStore()
+    host = VirtualHost(store=store)
+    queue = host.declare_queue("q", durable=True, arguments={"x-queue-kind": "fair"})
+    for _ in range(3):
+        host.publish(Message(b"", routing_key="q", persistent=True, headers={"tenant": "a"}))
+    store.fail_at(1, StoreFull("no room"))
+    with pytest.raises(StoreFull):
+        queue.change_tenant("a", {"max_length": 1})
+    host.publish(Message(b"", routing_key="q", persistent=True, headers={"tenant": "a"}))
+    assert (len(queue), queue.changed_tenants) == (4, {})
+    queue.change_tenant("a", {"max_length": 1})
+    assert len(queue) == 1
+    host.close()
+
+
 def test_a_callback_of_a_commit_cannot_wait_for_another() -> None:
     """It is told so, and nothing is changed."""
     host = VirtualHost(store=MemoryStore())

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
@@ -887,10 +887,10 @@ class Life:
             self.limit.ask_tenants(refuse=self.tenants.may_refuse, overflow=self.tenants.may_overflow)
             self.settling_frees = self._settling_frees or self.tenants.may_be_capped
 
-    def change_tenant(self, name: str, changes: Mapping[str, object] | None, after: After, *, anew: bool) -> None:
-        """Let a tenant have other options from now on; None: as declared. Raises ValueError."""
+    def change_tenant(self, name: str, after: After) -> None:
+        """Let a tenant have its options as they are noted."""
         assert self.tenants is not None, "only a fair queue has tenants"
-        self.tenants.change(name, changes, anew=anew)
+        self.tenants.follow(name)
         self.limit_tenants()
         if self.tenants.has_surplus:
             self.evict_surplus(after)

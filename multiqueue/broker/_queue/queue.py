@@ -508,20 +508,22 @@ class BrokerQueue(Administration):
             self._change_tenant(name, changes, anew=anew)
 
     def _change_tenant(self, name: str, changes: Mapping[str, object] | None, *, anew: bool) -> None:
-        changed = self.life.changed_tenants
-        with self.callbacks.deciding() as after:
-            self._tenants_locked()
+        with self._lock:
+            tenants, before = self._tenants_locked(), self.life.changed_tenants.get(name)
             try:
-                before = changed.get(name)
-                self.life.change_tenant(name, changes, after, anew=anew)
+                tenants.note(name, changes, anew=anew)
             except (ValueError, TypeError) as error:
                 raise PreconditionFailed(f"{self.label}: {error}") from None
 
         def undo() -> None:
-            with self.callbacks.deciding() as after:
-                self.life.change_tenant(name, before, after, anew=True)
+            with self._lock:
+                tenants.note(name, before, anew=True)
 
-        self.keep_tenants(undo)
+        try:
+            self.keep_tenants(undo)  # first: what a limit drops does not come back where the store refuses it
+        finally:
+            with self.callbacks.deciding() as after:
+                self.life.change_tenant(name, after)
 
     @property
     def changed_tenants(self) -> dict[str, Mapping[str, object]]:

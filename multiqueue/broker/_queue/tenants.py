@@ -743,21 +743,24 @@ class Tenants:
         own = self._changed.get(name)
         return self._options.tenants.get(name, {}) if own is None else own
 
-    def change(self, name: str, changes: Mapping[str, object] | None, *, anew: bool) -> None:
-        """Let a tenant have other options from now on; None: those that it was declared with. Raises ValueError."""
+    def note(self, name: str, changes: Mapping[str, object] | None, *, anew: bool) -> None:
+        """Other options for a tenant, which it has after `follow`; None: as it was declared. Raises ValueError."""
         declared = self._options.tenants.get(name, {})
         before = declared if anew or changes is None else self._own(name)
         own = self._options.merged(name, before, {} if changes is None else changes)
-        options = self._options.options_of(name, own)
+        self._options.options_of(name, own)  # raises where they do not go together
         if own == declared:
             self._changed.pop(name, None)
         else:
             self._changed[name] = own
+
+    def follow(self, name: str) -> None:
+        """Let a tenant have its options as they are noted."""
         self._find_limits()
         tenant = self.by_name.get(name)
         if tenant is None:
             return
-        tenant.options = options
+        options = tenant.options = self.options_of(name)
         if options.rate is None:
             tenant.free_at = tenant.full_at = -math.inf
         else:
