@@ -246,6 +246,23 @@ def test_one_virtual_host_takes_what_another_had(client: Client, broker: Broker)
     assert [(each["name"], each["vhost"]) for each in client.get("/api/queues")] == [("q", "shop")]
 
 
+def test_limits_and_policies_stand_where_rabbitmq_reads_them(client: Client, broker: Broker) -> None:
+    """RabbitMQ 4.3 passes over the limits of `vhosts`; and in what one virtual host has, nothing names it."""
+    assert client("PUT", "/api/vhost-limits/%2F/max-queues", {"value": 5}).status == 204
+    for kind, definition in (("policies", {"max-length": 3}), ("operator-policies", {"max-length": 9})):
+        assert client("PUT", f"/api/{kind}/%2F/p", {"pattern": "q", "definition": definition}).status == 201
+    whole, single = client.get("/api/definitions"), client.get("/api/definitions/%2F")
+    limits = {"component": "vhost-limits", "name": "limits", "value": {"max-queues": 5}}
+    assert [each["component"] for each in whole["parameters"]] == ["operator_policy", "vhost-limits"]
+    assert whole["parameters"][1] == {**limits, "vhost": "/"}
+    assert single["parameters"][1] == limits
+    assert not any("vhost" in each for kind in ("policies", "parameters", "queues") for each in single[kind])
+    broker.add_virtual_host("shop")
+    assert client("POST", "/api/definitions/shop", single).status == 204
+    again = client.get("/api/definitions/shop")
+    assert [again[kind] for kind in ("policies", "parameters")] == [single[kind] for kind in ("policies", "parameters")]
+
+
 def test_the_command_says_by_its_status_that_something_is_missing(client: Client, tmp_path: Path) -> None:
     """Status 1 where something was left out or refused, for scripts; 0 where all of it is there."""
     path = tmp_path / "definitions.json"

@@ -66,6 +66,7 @@ _ABOUT: Final = frozenset(
         *("rabbitmq_definition_format", "original_cluster_name", "original_vhost_name"),
     }
 )
+LIMITS: Final = "vhost-limits"
 _OF_A_HOST: Final = frozenset({"description", "metadata", "limits", "tags", "default_queue_type", "name"})
 # Of the node that was exported: nothing that a program could miss.
 _OF_RABBITMQ: Final = frozenset({"cluster_name", "internal_cluster_id", "cluster_tags"})
@@ -137,12 +138,10 @@ def _declared(hosts: Iterable[VirtualHost], *, with_host: bool) -> View:
             if each.source.name != "" and (isinstance(each.destination, Exchange) or each.destination.name not in owned)
         ]
     return {
-        "policies": [policy_view(each, host.name) for host in hosts for each in host.policies.all()],
-        "parameters": [
-            parameter_of(policy_view(each, host.name))
-            for host in hosts
-            for each in host.policies.all(is_operators=True)
+        "policies": [
+            _placed(policy_view(each, host.name), with_host) for host in hosts for each in host.policies.all()
         ],
+        "parameters": [_placed(each, with_host) for host in hosts for each in parameter_views(host)],
         "queues": (
             {
                 "name": each.name,
@@ -167,7 +166,7 @@ def _declared(hosts: Iterable[VirtualHost], *, with_host: bool) -> View:
             }
             for where, each in exchanges
         ),
-        "bindings": (_without_key(binding_view(name, each), with_host) for name, each in bindings),
+        "bindings": (_placed(binding_view(name, each), with_host) for name, each in bindings),
     }
 
 
@@ -178,8 +177,16 @@ def parameter_of(policy: View) -> View:
     return {**policy, "component": OPERATOR_POLICY, "value": value}
 
 
-def _without_key(view: View, with_host: bool) -> View:
-    del view["properties_key"]
+def parameter_views(host: VirtualHost) -> list[View]:
+    """The operator policies of a virtual host, and its limits: RabbitMQ reads them from here alone."""
+    views = [parameter_of(policy_view(each, host.name)) for each in host.policies.all(is_operators=True)]
+    if limits := host.limits.all():
+        views.append({"name": "limits", "vhost": host.name, "component": LIMITS, "value": limits})
+    return views
+
+
+def _placed(view: View, with_host: bool) -> View:
+    view.pop("properties_key", None)
     if not with_host:
         del view["vhost"]
     return view
@@ -225,7 +232,7 @@ class Import:
         self._policies = [("policies", each) for each in self._found["policies"]]
         for index, each in enumerate(self._found["parameters"]):
             value = each["value"]
-            if each["component"] == "vhost-limits":
+            if each["component"] == LIMITS:
                 self._limits.append((each["vhost"], checked_limits(value, HOST_LIMITS, f"parameters[{index}].value")))
             elif each["component"] == OPERATOR_POLICY:
                 body = read_body(POLICY, read_value(OBJECT, each["value"], f"parameters[{index}].value"))

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 from ...broker import HOST_LIMITS, OPERATOR_POLICY, Broker, GlobalParameters
 from .._base.errors import bad_request, not_found
 from .asking import Answer, Ask, Table, done, host_of
 from .bodies import LIMIT, OBJECT, POLICY, read_body, read_value
-from .definitions import checked_limits, parameter_of, policy_from
+from .definitions import LIMITS, checked_limits, parameter_views, policy_from
 from .listing import listing
-from .views import View, policy_view
-
-_LIMITS: Final = "vhost-limits"
+from .views import View
 
 
 class ParameterRequests:
@@ -85,8 +83,8 @@ class ParameterRequests:
         if component == OPERATOR_POLICY:
             said = {**read_body(POLICY, value, "value"), "name": ask["name"]}
             return done(lambda: host.policies.set(policy_from(said, is_operators=True)))
-        if component != _LIMITS or ask["name"] != "limits":
-            raise bad_request(f"component {component} not found; {OPERATOR_POLICY}, or {_LIMITS} with the name limits")
+        if component != LIMITS or ask["name"] != "limits":
+            raise bad_request(f"component {component} not found; {OPERATOR_POLICY}, or {LIMITS} with the name limits")
         limits = checked_limits(value, HOST_LIMITS, "value")
         for name in HOST_LIMITS:
             if name in limits:
@@ -111,10 +109,9 @@ class ParameterRequests:
         ask.caller.check_administrator()
         hosts = [host_of(self._broker, ask)] if "vhost" in ask.parts else self._broker.virtual_hosts()
         for host in hosts:
-            views = [parameter_of(policy_view(each, host.name)) for each in host.policies.all(is_operators=True)]
-            if limits := host.limits.all():
-                views.append({"name": "limits", "vhost": host.name, "component": _LIMITS, "value": limits})
-            yield from (each for each in views if ask.parts.get("component") in (None, each["component"]))
+            yield from (
+                each for each in parameter_views(host) if ask.parts.get("component") in (None, each["component"])
+            )
 
 
 def _view(name: str, value: Any) -> View:
