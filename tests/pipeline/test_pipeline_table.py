@@ -290,6 +290,14 @@ def test_a_table_of_nobody(tmp_path: Path, ledger: Ledger) -> None:
         opened(tmp_path, "delta", ledger)
 
 
+def test_a_table_that_cannot_be_looked_at(tmp_path: Path, kind: str, ledger: Ledger) -> None:
+    """What the library says of a store that does not answer is one sentence, before anything starts."""
+    output = output_in(tmp_path, kind)
+    output.tables[""]._form.open = Mock(side_effect=OSError("no answer\nand more"))  # type: ignore[method-assign]
+    with pytest.raises(PipelineError, match=r"cannot look at the table '.*out/data': no answer; correct \[storage\]"):
+        output.prepare(ledger)
+
+
 def test_an_older_copy_of_the_state(tmp_path: Path, kind: str) -> None:
     """A state from a backup does not have the table's last items: they would be there twice. (pipeline 18)"""
     make_tree(tmp_path, {"big": 2})

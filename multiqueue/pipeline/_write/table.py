@@ -100,6 +100,11 @@ def new_number() -> str:
     return uuid.uuid4().hex
 
 
+def _said(error: Exception) -> str:
+    """The first line of what a library says, or else the error's name."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 def _count_in(number: str) -> int:
     """How many commits the state had counted with the one of this number; 0 where it did not count."""
     count, dash, _ = number.partition("-")
@@ -193,22 +198,34 @@ class Table:
 
         Raises:
             StateMismatch: there is another one, or this one has commits that the state does not know.
+            PipelineError: the store or the catalog does not let one see.
         """
         with self._lock:
             self._owner, self._state, self._is_stale = owner, state, True
-            self._look_locked()
-            if not self._is_there and self._form.is_orphan:
-                raise StateMismatch(
-                    f"there are files of a table with rows in {self.place!r}, and its catalog, which lies beside the "
-                    f"state, does not know it; bring back state and catalog, {_ANEW}"
-                )
-            newest = next((count for number in self._numbers_locked() if (count := _count_in(number))), 0)
-            if commits is not None and newest > commits:
-                raise StateMismatch(
-                    f"the table {self.place!r} has commit {newest}, and {state} has counted {commits}: it is an older "
-                    "copy, and what came since would be there twice; bring back the newest state, or delete state and "
-                    "table"
-                )
+            try:
+                self._claim_locked(commits)
+            except PipelineError:
+                raise
+            except Exception as error:
+                raise PipelineError(
+                    f"cannot look at the table {self.place!r}: {_said(error)}; "
+                    "correct [storage] or [output], or try again later"
+                ) from error
+
+    def _claim_locked(self, commits: int | None) -> None:
+        self._look_locked()
+        if not self._is_there and self._form.is_orphan:
+            raise StateMismatch(
+                f"there are files of a table with rows in {self.place!r}, and its catalog, which lies beside the "
+                f"state, does not know it; bring back state and catalog, {_ANEW}"
+            )
+        newest = next((count for number in self._numbers_locked() if (count := _count_in(number))), 0)
+        if commits is not None and newest > commits:
+            raise StateMismatch(
+                f"the table {self.place!r} has commit {newest}, and {self._state} has counted {commits}: it is an "
+                "older copy, and what came since would be there twice; bring back the newest state, or delete state "
+                "and table"
+            )
 
     def _numbers_locked(self) -> Iterator[str]:
         return self._form.numbers() if self._is_there else iter(())
@@ -326,8 +343,7 @@ class Table:
             except Exception as error:
                 self._is_stale = True
                 if pause_s is None:
-                    said = str(error).strip().splitlines() or [type(error).__name__]
-                    raise PipelineError(f"cannot commit to the table {self.place!r}: {said[0]}") from error
+                    raise PipelineError(f"cannot commit to the table {self.place!r}: {_said(error)}") from error
                 self._sleep(pause_s)
             else:
                 return
