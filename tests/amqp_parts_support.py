@@ -11,6 +11,7 @@ from multiqueue.amqp._server.access import UsersFile as UsersFile
 from multiqueue.amqp._server.config import LimitsSection as LimitsSection
 from multiqueue.amqp._server.config import load_config as load_config
 from multiqueue.amqp._server.connection import ServerConnection as ServerConnection
+from multiqueue.amqp._server.frame_io import FrameWriter as FrameWriter
 from multiqueue.amqp._server.frame_io import ReadGate as ReadGate
 from multiqueue.amqp._server.handshake import CLOSE as CLOSE
 from multiqueue.amqp._server.handshake import DROPS_WHAT_IT_DOES_NOT_KNOW as DROPS_WHAT_IT_DOES_NOT_KNOW

@@ -82,11 +82,15 @@ class CommitReports:
         with self._lock:
             reports, self._reports = self._reports, []
         stored: dict[Any, list[int]] = {}
+        last: Any = None
+        numbers: list[int] = []  # of the last one, which is most often the next one's too
         for (publishing, number), refused in reports:
             if refused:
                 publishing.confirmed((number,), refused=True)
-            else:
-                stored.setdefault(publishing, []).append(number)
+                continue
+            if publishing is not last:
+                last, numbers = publishing, stored.setdefault(publishing, [])
+            numbers.append(number)
         for publishing, numbers in stored.items():
             publishing.confirmed(numbers)
         self._flush()

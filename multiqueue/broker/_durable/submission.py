@@ -30,7 +30,7 @@ from multiqueue.store import (
 )
 
 from ..._copies import Copier
-from .._base.message import DeadLetterReason, Message, PutOutcome
+from .._base.message import MESSAGE_BYTES, DeadLetterReason, Message, PutOutcome
 from .._base.message_codec import encode_message
 from .._queue.entry import Entry
 from .._queue.life import Life
@@ -54,7 +54,10 @@ class Submission:
     `is_owed`: tried again when the store is full, for no other part could. `tell` gets the tags of parts.
     """
 
-    __slots__ = ("_commit", "_form", "_is_owed", "_journal", "_message", "_parts", "_steps", "_tags", "_tell", "length")
+    __slots__ = (
+        *("_commit", "_form", "_in_runs", "_is_owed", "_journal", "_message", "_parts", "_steps", "_tags", "_tell"),
+        *("_writing", "length"),
+    )
 
     def __init__(self, journal: Journal, *, is_owed: bool = False, tell: Tell | None = None) -> None:
         self._journal = journal
@@ -64,6 +67,7 @@ class Submission:
         self._tags: list[object] = []  # of parts whose fate `tell` is to have; None for what no one wants to be told of
         self._steps: list[_Step] = []
         self.length: int = 0  # how many parts were ended
+        self._in_runs = self._writing = 0  # how many of them came by `put_all`, and what they charge, in bytes
         self._commit: Commit | None = None  # once it is handed in as a run
         # The message that was prepared last: it goes to all its queues in one form.
         self._message: Message | None = None
@@ -125,13 +129,15 @@ class Submission:
         entries = queue.life.admit_all(messages)
         if entries is None:
             return False
-        bodies = [message.body for message in messages]
+        bodies: list[Any] = [message.body for message in messages]
         puts = _puts.copies(Put(queue.store_number, b"", b""), forms * count if alike else forms, bodies)
         life, begin = queue.life, self.length
         for entry, put in zip(entries, puts, strict=True) if life.is_fair else ():
             put.level = entry.level  # its tenant's: where the queue looks for it when it pages
         assert not self._parts[begin], "the part before was not ended"
         self._steps.append((begin, life, entries, puts))
+        self._in_runs += count
+        self._writing += 2 * sum([len(put.properties) for put in puts]) + MESSAGE_BYTES * count + sum(map(len, bodies))
         parts: list[list[Operation]] = [[put] for put in puts]
         self._parts[begin:] = [*parts, []]
         self._tags += tags
@@ -178,7 +184,8 @@ class Submission:
         """Hand in all parts that were ended, each to be committed or refused for itself. Raises as `submit`."""
         self._forget_message()
         try:
-            self._commit = self._journal.submit_run(self._parts[:-1], self._conclude)
+            writing = self._writing if self._in_runs == self.length else None
+            self._commit = self._journal.submit_run(self._parts[:-1], self._conclude, writing)
         except BaseException:
             self.withdraw()
             raise
@@ -219,7 +226,10 @@ class Submission:
     def _conclude(self, refused: Mapping[int, StoreError]) -> None:
         self._follow(refused)
         self._steps, self._parts = [], []
-        told = [(tag, index in refused) for index, tag in enumerate(self._tags) if tag is not None]
+        if refused:
+            told = [(tag, index in refused) for index, tag in enumerate(self._tags) if tag is not None]
+        else:
+            told = [(tag, False) for tag in self._tags if tag is not None]
         if told and self._tell is not None:
             self._tell(told)
 

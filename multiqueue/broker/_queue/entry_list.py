@@ -19,7 +19,7 @@ import math
 import re
 from abc import abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Protocol, cast
 
@@ -136,17 +136,22 @@ class StandardEntryList(EntryList):
     def __len__(self) -> int:
         return self._size
 
-    def append_all(self, entries: Iterable[Entry]) -> None:
-        for entry in entries:
+    def append_all(self, entries: Sequence[Entry]) -> None:
+        at = 0
+        while at < len(entries):
             number = self.next_number
             tail = self._tail
             if len(tail.slots) == _CHUNK:
                 tail = self._new_tail(number >> _CHUNK_BITS)
-            tail.slots.append(entry)
-            tail.live += 1
-            self._size += 1
-            self.next_number = number + 1
-            entry.position = number
+            part = entries[at : at + _CHUNK - len(tail.slots)]
+            for entry in part:
+                entry.position = number
+                number += 1
+            tail.slots += part
+            tail.live += len(part)
+            self._size += len(part)
+            self.next_number = number
+            at += len(part)
 
     def discard_all(self, entries: Iterable[Entry]) -> None:
         chunks = self._chunks

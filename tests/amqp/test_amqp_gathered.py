@@ -1,0 +1,72 @@
+"""What is written without a copy: every byte goes once, in order, however little the socket takes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+from amqp_parts_support import FrameWriter
+
+pytest.importorskip("pamqp")
+
+
+class Nobody:
+    """The connection of a writer that has none."""
+
+    awaits_turn = False
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for each in (ours, theirs):
+            each.setblocking(False)
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        yield ours, theirs
+
+
+@pytest.mark.parametrize("sizes", [[5, 200_000, 1], [3000, 0, 3000, 70_000], [1, *[1500] * 1200], [20_000] * 40])
+def test_pieces_arrive_whole_and_in_order(ends: tuple[socket.socket, socket.socket], sizes: list[int]) -> None:
+    """Pieces that the socket takes in part, and more of them than one call takes, are the bytes that arrive."""
+    ours, theirs = ends
+    sent = [bytes((number % 251,)) * size for number, size in enumerate(sizes)]
+    arrived = bytearray()
+
+    async def run() -> int:
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.create_connection(asyncio.Protocol, sock=ours)
+        writer = FrameWriter(cast(Any, Nobody()), 131072, 1 << 20, lambda: None)
+        writer.use(transport)
+        for piece in sent:
+            writer.pieces.append(piece)
+            if len(piece) > 1000:
+                writer.flush()
+        writer.flush()
+        assert writer.pieces == []
+        while len(arrived) < sum(sizes):
+            arrived.extend(await loop.sock_recv(theirs, 8192))
+        transport.close()
+        return writer.sent_bytes
+
+    assert asyncio.run(run()) == sum(sizes)
+    assert bytes(arrived) == b"".join(sent)
+
+
+def test_nothing_is_written_past_a_transport_that_closes(ends: tuple[socket.socket, socket.socket]) -> None:
+    """Once a transport is closing its descriptor may be another connection's: the transport decides."""
+    ours, theirs = ends
+
+    async def run() -> None:
+        transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=ours)
+        writer = FrameWriter(cast(Any, Nobody()), 131072, 1 << 20, lambda: None)
+        writer.use(transport)
+        transport.close()
+        writer.send(b"x" * 20_000)
+        await asyncio.sleep(0)
+
+    asyncio.run(run())
+    assert theirs.recv(10) == b""
