@@ -99,7 +99,7 @@ class Bodies:
         self._directory = directory
         self._file_bytes = file_bytes
         self._durability = durability
-        self._least_bytes = large_commit_bytes
+        self.large_commit_bytes = large_commit_bytes
         self.large_bytes = min(_LARGE_BYTES, large_commit_bytes)
         self.shared_bytes = min(_SHARED_BYTES, large_commit_bytes)
         self._sizes = dict(body_files(directory))
@@ -164,7 +164,7 @@ class Bodies:
 
         Where the quota has no room for that, SQLite may still have free pages for them.
         """
-        if in_rows < self._least_bytes:
+        if in_rows < self.large_commit_bytes:
             return False
         self.lacks_room = self.disk_bytes + size > self.most_bytes
         return not self.lacks_room and self._has_file()

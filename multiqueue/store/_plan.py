@@ -5,7 +5,9 @@ Promise     Applying a plan leaves what its operations, one after the other, wou
 Assumes     sqlite3 lets go of the interpreter's lock at every step of a statement, and beside a thread that computes
             it gets it back only after the switch interval: a row a step would be 200 messages a second. So rows
             go in by the thousand in a statement (docs/decisions/0701-headers-apart.md). And that a value
-            costs as much to bind as SQLite takes to store it: what plain headers have in common is given once.
+            costs as much to bind as SQLite takes to store it: what plain headers have in common is given once. And that
+            a statement lets go of that lock five times: a batch is one statement a table, of few sizes, which a LIMIT
+            fits to the batch: the rows behind it, all NULL, are not looked at.
 """
 
 from __future__ import annotations
@@ -13,6 +15,9 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
+from functools import cache
+from itertools import groupby
+from operator import attrgetter
 from zlib import crc32 as crc32_of_few
 
 from ._bodies import Bodies
@@ -20,24 +25,26 @@ from ._crc import crc32
 from ._dropped import Dropped
 from ._protocol import Define, Delete, Delivered, DropQueue, Operation, Put, Undefine
 
-_MOST_ROWS = 1024  # of one statement: 10,240 values; SQLite allows 32,766
-_FEW_ROWS = 64  # fewer than these are one statement
+# Rows of a statement, at most a third more than needed; the last: 10,240 values, and SQLite allows 32,766.
+_SIZES_OF_STATEMENTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _COPIED = 4096  # bytes of a body; sqlite3 looks for an adapter of `bytes`, none of `bytearray`: more than a copy costs
-MOST_STATEMENTS = 290  # inserts of 63 small and 5 large sizes: bodies, headers, both plain ones; and the others
+MOST_STATEMENTS = 4 * len(_SIZES_OF_STATEMENTS) + 32  # inserts of bodies, headers, both plain ones; and the others
 
 _COLUMNS = 'id, size, "check", properties, queue, level, expires_at, deliveries, transient, held_until_ms'
-_HEADERS = f"INSERT INTO header ({_COLUMNS}) VALUES {{}}"
+_HEADERS = f"INSERT INTO header ({_COLUMNS}) SELECT * FROM (VALUES {{}}) LIMIT ?"
 _HEADERS_PLAIN = [
     f"INSERT INTO header ({_COLUMNS}) SELECT"  # SQLite names these columns so
-    f" column1, column2, column3, column4, column5, column6, NULL, 0, {transient}, NULL FROM (VALUES {{}})"
+    f" column1, column2, column3, column4, column5, column6, NULL, 0, {transient}, NULL FROM (VALUES {{}}) LIMIT ?"
     for transient in (0, 1)
 ]
-_BODIES = 'INSERT INTO body (id, queue, level, "check", data) VALUES {}'
+_BODIES = 'INSERT INTO body (id, queue, level, "check", data) SELECT * FROM (VALUES {}) LIMIT ?'
 _HEADERS_OF = (
     "FROM header WHERE (queue, level, id) IN"
     " (SELECT queue, level, id FROM body WHERE id IN (SELECT value FROM json_each(?)))"
 )
 _SIZES = f"SELECT count(*), total(size) {_HEADERS_OF}"
+# The same where no body is in a file: without a look at the headers, and at the bytes.
+_LENGTHS = "SELECT count(*), total(length(data)) FROM body WHERE id IN (SELECT value FROM json_each(?))"
 _DELETE_HEADERS = f"DELETE {_HEADERS_OF}"
 _DELETE_BODIES = "DELETE FROM body WHERE id IN (SELECT value FROM json_each(?))"
 # The place, the size and the `check` of each body among these that is in a file: one row, as the others (NOT INDEXED:
@@ -61,6 +68,11 @@ _DEFINE = (
 _UNDEFINE = "DELETE FROM definition WHERE kind = ? AND key = ?"
 _DROP = "INSERT OR IGNORE INTO dropped VALUES (?)"
 
+_ID = attrgetter("id")
+_FIELDS = attrgetter(
+    "id", "queue", "level", "properties", "body", "expires_at", "deliveries", "transient", "held_until_ms"
+)
+
 
 class Plan:
     """Operations of one transaction, gathered by kind."""
@@ -82,22 +94,28 @@ class Plan:
         Raises:
             sqlite3.Error, OSError, TypeError, ValueError, OverflowError: roll back.
         """
-        for operation in operations:
-            kind = type(operation)
+        for kind, alike in groupby(operations, type):
             if kind is Put:
-                self._add_put(connection, operation)  # type: ignore[arg-type]
-            elif kind is Delete:
-                self._add_deletes(operation.ids)  # type: ignore[union-attr]
-            else:
-                self._add_other(operation)
+                self._add_puts(connection, list(alike))  # type: ignore[arg-type]
+                continue
+            for operation in alike:
+                if kind is Delete:
+                    self._add_deletes(operation.ids)  # type: ignore[union-attr]
+                else:
+                    self._add_other(operation)
         self._flush(connection)
 
-    def _add_put(self, connection: sqlite3.Connection, put: Put) -> None:
-        if put.queue in self._dropped or put.queue in self.drops:
+    def _add_puts(self, connection: sqlite3.Connection, puts: list[Put]) -> None:
+        if self._dropped or self.drops:
+            puts = [put for put in puts if put.queue not in self._dropped and put.queue not in self.drops]
+        new = dict(zip(map(_ID, puts), puts, strict=True))
+        if len(new) == len(puts) and self._puts.keys().isdisjoint(new) and self._deletes.keys().isdisjoint(new):
+            self._puts.update(new)
             return
-        if put.id in self._puts or put.id in self._deletes:
-            self._flush(connection)  # the same id twice: let the table say what it thinks of it
-        self._puts[put.id] = put
+        for put in puts:
+            if put.id in self._puts or put.id in self._deletes:
+                self._flush(connection)  # the same id twice: let the table say what it thinks of it
+            self._puts[put.id] = put
 
     def _add_deletes(self, ids: Sequence[int]) -> None:
         for message_id in ids:
@@ -130,33 +148,36 @@ class Plan:
         self._definitions = []
 
     def _insert(self, connection: sqlite3.Connection) -> None:
+        # Column by column, each in one call: of these a message would need twenty.
         puts = list(self._puts.values())
-        are_plain = _are_plain(puts)
-        _check_kinds(puts, min(self._puts), are_plain)
-        places = self._write_bodies(puts)
-        headers: list[object] = []
-        bodies: list[object] = []
-        for put in puts:
-            message_id, queue, level, body, properties = put.id, put.queue, put.level, put.body, put.properties
-            seed = message_id & 0xFFFFFFFF  # as `check`, without a call for each
-            headers += (message_id, len(body), crc32_of_few(properties, seed), bytearray(properties), queue, level)
-            if not are_plain:
-                headers += (put.expires_at, put.deliveries, 1 if put.transient else 0, put.held_until_ms)
-            if message_id in places:
-                bodies += (message_id, queue, level, *places[message_id])
-            else:
-                data = body if len(body) > _COPIED else bytearray(body)
-                bodies += (message_id, queue, level, crc32(body, seed), data)
+        ids, queues, levels, properties, bodies, *others = zip(*map(_FIELDS, puts), strict=True)
+        are_plain = _are_plain(*others)
+        _check_places(ids, queues, levels)
+        if not are_plain:
+            _check_others(*others)
+        sizes = list(map(len, bodies))
+        headers = [ids, sizes, map(crc32_of_few, properties, ids), map(bytearray, properties), queues, levels]
         if are_plain:
-            _insert_rows(connection, _HEADERS_PLAIN[1 if puts[0].transient else 0], 6, headers)
+            insert = _HEADERS_PLAIN[1 if puts[0].transient else 0]
         else:
-            _insert_rows(connection, _HEADERS, 10, headers)
-        _insert_rows(connection, _BODIES, 5, bodies)
+            insert = _HEADERS
+            expires_at, deliveries, transient, held_until_ms = others
+            headers += [expires_at, deliveries, map(int, map(bool, transient)), held_until_ms]
+        checks: Iterable[int] = map(crc32, bodies, ids)
+        data: Iterable[object] = map(bytearray if max(sizes) <= _COPIED else _bound, bodies)
+        places = self._write_bodies(puts, sizes)
+        if places:
+            kept = [places.get(one.id) or (crc32(one.body, one.id), _bound(one.body)) for one in puts]
+            checks, data = zip(*kept, strict=True)
+        _insert_rows(connection, insert, headers, len(puts))
+        _insert_rows(connection, _BODIES, [ids, queues, levels, checks, data], len(puts))
         self.messages += len(puts)
-        self.bytes += sum([len(put.body) for put in puts])
+        self.bytes += sum(sizes)
 
-    def _write_bodies(self, puts: Sequence[Put]) -> dict[int, tuple[int, int]]:
+    def _write_bodies(self, puts: Sequence[Put], sizes: Sequence[int]) -> dict[int, tuple[int, int]]:
         """Write the bodies that are worth it into a file: the `check` and the place in the row of each such message."""
+        if sum(sizes) < self._bodies.large_commit_bytes:
+            return {}
         least, least_shared = self._bodies.large_bytes, self._bodies.shared_bytes
         runs: list[list[Put]] = []  # messages with one object for their body
         run: list[Put] = []
@@ -206,7 +227,7 @@ def remove(connection: sqlite3.Connection, ids: Sequence[int], bodies: Bodies) -
             gone[place] = of_body or 0
             if is_shared:
                 shared.add(place)
-    count, size = connection.execute(_SIZES, (listed,)).fetchone()
+    count, size = connection.execute(_LENGTHS if bodies.is_empty else _SIZES, (listed,)).fetchone()
     connection.execute(_DELETE_HEADERS, (listed,))
     connection.execute(_DELETE_BODIES, (listed,))
     if shared:
@@ -222,28 +243,41 @@ def check(message_id: int, data: bytes) -> int:
     return crc32(data, message_id & 0xFFFFFFFF)
 
 
-def _are_plain(puts: Sequence[Put]) -> bool:
+def _bound(body: bytes) -> bytes | bytearray:
+    return body if len(body) > _COPIED else bytearray(body)
+
+
+def _are_plain(
+    expires_at: Sequence[object],
+    deliveries: Sequence[object],
+    transient: Sequence[object],
+    held_until_ms: Sequence[object],
+) -> bool:
     """Whether the messages differ in nothing but id, place and bytes, and have neither times nor deliveries."""
-    are_transient = puts[0].transient
-    for put in puts:
-        if put.expires_at is not None or put.deliveries or put.transient is not are_transient:
-            return False
-        if put.held_until_ms is not None:
-            return False
-    return True
+    count = len(transient)
+    if any(deliveries) or transient.count(transient[0]) < count:
+        return False
+    return expires_at.count(None) == count and held_until_ms.count(None) == count
 
 
-def _check_kinds(puts: Sequence[Put], lowest_id: int, are_plain: bool) -> None:
+def _check_places(ids: Sequence[int], queues: Sequence[int], levels: Sequence[int]) -> None:
     """Refuse what SQLite would keep as it is, in a column of another kind, where no page finds it."""
-    if lowest_id < 1:
-        raise ValueError(f"an id is 1 or more, not {lowest_id}")
-    for queue, level in {(put.queue, put.level) for put in puts}:
+    if min(ids) < 1:
+        raise ValueError(f"an id is 1 or more, not {min(ids)}")
+    for queue, level in set(zip(queues, levels, strict=True)):
         _check_whole(queue=queue, level=level)
-    if not are_plain:
-        for put in puts:
-            _check_whole(deliveries=put.deliveries, held_until_ms=put.held_until_ms or 0)
-            if not isinstance(put.expires_at, float | int | None):
-                raise TypeError(f"expires_at of a Put is a number of seconds, not {put.expires_at!r}")
+
+
+def _check_others(
+    expires_at: Sequence[object],
+    deliveries: Sequence[object],
+    transient: Sequence[object],
+    held_until_ms: Sequence[object],
+) -> None:
+    for one in zip(expires_at, deliveries, held_until_ms, strict=True):
+        _check_whole(deliveries=one[1], held_until_ms=one[2] or 0)
+        if not isinstance(one[0], float | int | None):
+            raise TypeError(f"expires_at of a Put is a number of seconds, not {one[0]!r}")
 
 
 def _check_whole(**fields: object) -> None:
@@ -252,14 +286,20 @@ def _check_whole(**fields: object) -> None:
             raise TypeError(f"the {name} of a Put is a whole number, not {value!r}")
 
 
-def _insert_rows(connection: sqlite3.Connection, insert: str, columns: int, values: Sequence[object]) -> None:
-    """Insert rows in statements of 1,024, 512, ... 64 rows and one for the rest, so that there are few to know."""
-    row = f"({','.join('?' * columns)})"
-    start, most = 0, _MOST_ROWS
-    while start < len(values):
-        left = (len(values) - start) // columns
-        while most > left:
-            most = most // 2 if most > _FEW_ROWS else left
-        part = values[start : start + most * columns]
-        connection.execute(insert.format(",".join([row] * most)), part)
-        start += most * columns
+def _insert_rows(connection: sqlite3.Connection, insert: str, columns: Sequence[Iterable[object]], count: int) -> None:
+    """Insert rows, given by columns, in one statement; many in several."""
+    width, most = len(columns), _SIZES_OF_STATEMENTS[-1]
+    values: list[object] = [None] * (width * count)
+    for number, column in enumerate(columns):
+        values[number::width] = column
+    for start in range(0, count, most):
+        rows = min(count - start, most)
+        size = next(size for size in _SIZES_OF_STATEMENTS if size >= rows)
+        part = values[start * width : (start + rows) * width]
+        connection.execute(_statement(insert, width, size), [*part, *[None] * ((size - rows) * width), rows])
+
+
+@cache
+def _statement(insert: str, columns: int, rows: int) -> str:
+    """The statement for so many rows: the same object each time, whose hash is known."""
+    return insert.format(",".join([f"({','.join('?' * columns)})"] * rows))

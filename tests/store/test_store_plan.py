@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
+from typing import cast
 
 import pytest
 from store_parts_support import _plan
@@ -39,7 +41,7 @@ def put_and_read(store: SqliteStore, queue: int, puts: list[Put]) -> None:
     assert store.read(one.id for one in puts) == {one.id: one.body for one in puts}
 
 
-COUNTS = [1, 2, 63, 64, 65, 127, 1023, 1024, 1025, 1700]
+COUNTS = [1, 2, 5, 63, 64, 65, 127, 1023, 1024, 1025, 1700]
 
 
 @pytest.mark.parametrize("count", COUNTS)
@@ -81,23 +83,32 @@ def test_places_in_one_batch(tmp_path: Path, places: list[tuple[int, int]]) -> N
 
 
 class Connection:
-    """Counts the rows of each statement that it is given, and keeps the values."""
+    """Counts the rows of each statement that it is given, and those of them that count, and keeps their values."""
 
     def __init__(self) -> None:
-        self.rows: list[int] = []
+        self.rows: list[tuple[int, int]] = []
         self.values: list[list[object]] = []
 
     def execute(self, statement: str, values: list[object]) -> None:
-        self.rows.append(statement.count("(?"))
-        self.values.append(values)
+        *bound, rows = values
+        width, count = len(bound) // statement.count("(?"), cast("int", rows)
+        assert bound[count * width :] == [None] * (len(bound) - count * width)
+        self.rows.append((statement.count("(?"), count))
+        self.values.append(bound[: count * width])
 
 
-@pytest.mark.parametrize(("count", "rows"), [(1, [1]), (63, [63]), (64, [64]), (1187, [1024, 128, 35])])
-def test_a_batch_is_few_statements(count: int, rows: list[int]) -> None:
-    """A batch of less than 64 messages is one statement a table, a large one a statement for each power of two."""
+@pytest.mark.parametrize(
+    ("count", "rows"),
+    [(1, [(1, 1)]), (63, [(64, 63)]), (64, [(64, 64)]), (385, [(512, 385)]), (1187, [(1024, 1024), (192, 163)])],
+)
+def test_a_batch_is_few_statements(count: int, rows: list[tuple[int, int]]) -> None:
+    """Up to 1,024 messages are one statement a table, of a size that is known, with some rows that are none."""
     connection = Connection()
-    _plan._insert_rows(connection, "INSERT {}", 2, list(range(2 * count)))  # type: ignore[arg-type]
+    _plan._insert_rows(connection, "INSERT {}", [range(count), range(count, 2 * count)], count)  # type: ignore[arg-type]
     assert connection.rows == rows
+    assert list(chain.from_iterable(connection.values)) == [
+        one for number in range(count) for one in (number, number + count)
+    ]
 
 
 def test_plain_messages_are_bound_in_kinds_that_sqlite3_binds_as_they_are(tmp_path: Path) -> None:
