@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 
 from .._locks import Condition, Lock
 from ._errors import StoreError
@@ -106,7 +107,7 @@ class Run(Submission):
     def __init__(
         self, given: Sequence[Sequence[Operation]], told: Callable[[Mapping[int, StoreError]], object]
     ) -> None:
-        super().__init__(tuple([operation for part in given for operation in part]), self._tell, self._tell)
+        super().__init__(tuple(chain.from_iterable(given)), self._tell, self._tell)
         self._given = given
         self._told = told
         self._parts: list[Submission] = []

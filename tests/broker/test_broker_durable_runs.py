@@ -141,6 +141,21 @@ def test_a_store_refuses_one_message_of_a_run_alone(
     host.queue("small").check_invariants()
 
 
+def test_a_store_refuses_one_of_messages_that_were_put_together(
+    host: VirtualHost, store: MemoryStore, publisher: Publisher, told: Told
+) -> None:
+    """Behind one that came alone the second of three finds no room: the others are there, and no room is kept."""
+    store.fail_at(3, FULL)
+    publisher.publish(persistent(b"0"), tag=0)
+    assert publisher.publish_all([persistent(b"%d" % number) for number in (1, 2, 3)], (1, 2, 3)) is not None
+    publisher.hand_in()
+    host.wait_for_commits()
+    assert told == [(0, False), (1, False), (2, True), (3, False)]
+    assert host.queue("q").life._admitted == 0
+    assert bodies(host) == [b"0", b"1", b"3"]
+    host.queue("q").check_invariants()
+
+
 def test_a_message_of_a_run_is_refused_on_all_of_its_queues(
     host: VirtualHost, store: MemoryStore, publisher: Publisher, told: Told
 ) -> None:
