@@ -40,7 +40,7 @@ _AHEAD_BYTES = 256 << 10  # a batch of so many is written while the one before i
 LINGER = 0.02  # seconds: a removal alone is not worth a sync, and a crash within them only redelivers
 _IDS_BETWEEN_COMMITS = 1 << 18
 _BATCHES_BEFORE_REST = 8  # under unbroken load the backend's own work still gets a turn
-_committing: set[Batch] = set()  # in the hands of a writer of this process
+_committing: set[Batch] = set()  # in the hands of a writer of this process, or for which it was woken
 _QUIET = 0.005  # seconds without a batch before that: those who were just told come back sooner
 
 
@@ -204,6 +204,8 @@ class GroupCommit:
             batch.is_urgent = batch.is_urgent or not lingers
             if self._writer_waits and (batch.is_urgent or is_first):
                 self.work.notify()
+                if batch.is_urgent and self._held is None:
+                    _committing.add(batch)  # before the writer is awake, which takes the interpreter to be
         return submission
 
     def _wait_for_room_locked(self, size: int, *, grows: bool) -> None:

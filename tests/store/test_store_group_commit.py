@@ -308,3 +308,23 @@ def test_who_gives_way_waits_until_those_who_wait_for_the_commit_are_told() -> N
     assert raised == []
     commits.close()
     give_way(60)
+
+
+def test_who_gives_way_waits_for_a_writer_that_is_woken() -> None:
+    """From the moment in which a batch wakes it, for it takes the batch only when it has the interpreter."""
+    backend = SlowBackend()
+    commits = _group_commit.GroupCommit(backend, name="woken", next_id=1, max_pending_bytes=1000)
+    wait_until_blocked(lambda: commits._writer_waits)
+    wake = commits.work.notify
+    commits.work.notify = lambda n=1: None  # type: ignore[method-assign]
+    commits.submit([put(1)])
+    thread, raised = in_thread(lambda: give_way(60))
+    wait_until_blocked(thread)
+    assert not backend.began.is_set()
+    commits.work.notify = wake  # type: ignore[method-assign]
+    backend.may_go_on.set()
+    commits.release()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert raised == []
+    commits.close()
