@@ -342,6 +342,22 @@ def test_a_message_that_is_kept_for_too_long_goes_back() -> None:
     bench.queue.check_invariants()
 
 
+def test_an_active_consumer_that_is_late_gives_way() -> None:
+    """Nobody else was served while it stayed the active one, and it is not made active again."""
+    bench = Bench(consumer_timeout=10.0, single_active_consumer=True)
+    late, waiting = bench.consumer(), bench.consumer()
+    bench.put("a")
+    bench.put("b")
+    assert bench.pulled(late).message.body == "a"
+    bench.clock.advance(11)
+    bench.queue.housekeeping()
+    assert bench.pull_bodies(late) == []
+    assert bench.pull_bodies(waiting) == ["a", "b"]
+    bench.queue.remove_consumer(waiting)
+    assert not late.active
+    assert bench.consumer().active
+
+
 def test_a_consumer_has_a_timeout_of_its_own() -> None:
     """It wins over the queue's, and housekeeping comes when the first deadline passes."""
     bench = Bench(consumer_timeout=10.0)

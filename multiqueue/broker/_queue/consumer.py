@@ -175,6 +175,7 @@ class QueueConsumer(Reader):
     lists: PriorityLists | None = None  # Invariant: None if and only if state is REMOVED.
     desired: bool = False  # what the target last said
     active: bool = True  # False while it waits behind the limit of active consumers
+    is_late: bool = False  # it kept a message for too long: it is not made active again
     pulling: bool = False  # a thread asks selectors to find its next entry
     at_end: bool = False  # its last pull found nothing for it, or took the last
 

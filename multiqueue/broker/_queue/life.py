@@ -942,8 +942,7 @@ class Life:
         due = timeouts.due(now)[:FEW]
         for owner in {id(entry.owner): entry.owner for entry in due}.values():  # a hash may be the user's
             if isinstance(owner, QueueConsumer):
-                owner.desired = False
-                self.notifier.update_interest(owner, after)
+                self.notifier.is_late(owner, after)
             after.append(partial(_tell_late, owner, timeouts.of(owner)))
         for entry in due:
             if self.seize(entry, after, steal=True):

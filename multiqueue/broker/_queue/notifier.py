@@ -31,7 +31,7 @@ class Notifier:
     def __init__(self, settings: QueueSettings, figures: Figures, callbacks: Callbacks, lock: HeldLock) -> None:
         self._active_limit = settings.active_consumer_limit
         self._gives_way = settings.single_active_consumer and settings.counts_failures
-        # Invariant: no consumer is active while there is one that has given way, and still has entries.
+        # Invariant: none becomes active while there is one that has given way, and still has entries.
         self._leaving: QueueConsumer | None = None
         self._figures = figures
         self._callbacks = callbacks
@@ -89,6 +89,13 @@ class Notifier:
         if self.consumers.move(consumer, Interest.UNWANT) and consumer.acquires:
             self.pass_baton(after)
 
+    def is_late(self, consumer: QueueConsumer, after: After) -> None:
+        """It kept a message for too long and gets nothing further: as an active one it gives way."""
+        consumer.desired, consumer.is_late = False, True
+        if self._active_limit is not None and consumer.active and consumer.acquires and not consumer.is_closed:
+            consumer.active, self._leaving = False, consumer
+        self.update_interest(consumer, after)
+
     def _may_activate(self) -> bool:
         """Whether one more may be active; browsers are, beside the limit."""
         limit = self._active_limit
@@ -98,7 +105,7 @@ class Notifier:
 
     def _activate(self, after: After) -> None:
         """The first of those that wait is active from now on, if one may be."""
-        waiting = next((each for each in self.consumers if not each.active), None)
+        waiting = next((each for each in self.consumers if not (each.active or each.is_late)), None)
         if waiting is not None and self._may_activate():
             waiting.active = True
             self.update_interest(waiting, after)
