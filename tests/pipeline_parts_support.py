@@ -13,7 +13,6 @@ from multiqueue.demo._rival import mixed_items as mixed_items
 from multiqueue.demo._tables import Group as Group
 from multiqueue.demo._tables import fairness_sentence as fairness_sentence
 from multiqueue.demo._tables import small_lanes as small_lanes
-from multiqueue.pipeline._base import http_lines as http_lines
 from multiqueue.pipeline._base import storage as storage
 from multiqueue.pipeline._base.batching import cut as cut
 from multiqueue.pipeline._base.batching import halves as halves

@@ -2,11 +2,10 @@
 
 Promise     The bytes are those that the library gives. Of the CPU of a request by `s3fs`, most goes into what botocore
             makes of its words: the URL, the headers, the signature, the answer. Here the URL of a bucket is asked for
-            once, a request is signed in a few lines, and sent over a connection of our own, with the library's
-            settings of TLS; through a proxy by the library's own HTTP session. Every answer that is not the bytes is
-            left to the library, which tries again and tells errors; a bucket that refuses or redirects is read by the
-            library from then on.
-Ships       By value to executors: this module imports the standard library alone, and `http_lines`, which goes with it.
+            once, a request is signed in a few lines, and the library's own HTTP session sends it. Every answer that is
+            not the bytes is left to the library, which tries again and tells errors; a bucket that refuses or
+            redirects is read by the library from then on.
+Ships       By value to executors: this module imports the standard library alone.
 Threads     Any; the library's loop has one thread. Objects that are asked for together cost no thread each.
 Source      Signature Version 4: docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
 """
@@ -18,12 +17,10 @@ import contextlib
 import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlsplit
-
-from .http_lines import Answer, Lines, Untold
 
 _HAS_BYTES = (200, 206)
 
@@ -44,8 +41,6 @@ class _Bucket:
     host: str = ""
     region: str | None = None
     """Of the signatures; None where botocore is to sign, or nobody."""
-    lines: Lines | None = None
-    """By which it is asked; None where that is the library's HTTP session."""
 
 
 Start = tuple[bytes, Mapping[str, str]]
@@ -89,6 +84,8 @@ class SmallObjects:
         return found
 
     async def _asked(self, path: str, most_bytes: int) -> Start | None:
+        from botocore.awsrequest import AWSPreparedRequest, AWSRequest  # type: ignore[import-untyped]
+
         name, key, _ = self.fs.split_path(path)
         await self.fs.set_session()
         client = await self.fs.get_s3(name)
@@ -100,20 +97,20 @@ class SmallObjects:
         if not bucket.url:
             return None
         headers = {"Range": f"bytes=0-{most_bytes - 1}"}
-        if bucket.region is not None:
+        if bucket.region is None:
+            made = AWSRequest("GET", bucket.url + key, headers, stream_output=True)
+            await client._request_signer.sign("GetObject", made)
+            request = made.prepare()
+        else:
             credentials = await client._request_signer._credentials.get_frozen_credentials()
             headers = signed(headers, bucket.host, bucket.path + key, credentials, bucket.region)
-        if bucket.lines is None:
-            status, told, content = await _by_session(client, bucket, key, headers)
-        else:
-            try:
-                status, told, content = await bucket.lines.get(bucket.host, bucket.path + key, headers)
-            except Untold:
-                self._buckets[name] = replace(bucket, lines=None)
-                raise
-        if status in _HAS_BYTES:
-            return content[:most_bytes], told
-        if status not in _OF_ONE_OBJECT:
+            request = AWSPreparedRequest("GET", bucket.url + key, headers, None, True)
+        answer = await client._endpoint.http_session.send(request)
+        content = await answer.content
+        if answer.status_code in _HAS_BYTES:
+            told = {name.lower(): value for name, value in answer.headers.items()}
+            return bytes(content[:most_bytes]), told
+        if answer.status_code not in _OF_ONE_OBJECT:
             self._buckets[name] = _Bucket("")
         return None
 
@@ -127,33 +124,7 @@ class SmallObjects:
         url = str(found).partition("?")[0].removesuffix("-")
         signer = client._request_signer
         is_plain = await signer._choose_signer("GetObject", "standard", {}) == "s3v4" and signer.signing_name == "s3"
-        lines = await _lines(client._endpoint.http_session, url) if is_plain else None
-        return _Bucket(url, urlsplit(url).path, _host_from_url(url), signer.region_name if is_plain else None, lines)
-
-
-async def _by_session(client: Any, bucket: _Bucket, key: str, headers: dict[str, str]) -> Answer:
-    """The answer by the library's HTTP session, signed by botocore where that is not done yet."""
-    from botocore.awsrequest import AWSPreparedRequest, AWSRequest  # type: ignore[import-untyped]
-
-    request = AWSPreparedRequest("GET", bucket.url + key, headers, None, True)
-    if bucket.region is None:
-        made = AWSRequest("GET", bucket.url + key, headers, stream_output=True)
-        await client._request_signer.sign("GetObject", made)
-        request = made.prepare()
-    answer = await client._endpoint.http_session.send(request)
-    told = {name.lower(): value for name, value in answer.headers.items()}
-    return answer.status_code, told, bytes(await answer.content)
-
-
-async def _lines(session: Any, url: str) -> Lines | None:
-    """Connections like those of the library's HTTP session; None where it goes by a proxy, or does not tell."""
-    try:
-        if session._proxy_config.proxy_url_for(url):
-            return None
-        tls = None if url.startswith("http:") else (await asyncio.to_thread(session._build_ssl_contexts, None))[0]
-    except AttributeError:
-        return None
-    return Lines(asyncio.get_running_loop(), url, tls)
+        return _Bucket(url, urlsplit(url).path, _host_from_url(url), signer.region_name if is_plain else None)
 
 
 def signed(headers: dict[str, str], host: str, path: str, credentials: Any, region: str) -> dict[str, str]:

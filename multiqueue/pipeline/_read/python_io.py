@@ -17,7 +17,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from .._base import http_lines as _http_lines
 from .._base import small_objects as _small_objects
 from .._base.errors import JobError
 from .._base.place import Place
@@ -191,7 +190,7 @@ def _mapped(
     """`cuts` says whether a file may be read in pieces, if it is not one of `whole`."""
     from pyspark import cloudpickle
 
-    for module in (_executor_read, _small_objects, _http_lines):  # executors do not have them
+    for module in (_executor_read, _small_objects):  # executors do not have them
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     stores: dict[str, tuple[str, Mapping[str, Any]]] = {}
     found = []
