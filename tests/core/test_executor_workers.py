@@ -9,6 +9,7 @@ import sys
 import threading
 from concurrent.futures import BrokenExecutor, Future
 from concurrent.futures.thread import BrokenThreadPool
+from typing import Any
 
 import pytest
 from core_parts_support import Job
@@ -18,8 +19,8 @@ from multiqueue import MultiQueueExecutor
 from multiqueue.testing import PATIENCE, wait_until_blocked
 
 
-@pytest.mark.parametrize("workers", [0, -1])
-def test_an_executor_needs_a_worker(workers: int) -> None:
+@pytest.mark.parametrize("workers", [0, -1, float("nan")])
+def test_an_executor_needs_a_worker(workers: Any) -> None:
     """Less than one worker is refused in the standard library's words."""
     with pytest.raises(ValueError, match="max_workers must be greater than 0"):
         MultiQueueExecutor(workers)
