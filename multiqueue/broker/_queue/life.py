@@ -60,7 +60,7 @@ _DROPS: Final = (Overflow.NONE, Overflow.RING)
 _ENQUEUED, _THROTTLED = PutOutcome.ENQUEUED, PutOutcome.THROTTLED
 _NO_MESSAGE: Final = Message()
 _entries: Final[Copier[Entry]] = Copier(Entry, ("message", "size"))
-_fair_entries: Final[Copier[Entry]] = Copier(FairEntry, ("message", "size"))
+_fair_entries: Final[Copier[Entry]] = Copier(FairEntry, ("message", "size", "key"), ("arrived_at",))
 
 
 class Life:
@@ -72,7 +72,6 @@ class Life:
         "_admitted_bytes",
         "_alerts",
         "_callbacks",
-        "_copies",
         "_counts_failures",
         "_cuts_once",
         "_has_keys",
@@ -160,7 +159,6 @@ class Life:
         self._timeouts = None if self._usual_timeout is None else ConsumerTimeouts(self._usual_timeout)
         self.is_fair: bool = self.settings.kind is QueueKind.FAIR
         self._make: type[Entry] = FairEntry if self.is_fair else Entry
-        self._copies = (_fair_entries if self.is_fair else _entries).copies
         self._template = self._make(queue, _NO_MESSAGE, 0)  # of entries that come in runs
         # With an entry that is settled a group, a tenant at its `max_in_flight` or the next active consumer may be due.
         self._settling_frees = self.groups is not None or self.settings.single_active_consumer
@@ -229,9 +227,12 @@ class Life:
         if not self._takes_runs or (self.is_fair and self.limit.may_overflow):
             return None
         sizes = [len(body) if type(body := message.body) is bytes else message.size for message in messages]
-        entries = self._copies(self._template, list(messages), sizes)
         if self.is_fair:
-            self._key_all(entries, messages)
+            keys = self.keys_of(messages)
+            entries = _fair_entries.copies(self._template, list(messages), sizes, keys, self.clock())
+            self._place_all(entries)
+        else:
+            entries = _entries.copies(self._template, list(messages), sizes)
         if self._queue.is_stored and self.pager is not None:
             self.pager.check_size(max(sizes))
         return entries
@@ -254,7 +255,9 @@ class Life:
     def _key(self, entry: Entry) -> None:
         message, settings = entry.message, self.settings
         if self.is_fair:
-            self._key_all((entry,), (message,))
+            (entry.key,) = self.keys_of((message,))
+            entry.arrived_at = self.clock()
+            self._place_all((entry,))
         elif self._has_keys:
             entry.key = self.key_of(message)
             if self._queue.is_stored and settings.kind is QueueKind.PRIORITY:
@@ -265,12 +268,8 @@ class Life:
         if self._alerts is not None:
             entry.arrived_at = self.clock()
 
-    def _key_all(self, entries: Sequence[Any], messages: Sequence[Message]) -> None:
-        """Set what a fair queue has to know of its entries."""
-        now = self.clock()
-        for entry, key in zip(entries, self.keys_of(messages), strict=True):
-            entry.key = key
-            entry.arrived_at = now
+    def _place_all(self, entries: Sequence[Entry]) -> None:
+        """Have a store that keeps a fair queue's entries find each by its tenant."""
         for entry in entries if self._queue.is_stored else ():
             name, level, *_ = fair_key(entry.key)
             entry.level = place_of(level, name)
