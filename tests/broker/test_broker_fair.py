@@ -427,6 +427,31 @@ def test_figures_of_tenants() -> None:
     assert bench.queue.tenants(1).largest == [a]
 
 
+def test_sums_of_a_tenant_count_runs_and_gets_and_what_came_back() -> None:
+    """What a tenant was served in the last half minute to minute is one sum, by runs of a consumer and one at a time;
+    what waits is one sum too, in bytes, where some of it came back.
+    """
+    bench = fair()
+    fill(bench, "abaaab")
+    consumer = bench.consumer()
+    for _ in range(2):
+        bench.clock.advance(30)
+        entry = bench.queue.get(bench)
+        assert entry is not None
+        assert len(bench.queue.deliver_messages(consumer, 2)) == 2
+    found = {each.name: each for each in bench.queue.tenants().largest}
+    assert (found["a"].served, found["b"].served) == (4, 2)
+    assert (found["a"].share, found["b"].share) == (4 / 6, 2 / 6)
+    headers = entry.message.headers
+    bench.put(b"four", headers=headers)
+    again = bench.queue.get(bench)
+    assert again is not None
+    bench.queue.release([again], bench)
+    bench.put(b"five.", headers=headers)
+    assert bench.queue.tenants(1).largest[0].waiting_bytes == 9
+    bench.queue.check_invariants()
+
+
 def test_a_deleted_queue_keeps_no_tenants() -> None:
     """They go at once, without the collector: with messages, without, and those of which a consumer has something."""
     bench = fair()
