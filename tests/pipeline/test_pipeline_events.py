@@ -354,7 +354,7 @@ def store_run(base: Path, store: Store, bucket: str, **settings: Any) -> Pipelin
         staged.mkdir()
         rows = []
         for place in item.places:
-            with run.runner.feeding.attempts.storage.open(place) as stream:
+            with run.disposal.storage.open(place) as stream:
                 rows.append(stream.read().decode())
         (staged / "part-0.json").write_text(json.dumps(rows))
         return True

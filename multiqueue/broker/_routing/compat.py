@@ -188,6 +188,7 @@ RULES: Final[Mapping[str, frozenset[str]]] = {
     "a queue without a type was declared with `classic`": frozenset({"4.3"}),
     "an empty type of queue is none": frozenset({"4.3"}),
     # HTTP
+    "the policies and parameters of one virtual host do not name it": frozenset({"4.3"}),
     "a queue or exchange that is missing at a get or publish is named by its kind": frozenset({"4.3"}),
 }
 """The columns in which a sentence is true."""

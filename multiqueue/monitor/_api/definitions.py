@@ -126,6 +126,8 @@ def _declared(hosts: Iterable[VirtualHost], *, with_host: bool) -> View:
     exchanges: list[tuple[View, Exchange]] = []
     bindings: list[tuple[str, Binding]] = []
     hosts = list(hosts)
+    rule = "the policies and parameters of one virtual host do not name it"
+    names_host = with_host or not all(host.compat.says(rule) for host in hosts)
     for host in hosts:
         where = {"vhost": host.name} if with_host else {}
         declared = host.declared_queues()
@@ -139,9 +141,9 @@ def _declared(hosts: Iterable[VirtualHost], *, with_host: bool) -> View:
         ]
     return {
         "policies": [
-            _placed(policy_view(each, host.name), with_host) for host in hosts for each in host.policies.all()
+            _placed(policy_view(each, host.name), names_host) for host in hosts for each in host.policies.all()
         ],
-        "parameters": [_placed(each, with_host) for host in hosts for each in parameter_views(host)],
+        "parameters": [_placed(each, names_host) for host in hosts for each in parameter_views(host)],
         "queues": (
             {
                 "name": each.name,
