@@ -30,7 +30,7 @@ either.
 # Why a field is not here.
 WITHOUT = {
     "Erlang's, and not here": re.compile(
-        r"garbage_collection|reductions|erlang|backing_queue|net_ticktime|run_queue|metrics_gc|(^|\.)ra_|mnesia"
+        r"garbage_collection|reductions|erlang|backing_queue|net_ticktime|metrics_gc|(^|\.)ra_|mnesia"
         r"|queue_index|release_series|_opts$|storage_version|cached_segments"
     ),
     "Not counted here": re.compile(

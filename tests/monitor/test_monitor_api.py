@@ -381,6 +381,8 @@ def test_messages_are_published_got_peeked_moved_and_purged(client: Client) -> N
 def test_aliveness_and_health(client: Client, server: Any) -> None:
     """A broker that works says so, with its ports."""
     assert client.get("/api/aliveness-test/%2F") == {"status": "ok"}
+    assert client("POST", "/api/rebalance/queues").status == 204
+    assert client.get("/api/nodes")[0]["run_queue"] == 0  # without it rabbitmqadmin 2 reads no node
     assert client.get("/api/health/checks/alarms") == {"status": "ok"}
     assert client.get("/api/health/checks/virtual-hosts") == {"status": "ok"}
     assert client.get(f"/api/health/checks/port-listener/{server.port}")["status"] == "ok"

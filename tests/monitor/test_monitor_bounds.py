@@ -64,7 +64,7 @@ BOUNDS = {
     EXPORT: "/api/definitions /api/definitions/{vhost}",
     NOTHING: """
         /api/extensions /api/deprecated-features /api/deprecated-features/used
-        /api/feature-flags
+        /api/feature-flags /api/rebalance/queues
                 /api/bindings/{vhost}/e/{exchange}/q/{queue} /api/queues/{vhost}/{queue}/contents /api/users/bulk-delete
         /api/vhost-limits/{vhost}/{limit} /api/user-limits/{user}/{limit}
         """,

@@ -98,6 +98,7 @@ class Writing:
             ("DELETE", "/api/connections/{name}", self.close_connection),
             ("DELETE", "/api/connections/username/{user}", self.close_connections_of),
             ("GET", "/api/aliveness-test/{vhost}", self.aliveness),
+            ("POST", "/api/rebalance/queues", self.rebalance),
             ("PUT", "/api/vhosts/{vhost}", self.put_host, HOST),
             ("DELETE", "/api/vhosts/{vhost}", self.delete_host),
             ("PUT", "/api/users/{user}", self.put_user, USER),
@@ -285,6 +286,11 @@ class Writing:
     def _check_closes(self, ask: Ask, owner: str | None) -> None:
         if not ask.caller.is_administrator and owner != ask.caller.user.name:
             raise not_authorised("Not administrator user")
+
+    def rebalance(self, ask: Ask) -> Answer:
+        """Spread the leaders of queues over the nodes: there is one."""
+        ask.caller.check_administrator()
+        return _DONE
 
     def aliveness(self, ask: Ask) -> Any:
         """Whether a virtual host takes messages. RabbitMQ 3 declares a queue for it; here a GET changes nothing."""
