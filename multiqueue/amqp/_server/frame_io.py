@@ -91,7 +91,8 @@ class FrameWriter:
     def use(self, transport: asyncio.Transport) -> None:
         """Write to this transport from now on."""
         self.transport = transport
-        is_plain = type(transport).__module__ == _SELECTORS  # neither TLS nor another loop's, with a queue of its own
+        # TLS encrypts on the way, and the transports of other loops queue bytes that we cannot see.
+        is_plain = type(transport).__module__ == _SELECTORS
         self._descriptor = transport.get_extra_info("socket").fileno() if is_plain and hasattr(os, "writev") else None
 
     def lose(self) -> None:

@@ -1,4 +1,4 @@
-/* The functions of `_plain_frames.py` that every message costs, with the same answers: that module says what they are.
+/* The functions of `plain.py`, which run for every message, with the same answers: that module says what they are.
  *
  * Promise     Nothing is read past the end of what is given, whatever its lengths say: each is compared with what is left
  *             before it is added to anything. What is not plain (no whole frame, no content in three frames, a block that

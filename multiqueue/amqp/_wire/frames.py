@@ -1,4 +1,4 @@
-"""Frames: where one ends and the next begins, when one is due, and the ten that every message costs.
+"""Frames: where one ends and the next begins, when one is due, and the ten that messages are made of.
 
 Promise     Bytes in, whole frames out, however the bytes were cut. What cannot be a frame raises `FrameError` as soon
             as its first seven bytes show it: a peer that announces more than `frame_max` is refused before any
@@ -96,7 +96,7 @@ class FrameSplitter:
         return frames
 
     def _begin(self, data: Any, at: int, frames: list[Frame]) -> bool:
-        """Look at a frame that is not whole; True when it is of a body, and what has come of it was handed out."""
+        """Check a frame that has not come whole. True: it is of a body, and the part that came is in `frames`."""
         kind, channel, size = FRAME_HEAD.unpack_from(data, at)
         if size > self.frame_max or kind not in FRAME_TYPES:
             raise FrameError(self._describe(kind, channel, size), frames)

@@ -1,4 +1,4 @@
-"""The functions that every message costs: those of `_frames.c` where it was built, else those of `plain`."""
+"""The functions that run for every message: those of `_frames.c` where it was built, else those of `plain`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The functions that every message costs, in Python: what `_frames.c` is to give is what these give.
+"""The functions that run for every message, in Python: `_frames.c` gives the same answers.
 
 Promise     Pure functions; nothing is read past the end of what is given. What is not plain stands where they end, for
             the caller to look at: they raise nothing about what a peer has sent.

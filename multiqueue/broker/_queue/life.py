@@ -941,7 +941,7 @@ class Life:
         due = timeouts.due(now)[:FEW]
         for owner in {id(entry.owner): entry.owner for entry in due}.values():  # a hash may be the user's
             if isinstance(owner, QueueConsumer):
-                self.notifier.is_late(owner, after)
+                self.notifier.retire(owner, after)
             after.append(partial(_tell_late, owner, timeouts.of(owner)))
         for entry in due:
             if self.seize(entry, after, steal=True):

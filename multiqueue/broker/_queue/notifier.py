@@ -89,7 +89,7 @@ class Notifier:
         if self.consumers.move(consumer, Interest.UNWANT) and consumer.acquires:
             self.pass_baton(after)
 
-    def is_late(self, consumer: QueueConsumer, after: After) -> None:
+    def retire(self, consumer: QueueConsumer, after: After) -> None:
         """It kept a message for too long and gets nothing further: as an active one it gives way."""
         consumer.desired, consumer.is_late = False, True
         if self._active_limit is not None and consumer.active and consumer.acquires and not consumer.is_closed:

@@ -135,7 +135,7 @@ async def opened(open_: Callable[[], _Opened]) -> _Opened:
     def run() -> None:
         try:
             opening.set_result(open_())
-        except BaseException as error:  # noqa: BLE001  # raised by the coroutine, if it is still there
+        except BaseException as error:  # noqa: BLE001  # `opened` raises it
             opening.set_exception(error)
 
     try:
@@ -147,7 +147,7 @@ async def opened(open_: Callable[[], _Opened]) -> _Opened:
 
 
 def _leave(opening: Future[Any]) -> None:
-    """On a thread of its own: the present one may be that of an event loop."""
+    """Close it on a new thread: this one may run an event loop."""
     if opening.exception() is None:
         threading.Thread(target=opening.result().close, name="close what nobody has", daemon=True).start()
 

@@ -639,7 +639,7 @@ def node_view(pair: Pair, uptime: float, release: str, limits: View, listeners: 
         "os_pid": str(os.getpid()),
         "uptime": int(uptime * 1000),
         "processors": os.cpu_count() or 1,
-        "run_queue": 0,  # Erlang's; `rabbitmqadmin nodes list` does without none
+        "run_queue": 0,  # Erlang's; rabbitmqadmin 2 reads no node without it
         "partitions": [],
         "rates_mode": "basic",
         "exchange_types": [exchange_type_view(name) for name in _TYPES],

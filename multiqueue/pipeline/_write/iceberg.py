@@ -184,7 +184,7 @@ class IcebergTable:
     @property
     def is_orphan(self) -> bool:
         if self._embedded is None:
-            return False  # whoever has dropped it from a catalog has left its files
+            return False  # a table that was dropped from a catalog leaves files
         newest = max((path for path in self.files.below("metadata") if path.endswith(".metadata.json")), default=None)
         if newest is None:
             return False

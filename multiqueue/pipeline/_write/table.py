@@ -223,8 +223,8 @@ class Table:
         if commits is not None and newest > commits:
             raise StateMismatch(
                 f"the table {self.place!r} has commit {newest}, and {self._state} has counted {commits}: it is an "
-                "older copy, and what came since would be there twice; bring back the newest state, or delete state "
-                "and table"
+                "older copy, and would write again what came since; bring back the newest state, or delete state and "
+                "table"
             )
 
     def _numbers_locked(self) -> Iterator[str]:
