@@ -21,7 +21,7 @@ from monitor_support import Client
 from multiqueue.amqp import User
 from multiqueue.broker import Broker, Message
 
-CASES = int(os.environ.get("MULTIQUEUE_FUZZ_CASES", "700"))  # 10,000 in the long run
+CASES = int(os.environ.get("MULTIQUEUE_FUZZ_CASES", "400"))  # 10,000 in the long run
 PATIENCE = 10.0  # seconds for one answer
 
 # Names of what is there: half of the cases ask for something that exists.

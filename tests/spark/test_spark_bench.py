@@ -29,11 +29,13 @@ def in_the_tests_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.spark
-@pytest.mark.slow(selected=True)
 @pytest.mark.parametrize(
     "workload",
-    [*_spark.SUITE.scaled(SMALL).workloads, *_pipeline.SUITE.scaled(SMALL / 10).workloads],
-    ids=lambda workload: workload.name,
+    [
+        # Of so many small files one number is enough for the short run.
+        pytest.param(each, id=each.name, marks=pytest.mark.slow(selected=each.name not in ("files-600", "files-20000")))
+        for each in (*_spark.SUITE.scaled(SMALL).workloads, *_pipeline.SUITE.scaled(SMALL / 10).workloads)
+    ],
 )
 @pytest.mark.usefixtures("in_the_tests_session")
 def test_every_rival_of_the_suite_does_the_work(workload: Workload) -> None:
