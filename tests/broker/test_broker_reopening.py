@@ -95,6 +95,22 @@ def test_it_is_open_again_when_the_disk_works_again(
     assert [each.partition(":")[0] for each in said] == ["vhost 'x' stays down", "vhost 'x' is open again"]
 
 
+def test_it_stays_down_while_its_directory_is_gone(
+    broker: Broker, disk: Disk, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A virtual host whose disk is not mounted any more is not begun anew, empty, in the directory beneath."""
+    fail(broker.virtual_host("x"), disk)
+    wait_until_blocked(lambda: disk.openings > 3)  # the old store has let go
+    (tmp_path / "x").rename(tmp_path / "elsewhere")
+    disk.is_broken = False
+    wait_until_blocked(lambda: "vhost 'x' stays down: there is no store" in caplog.text)
+    (tmp_path / "elsewhere").rename(tmp_path / "x")
+    wait_until_blocked(lambda: "open again" in caplog.text)
+    received = broker.virtual_host("x").get("q", auto_accept=True)
+    assert received is not None
+    assert received.body == b"kept"
+
+
 def test_the_verbs_of_a_broker_mean_the_virtual_host_that_was_opened(tmp_path: Path, disk: Disk) -> None:
     """When `/` was opened again, the broker's own verbs work on it."""
     disk.directory = "%2f"

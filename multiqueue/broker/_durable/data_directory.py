@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
-from multiqueue.store import Durability, MessageStore, SqliteStore
+from multiqueue.store import Durability, MessageStore, SqliteStore, StoreError
 
 _PLAIN: Final = frozenset((string.ascii_lowercase + string.digits + "-_").encode())
 _LONGEST: Final = 255  # bytes of one name, as the usual file systems allow
@@ -31,9 +31,15 @@ class DataDirectory:
         self.path = Path(path)
         self.durability = Durability(durability)
 
-    def open(self, virtual_host: str) -> MessageStore:
-        """The store of a virtual host, created if it does not exist. Raises as `Broker.add_virtual_host`."""
-        return SqliteStore(self.path / directory_name(virtual_host), durability=self.durability)
+    def open(self, virtual_host: str, *, again: bool = False) -> MessageStore:
+        """The store of a virtual host, created if it does not exist. Raises as `Broker.add_virtual_host`.
+
+        `again`: it was there. One that is gone with its disk is not begun anew where the disk was: raises StoreError.
+        """
+        path = self.path / directory_name(virtual_host)
+        if again and not SqliteStore.is_in(path):
+            raise StoreError(f"there is no store in {str(path)!r} any more: mount its disk again, or restore it")
+        return SqliteStore(path, durability=self.durability)
 
     def virtual_hosts(self) -> list[str]:
         """The names of those that have a store here, in order. Other directories are somebody else's."""

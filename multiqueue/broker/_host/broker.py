@@ -141,9 +141,9 @@ class Broker(Verbs):
             raise
         self._housekeeping_thread.start()
 
-    def _open(self, name: str) -> VirtualHost:
-        """A new virtual host, in whose store what it had is."""
-        store = None if self._data is None else self._data.open(name)
+    def _open(self, name: str, *, again: bool = False) -> VirtualHost:
+        """A new virtual host, in whose store what it had is; `again`: that store was there before."""
+        store = None if self._data is None else self._data.open(name, again=again)
         try:
             host = self._make_host(name, store=store)
         except BaseException:
@@ -211,7 +211,7 @@ class Broker(Verbs):
                 return False
             self._opening[host.name] = done  # nobody deletes it meanwhile
         try:
-            opened = self._open(host.name)
+            opened = self._open(host.name, again=True)
         finally:
             with self._hosts_lock:
                 del self._opening[host.name]
