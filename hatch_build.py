@@ -58,7 +58,7 @@ def absolute_links(text: str, repository: str) -> str:
     return re.sub(r"\]\((?!https?:|mailto:|#)([^)\s]+)\)", rf"]({repository}/blob/main/\1)", text)
 
 
-SOURCES = ("core/_engine.c", "store/_crc32.c", "_copier.c", "amqp/_wire/_frames.c")
+SOURCES = ("core/_engine.c", "store/_crc32.c", "_copier.c", "broker/_queue/_fair_runs.c", "amqp/_wire/_frames.c")
 
 
 class CompiledEngine(BuildHookInterface[Any]):

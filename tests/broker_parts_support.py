@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from multiqueue.broker._base import credit as credit
 from multiqueue.broker._base.alerts import AlertKind as AlertKind
+from multiqueue.broker._base.fair_options import FairOptions as FairOptions
 from multiqueue.broker._base.json_values import dump as dump
 from multiqueue.broker._base.json_values import load as load
 from multiqueue.broker._base.message_codec import decode_message as decode_message
@@ -68,8 +69,17 @@ from multiqueue.broker._queue.entry import Step as Step
 from multiqueue.broker._queue.entry_list import amqp_level as amqp_level
 from multiqueue.broker._queue.entry_list import plain_key as plain_key
 from multiqueue.broker._queue.entry_source import ResidentEntries as ResidentEntries
+from multiqueue.broker._queue.fair_runs import ASIDE as ASIDE
+from multiqueue.broker._queue.fair_runs import TAKEN as TAKEN
+from multiqueue.broker._queue.fair_runs import WAITING as WAITING
+from multiqueue.broker._queue.fair_runs import PlainRuns as PlainRuns
 from multiqueue.broker._queue.life import FEW as FEW
 from multiqueue.broker._queue.life import dying as dying
+from multiqueue.broker._queue.tenants import FairEntry as FairEntry
+from multiqueue.broker._queue.tenants import Lane as Lane
+from multiqueue.broker._queue.tenants import OtherLane as OtherLane
+from multiqueue.broker._queue.tenants import Tenant as Tenant
+from multiqueue.broker._queue.tenants import Tenants as Tenants
 from multiqueue.broker._routing.arguments import alternate_exchange as alternate_exchange
 from multiqueue.broker._routing.arguments import arguments_of as arguments_of
 from multiqueue.broker._routing.arguments import assert_same as assert_same

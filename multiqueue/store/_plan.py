@@ -264,7 +264,9 @@ def _check_places(ids: Sequence[int], queues: Sequence[int], levels: Sequence[in
     """Refuse what SQLite would keep as it is, in a column of another kind, where no page finds it."""
     if min(ids) < 1:
         raise ValueError(f"an id is 1 or more, not {min(ids)}")
-    for queue, level in set(zip(queues, levels, strict=True)):
+    if {*map(type, queues), *map(type, levels)} == {int}:
+        return
+    for queue, level in zip(queues, levels, strict=True):
         _check_whole(queue=queue, level=level)
 
 

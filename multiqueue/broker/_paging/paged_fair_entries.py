@@ -18,8 +18,9 @@ from .._base.fair_options import fair_key, place_of
 from .._base.ports import After
 from .._queue.consumer import Reader
 from .._queue.entry import Entry, EntryState
+from .._queue.fair_runs import ASIDE, HELD, WAITING
 from .._queue.life import Life
-from .._queue.tenants import ASIDE, HELD, WAITING, Lane, Tenants
+from .._queue.tenants import Lane, Tenants
 from .memory import MemoryManager
 from .paged_entries import PagedEntries
 from .target_list import LEVEL_SHIFT, Area, TargetList

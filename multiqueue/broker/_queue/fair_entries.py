@@ -25,9 +25,10 @@ from .consumer import ConsumerState, QueueConsumer, Reader
 from .entry import Entry, EntryState, Position
 from .entry_list import FairEntryList
 from .entry_source import ResidentEntries
+from .fair_runs import ASIDE, HELD, TAKEN, WAITING
 from .life import Life
 from .ports import Doubt, EntrySource
-from .tenants import ASIDE, HELD, TAKEN, WAITING, Lane, Tenant, Tenants
+from .tenants import Lane, Tenant, Tenants
 
 _AVAILABLE: Final = EntryState.AVAILABLE
 

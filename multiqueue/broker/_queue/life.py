@@ -26,7 +26,7 @@ from multiqueue.store import Header, Level, Put, StoreDamaged
 
 from ..._copies import Copier
 from .._base.alerts import AlertMonitor
-from .._base.fair_options import FairKey, fair_key, place_of
+from .._base.fair_options import FairKey, place_of
 from .._base.message import MESSAGE_BYTES, DeadLetterReason, Message, PutOutcome
 from .._base.message_codec import decode_stored
 from .._base.ports import After
@@ -271,8 +271,8 @@ class Life:
     def _place_all(self, entries: Sequence[Entry]) -> None:
         """Have a store that keeps a fair queue's entries find each by its tenant."""
         for entry in entries if self._queue.is_stored else ():
-            name, level, *_ = fair_key(entry.key)
-            entry.level = place_of(level, name)
+            key = entry.key
+            entry.level = place_of(0, key) if type(key) is str else place_of(key[1], key[0])
 
     # -- arriving: now, after a commit, or at the opening
 

@@ -29,13 +29,12 @@ from multiqueue.core import Ring, Turn
 from .._base.fair_options import DROP_HEAD, HIGHEST_PRIORITY, REJECT, FairOptions, TenantOptions, fair_key
 from .._base.settings import Overflow
 from .entry import Entry, Position
+from .fair_runs import ASIDE, GONE, HELD, SHORT, TAKEN, WAITING, Runs
 
-WAITING, HELD, TAKEN, ASIDE, GONE = range(5)  # where an entry is; WAITING is 0, as it is asked most
 # Tenants that stay without messages, so that one which comes and goes costs little; and that stay for half a minute.
 _FEW: Final = 256
 _MANY_KNOWN: Final = 1 << 14
 _TRIM: Final = 32  # slots
-_SHORT: Final = 64  # slots of a list: to drop the first moves half a KiB
 HALF_MINUTE: Final = 30.0  # seconds
 _MANY: Final = 1024  # records of lengths
 _LONG_AGO: Final = -math.inf  # seconds
@@ -165,7 +164,7 @@ class Lane(Turn):
 
     def become_long(self) -> None:
         """Have slots of which the first goes at no cost, if there are many."""
-        if type(self.arrived) is list and len(self.arrived) > _SHORT:
+        if type(self.arrived) is list and len(self.arrived) > SHORT:
             self.arrived = deque(self.arrived)
 
     def take_out(self, entry: FairEntry) -> None:
@@ -394,33 +393,18 @@ class Tenants:
         self._longest: list[tuple[int, int, int, Lane]] | None = None
         self._coming: dict[str, tuple[int, int]] = {}  # admitted, on their way to a store: messages and bytes
         self._find_limits()
+        # As most tenants come; it never joins.
+        self._usual = self._new_tenant("", 0, None, self.ring, options.each)
+        slots = (*Lane.__slots__, *Tenant.__slots__)
+        own = None if self._is_nested else dict(options.tenants)
+        self._runs = Runs(FairEntry, Lane, self._usual, slots, self.by_name, self._known.append, own, changed)
 
     # -- entries
 
     def arrive(self, entries: Sequence[Any]) -> None:
         """New entries, which have their positions. What is held is told apart by `move`."""
-        by_name: dict[Any, Tenant] = self.by_name
-        for entry in entries:
-            lane: Any = by_name.get(entry.key)  # a key that is a name is of level 0, as all keys of its queue are
-            if lane is None:
-                lane = self._lane_for(entry)
-            entry.lane = lane
-            arrived = lane.arrived
-            if arrived:
-                lane.waiting_bytes += entry.size
-                if type(arrived) is tuple:
-                    lane.arrived = [*arrived, entry]
-                else:
-                    arrived.append(entry)
-                continue
-            if lane.returned:
-                lane.waiting_bytes += entry.size
-            else:  # nothing of it waits
-                lane.waiting_bytes = entry.size
-                lane.busy_since = entry.arrived_at
-                if not lane.is_blocked:
-                    lane.join()
-            lane.arrived = (entry,)
+        self._runs.arrive(entries, self._lane_for)
+        self._look_in_time_if_many()
         for entry in () if self._is_plain else entries:
             self._look_at_length(entry.lane)
 
@@ -509,45 +493,10 @@ class Tenants:
     def take_turns(self, run: list[Entry], most: int, most_bytes: int) -> int:
         """Take the first entries of those whose turn it is, until there are `most` in the run, or the sizes of the new
         ones reach `most_bytes`; returns what is left of these. It ends before one that has a time, or was refused."""
-        due, is_counting, taken = self.ring.due, self._is_counting, TAKEN
-        half_minute = self._half_minute
-        if half_minute != (now := self._clock() // HALF_MINUTE):
-            half_minute = self._half_minute = now
-        for _ in range(most - len(run)):
-            lane: Any = due()
-            if lane is None or most_bytes <= 0:
-                break
-            arrived, is_odd = lane.arrived, lane.returned or lane.holes
-            entry = lane.first if is_odd else arrived[0]
-            if entry.expires_at is not None or entry.refused_by is not None:
-                break
-            size = entry.size
-            if is_odd or entry.cost != 1.0:
-                self.take(entry)
-            else:  # as that, without a call for each message
-                if type(arrived) is tuple:  # its only one
-                    arrived = lane.arrived = ()
-                    lane.waiting_bytes = 0
-                else:
-                    del arrived[0]
-                    lane.waiting_bytes -= size
-                    if not lane.served % _SHORT:
-                        lane.become_long()
-                lane.in_flight += 1
-                entry.where = taken
-                entry.cost = -1.0
-                # Equal ones are one object, mostly: of 10,000 lanes each look at another one's value is a cache miss.
-                if lane.half_minute is not half_minute and lane.half_minute != half_minute:
-                    lane.enter_half_minute(half_minute)
-                lane.charge()
-                lane.served += 1
-                if not arrived:
-                    lane.leave()
-                if is_counting:
-                    self._limit(lane.tenant)
-            run.append(entry)
-            most_bytes -= size
-        return most_bytes
+        if self._half_minute != (now := self._clock() // HALF_MINUTE):
+            self._half_minute = self._usual.half_minute = now
+        limits = self._limit_lane if self._is_counting else None
+        return self._runs.take(run, most, most_bytes, self._half_minute, self.take, limits)
 
     def take(self, entry: Any) -> None:
         """It is delivered: charge its turn, unless it was at the delivery before."""
@@ -575,6 +524,9 @@ class Tenants:
             lane.take_out(entry)
         lane.waiting_bytes -= entry.size
 
+    def _limit_lane(self, lane: Lane) -> None:
+        self._limit(lane.tenant)
+
     def _limit(self, tenant: Tenant) -> None:
         """One delivery more: it, or one that it is nested in, may be at a limit now."""
         if not tenant.is_counted:
@@ -590,15 +542,16 @@ class Tenants:
 
     def end(self, entries: Sequence[Any]) -> None:
         """They are gone for good."""
-        is_counting = self._is_counting
-        for entry in entries:
-            lane = entry.lane
-            if is_counting or entry.where != TAKEN:
-                self.move(entry, GONE)
-                continue
-            lane.in_flight -= 1  # as `move`, without a call for each message
+        if self._is_counting:
+            for entry in entries:
+                self._leave(entry)
+        else:
+            self._runs.end(entries, self._leave)
         if len(self._known) > _MANY_KNOWN:
             self._look_at_some(2 * len(entries))
+
+    def _leave(self, entry: Any) -> None:
+        self.move(entry, GONE)
 
     def move(self, entry: Any, where: int) -> None:
         """It waits, is held, or is taken aside, for good if it is GONE; never by a delivery."""
@@ -800,18 +753,24 @@ class Tenants:
 
     def _come(self, name: str, level: int, outer: Lane | None, ring: Ring) -> Tenant:
         """A new tenant, with a lane on one level."""
-        options = self.options_of(name)
-        tenant = _new_lane(Tenant, ring, outer, level, options, options.paused, self._half_minute)
-        tenant.name, tenant.options = name, options
-        tenant.children = tenant.inside = 0
-        tenant.free_at = tenant.full_at = _LONG_AGO
+        tenant = self._new_tenant(name, level, outer, ring, self.options_of(name))
         if outer is not None:
             outer.tenant.children += 1
         self.by_name[name] = tenant
         self._known.append(tenant)
+        self._look_in_time_if_many()
+        return tenant
+
+    def _new_tenant(self, name: str, level: int, outer: Lane | None, ring: Ring, options: TenantOptions) -> Tenant:
+        tenant = _new_lane(Tenant, ring, outer, level, options, options.paused, self._half_minute)
+        tenant.name, tenant.options = name, options
+        tenant.children = tenant.inside = 0
+        tenant.free_at = tenant.full_at = _LONG_AGO
+        return tenant
+
+    def _look_in_time_if_many(self) -> None:
         if self._next_look == math.inf and len(self._known) > _FEW:
             self._look_in_time(self._clock())
-        return tenant
 
     def _look_in_time(self, now: float) -> None:
         """Look at all tenants in half a minute, if they are not few."""
