@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from ._schema import PAGE_BYTES
 from ._space_reserve import SpaceReserve
 
 FULL = 13  # SQLite's primary result code
+_NOT_WRITTEN = 778  # SQLITE_IOERR_WRITE
 _STEP_PAGES = 64  # a step of giving pages back: 512 KiB, a millisecond
 _TIGHT_STEP_PAGES = 256  # and while the disk is full
 _LOG_STEPS = 16  # of so many steps the log is made: 512 KiB each, some ten commits of few messages
@@ -135,9 +137,20 @@ class Room:
             try:
                 self.give_back()
             except sqlite3.OperationalError as error:
-                if code(error) != FULL:
+                if code(self.reason(error)) != FULL:
                     raise
             self.is_tight = not self._reserve.take()
+
+    def reason(self, error: Exception) -> Exception:
+        """The error; or that a user's quota has no room, of which SQLite says only that a write failed."""
+        if getattr(error, "sqlite_errorcode", 0) != _NOT_WRITTEN:
+            return error
+        try:
+            with tempfile.TemporaryFile(dir=self._file.parent) as probe:
+                probe.write(_ZEROS)
+        except OSError as full:
+            return full if code(full) == FULL else error
+        return error
 
     def give_up(self) -> None:
         """The end: the reserve is needed no longer, and the quota does not hold for the last words."""
@@ -223,7 +236,7 @@ class Room:
             try:
                 self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
             except sqlite3.OperationalError as error:
-                if code(error) != FULL:
+                if code(self.reason(error)) != FULL:
                     raise
                 self._give_all_up()
             else:

@@ -120,7 +120,7 @@ class SqliteWriter:
             left = self._work(next_id, is_idle=is_idle)
             self._settle()
         except (sqlite3.Error, OSError) as error:
-            if code(error) != FULL:
+            if code(self._room.reason(error)) != FULL:
                 raise self._failure(error) from error
             self._undo()
             self._bodies.cut_off()
@@ -158,7 +158,7 @@ class SqliteWriter:
             self._room.checkpoint("TRUNCATE")
             self._has_finished = True
         except (sqlite3.Error, OSError) as error:
-            if code(error) != FULL:
+            if code(self._room.reason(error)) != FULL:
                 raise self._failure(error) from error
 
     def let_go(self) -> None:
@@ -227,10 +227,11 @@ class SqliteWriter:
             self._transaction(submissions, next_id)
         except (sqlite3.Error, OSError, *_CALLERS_MISTAKE) as error:
             self._undo()
-            if code(error) not in (FULL, _CONSTRAINT, _TOO_BIG) and not isinstance(error, _CALLERS_MISTAKE):
+            reason = self._room.reason(error)
+            if code(reason) not in (FULL, _CONSTRAINT, _TOO_BIG) and not isinstance(error, _CALLERS_MISTAKE):
                 raise
             self._bodies.cut_off()
-            return error
+            return reason
         return None
 
     def _transaction(self, submissions: Sequence[Submission], next_id: int) -> None:

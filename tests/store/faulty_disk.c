@@ -1,4 +1,5 @@
-/* Loaded with LD_PRELOAD: a disk whose FAIL_AT-th sync fails with EIO, once, and that is written down.
+/* Loaded with LD_PRELOAD: a disk whose FAIL_AT-th sync fails with EIO, once, and that is written down. With QUOTA a full
+ * disk says EDQUOT to what writes, as to a user who is over his quota.
  *
  * In RECORD_TO stands what the process did to the files under RECORD_DIR, in order: w(rite), t(runcate), c(reate),
  * u(nlink), n(ame changed, the data is the new one), s(ync, noted when it is done), f(ailed sync), and as m(ark) what it
@@ -78,8 +79,13 @@ int close(int descriptor) {
     return REAL(descriptor_type, "close")(descriptor);
 }
 
+static ssize_t said(ssize_t done) {
+    if (done < 0 && errno == ENOSPC && getenv("QUOTA")) errno = EDQUOT;
+    return done;
+}
+
 ssize_t write(int descriptor, const void *data, size_t length) {
-    ssize_t done = REAL(write_type, "write")(descriptor, data, length);
+    ssize_t done = said(REAL(write_type, "write")(descriptor, data, length));
     if (descriptor == 1 && done > 0 && getenv("RECORD_DIR")) note('m', "", 0, data, (uint32_t)done);
     if (path_of(descriptor) && done > 0) {
         off64_t end = lseek64(descriptor, 0, SEEK_CUR);
@@ -90,7 +96,7 @@ ssize_t write(int descriptor, const void *data, size_t length) {
 
 #define PWRITE(name)                                                                    \
     ssize_t name(int descriptor, const void *data, size_t length, off64_t offset) {     \
-        ssize_t done = REAL(pwrite_type, #name)(descriptor, data, length, offset);      \
+        ssize_t done = said(REAL(pwrite_type, #name)(descriptor, data, length, offset)); \
         if (path_of(descriptor) && done > 0)                                            \
             note('w', path_of(descriptor), (uint64_t)offset, data, (uint32_t)done);     \
         return done;                                                                    \

@@ -215,6 +215,27 @@ def test_a_disk_that_others_fill(small_disk: Path) -> None:
         assert ids(store, 1) == more + again
 
 
+def test_a_user_over_his_quota(small_disk: Path, faulty_disk: Path, tmp_path: Path) -> None:
+    """What a user's quota has no room for is refused as on a full disk, and what is there can be removed.
+
+    (store 8)
+    """
+    code = (
+        "import sys; sys.path[:0] = sys.argv[2:]; from multiqueue.store import *\n"
+        "from test_store_faults import fill, small_store; from pathlib import Path\n"
+        "with small_store(Path(sys.argv[1])) as store:\n"
+        "    given = fill(store)\n"
+        "    for one in given: store.submit([Delete([one])]).wait()\n"
+        "    print(len(given), len(fill(store)))"
+    )
+    here = Path(__file__).parent
+    command = ["env", f"LD_PRELOAD={faulty_disk}", "QUOTA=1", worker(tmp_path, 0, 0)[0], "-c", code]
+    command += [str(small_disk / "store"), str(here), str(here.parent)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    first, again = map(int, done.stdout.split())
+    assert again > 0.7 * first > 100
+
+
 def test_a_full_disk_at_a_kill(small_disk: Path, tmp_path: Path) -> None:
     """A store that was killed on a full disk opens again: it gives up its reserve for that."""
     code = (
