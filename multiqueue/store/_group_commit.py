@@ -22,6 +22,7 @@ Membership  After a fork the child has no writer and may not touch the files: it
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections import deque
@@ -359,3 +360,7 @@ def _call(callback: Callable[..., object], *arguments: object) -> None:
     except BaseException as error:  # noqa: BLE001 - threading.excepthook is told
         told = (type(error), error, error.__traceback__, threading.current_thread())
         threading.excepthook(threading.ExceptHookArgs(told))
+
+
+if hasattr(os, "register_at_fork"):  # the child has none of the writers, and would give way to them for ever
+    os.register_at_fork(after_in_child=_committing.clear)

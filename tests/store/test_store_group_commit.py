@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -328,3 +331,19 @@ def test_who_gives_way_waits_for_a_writer_that_is_woken() -> None:
     assert not thread.is_alive()
     assert raised == []
     commits.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_gives_way_to_no_writer_of_its_parent() -> None:
+    """A process forked while a commit is under way has no such writer, and waits for none (0511)."""
+    code = (
+        "import os, threading\n"
+        "from multiqueue.store import MemoryStore, Put, give_way\n"
+        "store, began, go_on = MemoryStore(), threading.Event(), threading.Event()\n"
+        "store.submit([Put(1, b'', b'x')], lambda: (began.set(), go_on.wait()))\n"
+        "began.wait()\n"
+        "child = os.fork()\n"
+        "if not child: give_way(60); os._exit(0)\n"
+        "go_on.set(); store.close(); os.waitpid(child, 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
