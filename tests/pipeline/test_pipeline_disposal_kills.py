@@ -27,7 +27,15 @@ LATER = {"00099.txt": "row 99"}
 
 def configured(base: Path, after: str, root: str, **values: str) -> None:
     """A pipeline with its table on the disk, whose lane's files below the root go."""
-    named = {"bucket": "none", "endpoint": "http://127.0.0.1:1", "batch": 2, "kind": "delta", "catalog": "", **KEYS}
+    named = {
+        "bucket": "none",
+        "endpoint": "http://127.0.0.1:1",
+        "batch": 2,
+        "kind": "delta",
+        "catalog": "",
+        "lane": "",
+        **KEYS,
+    }
     named |= values
     text = TOML % named
     goes = f'after = "{after}"\n' + (f'after_place = "{root}/gone"\n' if after == "move" else "")
