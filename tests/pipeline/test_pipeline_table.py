@@ -298,6 +298,30 @@ def test_a_table_that_cannot_be_looked_at(tmp_path: Path, kind: str, ledger: Led
         output.prepare(ledger)
 
 
+@pytest.mark.parametrize("form", [*KINDS, "directories"])
+def test_an_output_that_is_gone(tmp_path: Path, form: str) -> None:
+    """A run whose table, or directory of results, was deleted while its state was kept says so and does nothing.
+
+    (pipeline 18)
+    """
+    make_tree(tmp_path, LANES)
+    lanes = [lane_of(tmp_path, "big")]
+
+    def started() -> Pipeline:
+        if form == "directories":
+            return Pipeline(tmp_path, lanes)
+        return table_pipeline(tmp_path, lanes, form)
+
+    for _ in range(2):
+        started().run()
+    shutil.rmtree(tmp_path / "out" / "data")
+    if form == "iceberg":
+        (tmp_path / "out" / "_multiqueue" / "catalog.sqlite").unlink()
+    for _ in range(2):
+        with pytest.raises(StateMismatch, match=r"out/data' is gone, and the state .* has items that are done"):
+            started()
+
+
 def test_an_older_copy_of_the_state(tmp_path: Path, kind: str) -> None:
     """A state from a backup does not have the table's last items: they would be there twice. (pipeline 18)"""
     make_tree(tmp_path, {"big": 2})

@@ -61,6 +61,7 @@ _SCHEMA_OF = "schema of "
 """Before a lane, in the names of `meta`."""
 
 _COMMITS = "commits"
+_THERE = "is there "
 
 _FILE_COLUMNS = "lane, path, size, mtime_ns, item, place"
 
@@ -481,6 +482,14 @@ class Ledger(LedgerLook):
         job = self.jobs.get("" if item.part is None else item.lane)
         self._move(item, ItemEvent.SUBMIT, "attempt = attempt + 1, number = NULL, job = ?", (job,))
         return replace(item, attempt=item.attempt + 1)
+
+    def lost(self, there: Mapping[str, bool]) -> list[str]:
+        """Those that were there, by their names, and are not any more; the state knows from now on what there is."""
+        known = noted_of_lanes(self._connection, _THERE)
+        for name in there:
+            if there[name] and name not in known:
+                note(self._connection, _THERE + name, 1)
+        return [name for name in there if name in known and not there[name]]
 
     def number_commit(self, seqs: Iterable[int]) -> str:
         """The number of the commit that is about to be made for these items, which are submitted; it is counted."""

@@ -138,6 +138,8 @@ def run_pipeline(
             if runner.corrupt_records:
                 reporter.note(_corrupt_sentence(runner.corrupt_records, output))
             report = _report(config, reporter)
+        with ledger.transaction():  # what is there now is missed when it is gone
+            ledger.lost(output.there())
         others = ledger.made_by_others(ledger.jobs)
         if (said := made_by_others(others, config.source)) is not None:
             reporter.note(said)

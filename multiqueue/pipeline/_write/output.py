@@ -87,8 +87,11 @@ class Output(Protocol):
         """Return if the ledger knows the existing output.
 
         Raises:
-            StateMismatch: there is data that it knows nothing of.
+            StateMismatch: there is data that it knows nothing of, or what it knows is gone.
         """
+
+    def there(self) -> dict[str, bool]:
+        """Whether each of the places that rows come to exists, by a name; a table as last seen."""
 
     def prepare(self, ledger: Ledger) -> None:
         """As `check`; then make the directories, and remove what a dead run has left in staging.

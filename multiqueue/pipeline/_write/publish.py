@@ -46,6 +46,19 @@ if TYPE_CHECKING:
 _MARKER = "_item.json"
 
 
+def require_there(ledger: Ledger, there: Mapping[str, bool], places: Mapping[str, str]) -> None:
+    """Return if nothing is gone that the state knows of.
+
+    Raises:
+        StateMismatch: something is: the items that are done would not be done again, and their rows are nowhere.
+    """
+    for name in ledger.lost(there):
+        raise StateMismatch(
+            f"{places[name]!r} is gone, and {ledger} has items that are done, whose rows were there; bring it back, "
+            "or delete the state too, and all is done anew"
+        )
+
+
 class Publisher:
     """The output directory of a pipeline: as `Output` says it."""
 
@@ -103,6 +116,10 @@ class Publisher:
                     f"{str(self.data)!r} has results that are not in {ledger}; "
                     "bring their state back, delete the results, or choose another [output] path"
                 )
+            require_there(ledger, self.there(), {"": str(self.data)})
+
+    def there(self) -> dict[str, bool]:
+        return {"": self.data.exists()}
 
     @contextlib.contextmanager
     def attempt(self, item: Item) -> Iterator[Path]:

@@ -30,7 +30,7 @@ from . import executor as _executor_write
 from .files import DataFile, data_file
 from .output import Writing
 from .places import Places
-from .publish import Publisher
+from .publish import Publisher, require_there
 from .spark_files import WITHOUT_MARK, into
 from .table import Change, Table, TableFile, Written
 
@@ -72,6 +72,10 @@ class TableOutput:
             ledger.require_output(self._kind, self.tables[""].place)
             for table in self.tables.values():
                 table.claim(ledger.identity(), str(ledger), ledger.commits())
+            require_there(ledger, self.there(), {name: table.place for name, table in self.tables.items()})
+
+    def there(self) -> dict[str, bool]:
+        return {name: table.version() is not None for name, table in self.tables.items()}
 
     def prepare(self, ledger: Ledger) -> None:
         self.check(ledger)
