@@ -295,7 +295,7 @@ def survive_kills(
                 found.found[way] += lane_told[f"found_by_{way}"]
         cleaned = _run(base, "vacuum", "p.toml", "--keep-hours", "0")
         assert cleaned.returncode == 0, cleaned.stderr
-        found.left = int(cleaned.stdout.split("removed ")[1].split()[0])
+        found.left = int(cleaned.stdout.split("removed ")[1].split()[0].replace(",", ""))
     read, named, found.versions = _looked_at(store, bucket, kind, base)
     for reader, rows in read.items():
         assert not uploads.missing_or_twice(rows), f"{reader}: {uploads.missing_or_twice(rows)}"
