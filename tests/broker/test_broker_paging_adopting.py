@@ -358,7 +358,7 @@ def test_a_publisher_that_others_need_hands_in_a_piece_and_does_not_wait(needed:
     needed(True)
     throttled = 0
     for number in range(COUNT):
-        throttled += bool(host.publish(Message(b"%06d" % number + b"x" * 500, routing_key="q")).throttled)
+        throttled += bool(host.publish(Message(b"%06d" % number + b"x" * (LIMIT // COUNT), routing_key="q")).throttled)
     needed(False)
     assert throttled > 0
     assert queue.is_throttled

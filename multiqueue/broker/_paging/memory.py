@@ -47,6 +47,8 @@ _LOADERS: Final = 2
 _EXPIRED_AT_ONCE: Final = 32  # messages: some 5 ms where they go to dead letters
 _MOST_ON_THE_WAY: Final = 12 << 20  # bytes: some 0.3 s of commits of small messages, which others' commits wait for
 _WRITING_SHARE: Final = 1 / 8  # of the budget: what waits for its commit; beyond it, publishers wait
+# Of the budget: what memory alone has of queues that page. Beyond it, their publishers are held.
+_BEHIND_SHARE: Final = 1 / 2
 # Of the budget: what is reserved while no queue pages, for then nothing else wants the rest.
 _SHARE_ALONE: Final = 3 / 4
 _RELIEVED: Final = 3 / 4  # of the share: paging out goes on down to this, so that it is not each message's business
@@ -489,6 +491,11 @@ class MemoryManager:
     def writes_too_much(self) -> bool:
         """True when bytes that the store does not have yet take more than their share."""
         return self.paging.amounts[Account.WRITING] > self.paging.limit * _WRITING_SHARE
+
+    @property
+    def is_far_behind(self) -> bool:
+        """True when they take so much that publishers are to wait for the store."""
+        return self.paging.amounts[Account.WRITING] > self.paging.limit * _BEHIND_SHARE
 
     def hold_back(self, go_on: Callable[[], object]) -> bool:
         """Whether so much waits for its commit that a publisher which cannot wait on its thread is held back.

@@ -147,7 +147,7 @@ class Spill:
             return
         with life.lock:
             is_first, self._is_catching_up = not self._is_catching_up, True
-            if (self._memory.writes_too_much or not period.source.is_whole) and not life.deleted:
+            if (self._memory.is_far_behind or not period.source.is_whole) and not life.deleted:
                 life.limit.fall_behind()
         if is_first and self._go_on():
             self._memory.do_later(self._go_on)
@@ -167,7 +167,7 @@ class Spill:
             if not isinstance(error, StoreError):
                 raise
             return False
-        if commit is None or not self._memory.writes_too_much:
+        if commit is None or not self._memory.is_far_behind:
             self._let_publishers_go_on(is_done=commit is None)
         return False
 
