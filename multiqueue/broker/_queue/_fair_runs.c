@@ -93,7 +93,7 @@ static PyObject *arrive(Runs *self, PyObject *const *args, Py_ssize_t given) {
     if (given != 2) return PyErr_Format(PyExc_TypeError, "arrive takes entries and comes");
     PyObject *entries = PySequence_Fast(args[0], "entries are a sequence");
     for (Py_ssize_t i = 0; entries && i < PySequence_Fast_GET_SIZE(entries); i++) {
-        PyObject *entry = PySequence_Fast_GET_ITEM(entries, i), *lane = NULL;
+        PyObject *entry = Py_NewRef(PySequence_Fast_GET_ITEM(entries, i)), *lane = NULL;
         if (!IS_ENTRY(entry)) goto failed;
         lane = Py_XNewRef(PyDict_GetItemWithError(self->by_name, E(KEY)));
         if (!lane && !PyErr_Occurred()) lane = come(self, E(KEY));
@@ -123,9 +123,11 @@ static PyObject *arrive(Runs *self, PyObject *const *args, Py_ssize_t given) {
             set(lane, self->lane_at[ARRIVED], more);
         }
         Py_DECREF(lane);
+        Py_DECREF(entry);
         continue;
     failed:
         Py_XDECREF(lane);
+        Py_DECREF(entry);
         Py_CLEAR(entries);
     }
     if (!entries) return NULL;
@@ -169,7 +171,8 @@ static PyObject *take(Runs *self, PyObject *const *args, Py_ssize_t given) {
             failed = !entry || !IS_ENTRY(entry);
             if (!failed && !(ends = E(EXPIRES_AT) != Py_None || E(REFUSED_BY) != Py_None)) {
                 most_bytes -= PyLong_AsLongLong(E(SIZE));
-                if (is_odd || !PyFloat_CheckExact(E(COST)) || PyFloat_AS_DOUBLE(E(COST)) != 1.0)
+                if (PyErr_Occurred()) failed = 1;
+                else if (is_odd || !PyFloat_CheckExact(E(COST)) || PyFloat_AS_DOUBLE(E(COST)) != 1.0)
                     failed = ignored(PyObject_CallOneArg(args[4], entry)) < 0;
                 else {
                     failed = take_first(self, lane, entry, half_minute) < 0;
@@ -190,10 +193,12 @@ static PyObject *end(Runs *self, PyObject *const *args, Py_ssize_t given) {
     if (given != 2) return PyErr_Format(PyExc_TypeError, "end takes entries and moves");
     PyObject *entries = PySequence_Fast(args[0], "entries are a sequence");
     for (Py_ssize_t i = 0; entries && i < PySequence_Fast_GET_SIZE(entries); i++) {
-        PyObject *entry = PySequence_Fast_GET_ITEM(entries, i), *lane;
-        int failed = !IS_ENTRY(entry);
-        if (!failed && PyLong_AsLong(E(WHERE)) != TAKEN) failed = ignored(PyObject_CallOneArg(args[1], entry)) < 0;
+        PyObject *entry = Py_NewRef(PySequence_Fast_GET_ITEM(entries, i)), *lane;
+        long where = IS_ENTRY(entry) ? PyLong_AsLong(E(WHERE)) : -1;
+        int failed = PyErr_Occurred() != NULL;
+        if (!failed && where != TAKEN) failed = ignored(PyObject_CallOneArg(args[1], entry)) < 0;
         else if (!failed) failed = !IS_LANE(lane = E(LANE)) || count(lane, self->lane_at[IN_FLIGHT], -1) < 0;
+        Py_DECREF(entry);
         if (failed) Py_CLEAR(entries);
     }
     if (!entries) return NULL;
