@@ -16,11 +16,11 @@ class StoredBroker(Broker):
 
     memory: MemoryStore
 
-    def _open(self, name: str) -> VirtualHost:
+    def _open(self, name: str, *, again: bool = False) -> VirtualHost:
         self.memory = MemoryStore()
-        self._data: Any = SimpleNamespace(open=lambda name: self.memory)  # while the host is made
+        self._data: Any = SimpleNamespace(open=lambda name, again: self.memory)  # while the host is made
         try:
-            return super()._open(name)
+            return super()._open(name, again=again)
         finally:
             self._data = None
 
