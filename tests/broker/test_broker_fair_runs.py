@@ -48,7 +48,7 @@ TABLES: list[dict[str, Any]] = [
 
 
 class Hall:
-    """The tenants of one queue, whose runs have one form, and what came of them."""
+    """The tenants of one queue, with one of the two forms of runs, and a log of what they served."""
 
     def __init__(self, runs: Any, monkeypatch: pytest.MonkeyPatch, **table: Any) -> None:
         self.clock = FakeClock(1000.0)

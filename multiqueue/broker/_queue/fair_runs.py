@@ -18,8 +18,8 @@ SHORT: Final = 64  # slots of a list: to drop the first moves half a KiB
 class PlainRuns:
     """What happens to entries of the class `entry` on lanes of the class `lane`.
 
-    A tenant comes as `usual` is, in its ring, with the same in its `slots`, unless its name is in `own` or `changed`,
-    or `own` is None: then it is in `by_name`, and `known` is told.
+    In C a new tenant is a copy of `usual`, with the same in its `slots` and in the same ring. It is put into `by_name`,
+    and `known` is called with it. `comes` makes those whose names are in `own` or `changed`, and all if `own` is None.
     """
 
     def __init__(
