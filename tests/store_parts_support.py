@@ -6,6 +6,7 @@ from multiqueue.store import _bodies as _bodies
 from multiqueue.store import _dump as _dump
 from multiqueue.store import _group_commit as _group_commit
 from multiqueue.store import _plan as _plan
+from multiqueue.store import _presence as _presence
 from multiqueue.store import _recovery as _recovery
 from multiqueue.store import _salvage as _salvage
 from multiqueue.store import _schema as _schema

@@ -157,6 +157,11 @@ class Bodies:
         """True when no row names a place."""
         return not self._live and not self._changes
 
+    @property
+    def written(self) -> tuple[Path, int] | None:
+        """The file that is written, and its descriptor."""
+        return None if self._descriptor is None else (body_file(self._directory, self._number), self._descriptor)
+
     # A transaction
 
     def takes(self, size: int, in_rows: int) -> bool:

@@ -30,6 +30,7 @@ from ._group_commit import GroupCommit
 from ._lock_file import DirectoryLock
 from ._log import close_leaving_log
 from ._plan import MOST_STATEMENTS
+from ._presence import left_alone
 from ._protocol import Durability, Level, StoreStatistics
 from ._recovery import open_whole
 from ._room import Room
@@ -92,7 +93,8 @@ class SqliteStore(StoreFront):
     @staticmethod
     def is_in(path: str | os.PathLike[str]) -> bool:
         """True when the directory has a store, also a damaged one."""
-        return (Path(path) / FILE_NAME).is_file()
+        file = Path(path) / FILE_NAME
+        return file.is_file() or left_alone(file) is not None
 
     @classmethod
     def scratch(
@@ -146,6 +148,12 @@ class SqliteStore(StoreFront):
             lock = _lock(path)
             opening.callback(lock.release)
             try:
+                left = left_alone(self._file)
+                if left is not None:
+                    raise StoreDamaged(
+                        f"{str(self._file)!r} is gone, and {left.name!r} of its store is there: "
+                        "put it back, or remove the directory to begin a new store"
+                    )
                 if log_bytes is None:
                     disk_bytes = shutil.disk_usage(path).total  # 0 where the file system does not say
                     log_bytes = min(LOG_BYTES, disk_bytes // _SMALL_DISK_PARTS or LOG_BYTES)

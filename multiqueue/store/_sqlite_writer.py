@@ -4,7 +4,8 @@ Promise     A batch is one transaction and, at `sync`, one sync of the log; none
             only transient messages come and go. The next sync is for all that the log has then. If a batch finds no
             room, or one of its submissions cannot be stored, it is undone, and its submissions are committed again one
             by one: those that cannot be are refused, alone. Submissions that only remove go on when disk or quota are
-            full. Any other error is the end: nothing is tried again on a disk that failed.
+            full. Any other error is the end: nothing is tried again on a disk that failed. A file that was removed or
+            replaced is the end too (`_presence.py`); where it is the log alone, it is copied into the file first.
 Ahead       SQLite syncs no commit; `_settle` syncs its log and the bodies at once. A batch may be written while the
             commit before is synced, and is committed after that: of the log, one commit at most may lack its bodies.
 State       Everything here is the writer thread's own, but `messages`, `bytes` and the counts, which others read.
@@ -13,11 +14,13 @@ Waiting     A commit waits for the disk. A checkpoint that must shorten the log 
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import chain, groupby
 from pathlib import Path
 
@@ -26,6 +29,7 @@ from ._bodies import Bodies, BodyDamaged, owner_of, places_of, read_bodies
 from ._dropped import Dropped
 from ._errors import StoreError, StoreFailed
 from ._plan import Plan, remove
+from ._presence import Presence
 from ._protocol import Define, Delete, Put
 from ._room import FULL, Room, code
 from ._sync_beside import SyncBeside
@@ -74,6 +78,7 @@ class SqliteWriter:
         if syncs:
             connection.execute("PRAGMA synchronous = NORMAL")  # commits are synced here
         self._log_sync = SyncBeside()
+        self._presence = Presence(file)
         self._lasts = True  # whether a power loss may not undo the transaction in progress
         self._is_unsafe = False  # the last commit is to be synced
         self._first_id = first_id
@@ -108,6 +113,7 @@ class SqliteWriter:
                 self._log_sync.begin(self._bodies.log)
             else:
                 self._settle()
+            self._look()
         except (sqlite3.Error, OSError) as error:
             raise self._failure(error) from error
         self._last_commit = time.monotonic()
@@ -150,6 +156,7 @@ class SqliteWriter:
         """Note that the end was clean. Where there is no room for that, the end was a crash: nothing is lost."""
         try:
             self._settle()
+            self._look(at_once=True)
             self._room.give_up()
             self._begin()
             self._connection.execute("UPDATE meta SET value = ? WHERE key = 'next_id'", (next_id,))
@@ -376,11 +383,32 @@ class SqliteWriter:
             self._room.checkpoint("PASSIVE")
         return _IDLE_SECONDS if self._room.is_tight else None
 
+    def _look(self, *, at_once: bool = False) -> None:
+        """Raise FileNotFoundError where a file is not the one that was opened."""
+        gone = self._presence.gone(self._bodies.written, at_once=at_once)
+        if gone:
+            raise FileNotFoundError(errno.ENOENT, "it was removed or replaced", gone)
+
     def _failure(self, error: Exception) -> StoreFailed:
+        if isinstance(error, FileNotFoundError):
+            gone = self._presence.gone(self._bodies.written, at_once=True)
+            if gone and not self._is_spared(gone):
+                return StoreFailed(
+                    f"{gone!r} was removed or replaced under the open store, which confirms nothing more; "
+                    "put it back and open the store again"
+                )
         return StoreFailed(
             f"{str(self._file)!r} failed: {error}; everything committed is safe: "
             "repair the disk and open the store again"
         )
+
+    def _is_spared(self, gone: str) -> bool:
+        """Whether nothing is lost with this file: the index of the log, or the log, which SQLite can copy still."""
+        if gone == f"{self._file}-wal" and not os.path.exists(gone):
+            with suppress(sqlite3.Error, OSError):
+                self._room.checkpoint("TRUNCATE")
+                return not self._room.has_news_in_log()
+        return gone == f"{self._file}-shm"
 
 
 def _grows(submission: Submission) -> bool:
