@@ -493,6 +493,23 @@ def test_a_time_without_samples_is_a_gap(sampler: Sampler, broker: Broker, clock
     assert ages == [0, 1, 21, 22, 23]
 
 
+def test_figures_are_noted_when_the_wall_clock_is_set_back(broker: Broker, clock: FakeClock) -> None:
+    """Set back by an hour, it stamps the samples since then, and those before lie behind them without a break."""
+    steps = [0.0]
+    sampler = Sampler(broker, clock=clock, wall_clock=lambda: clock() + steps[0])
+    broker.declare_queue("orders")
+    for steps[0] in (0.0, 0.0, -3600.0, -3600.0):
+        clock.advance(1.0)
+        broker.publish(Message(b"", routing_key="orders"))
+        sampler.refresh()
+    view: dict[str, Any] = {"messages_details": {}}
+    sampler.add_samples(view, {"lengths_age": "3", "lengths_incr": "1"}, "queue", ("/", "orders"))
+    found = view["messages_details"]["samples"]
+    now = int(clock() - 3600.0)
+    expected = [(4, now), (3, now - 1), (2, now - 2), (1, now - 3)]
+    assert [(each["sample"], each["timestamp"] // 1000) for each in found] == expected
+
+
 def test_a_track_has_so_many_rows_and_rests_for_nothing() -> None:
     """The oldest rows go first, and figures that stay as they are add none."""
     track = Track()

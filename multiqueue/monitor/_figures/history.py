@@ -4,6 +4,7 @@ and their `_incr`.
 Promise     A track has a row for each sample in which its figures changed, so one that rests costs nothing; its rows
             are bounded, and all rows of a history together by `_CELLS`. A gap, in which no samples were taken, has
             none.
+Time        Seconds since 1970 at the first sample; they go on as the wall clock does, but never back with it.
 State       A `History` belongs to one sampler, which takes its lock for samples around each call.
 """
 
@@ -29,7 +30,7 @@ OCTETS: Final = ("recv_oct", "send_oct")
 
 
 class Gaps:
-    """The times in which no samples were taken, in seconds since 1970, the latest last."""
+    """The times in which no samples were taken, the latest last."""
 
     def __init__(self) -> None:
         self._gaps: deque[tuple[float, float]] = deque(maxlen=_MOST_GAPS)
@@ -50,7 +51,7 @@ class Track:
     __slots__ = ("_last", "_rows", "_times")
 
     def __init__(self) -> None:
-        self._times: array[float] = array("d")  # seconds since 1970, ascending
+        self._times: array[float] = array("d")  # ascending
         self._rows: array[int] = array("q")  # one after the other; each until the time of the next
         self._last: Figures = ()
 
@@ -70,10 +71,16 @@ class Track:
             del self._rows[: over * len(figures)]
 
     def samples(
-        self, place: int, now: float, age: int, step: int, is_unknown: Callable[[float], bool] = lambda at: False
+        self,
+        place: int,
+        now: float,
+        age: int,
+        step: int,
+        is_unknown: Callable[[float], bool] = lambda at: False,
+        back_by: float = 0.0,
     ) -> list[dict[str, int]]:
         """The figure each `step` seconds from `now` back for `age` seconds, the newest first, as RabbitMQ writes it;
-        but those of times that are unknown.
+        but those of times that are unknown. The wall clock is `back_by` seconds behind.
         """
         found, width = [], len(self._last)
         for back in range(0, min(age, step * _MOST_SAMPLES) + 1, step):
@@ -81,7 +88,9 @@ class Track:
             if row < 0:
                 break
             if not is_unknown(now - back):
-                found.append({"sample": self._rows[row * width + place], "timestamp": int((now - back) * 1000)})
+                found.append(
+                    {"sample": self._rows[row * width + place], "timestamp": int((now - back - back_by) * 1000)}
+                )
         return found
 
 
@@ -110,7 +119,9 @@ class History:
         """The track of one object."""
         return self._tracks.get(key)
 
-    def add_samples(self, view: dict[str, Any], key: Hashable, now: float, query: Mapping[str, str]) -> None:
+    def add_samples(
+        self, view: dict[str, Any], key: Hashable, now: float, query: Mapping[str, str], back_by: float = 0.0
+    ) -> None:
         """Put samples into the `*_details` of a view and its `message_stats`, where the query asks for them."""
         track = self._tracks.get(key)
         if track is None:
@@ -121,7 +132,7 @@ class History:
             inside = view if f"{name}_details" in view else view.get("message_stats", view)
             details = inside.get(f"{name}_details")
             if wanted is not None and details is not None:
-                _put(details, track.samples(place, now, *wanted, self._gaps.have))
+                _put(details, track.samples(place, now, *wanted, self._gaps.have, back_by))
 
 
 AGES: Final = ("lengths", "msg_rates", "data_rates", "node_stats")
