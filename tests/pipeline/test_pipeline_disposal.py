@@ -271,6 +271,38 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     assert names(tmp_path / "gone") == ["eu/0000.txt"]
 
 
+def test_it_is_tried_again_after_a_pause_by_the_monotonic_clock(tmp_path: Path) -> None:
+    """A run that goes on tries again a minute later, though the clock on the wall was set back by an hour meanwhile.
+
+    (pipeline 28)
+    """
+    make_tree(tmp_path, {"eu": 1})
+    (tmp_path / "gone").write_text("a file")
+    started, stepped_s, moved_at = 1_800_000_000.0, 0.0, 0.0
+
+    def mend(run: Pipeline) -> None:
+        nonlocal stepped_s, moved_at
+        if run.disposal.told and not stepped_s:
+            os.remove(tmp_path / "gone")
+            stepped_s = -3600.0
+        if names(tmp_path / "eu") == [] or run.time() > 7200.0:
+            moved_at = run.time()
+            run.mailbox.post(StopRequested())
+
+    lanes, clocks = [moved(tmp_path)], [lambda: 0.0]
+
+    def follow(run: Pipeline) -> Follow:
+        clocks.append(run.time)
+        return Follow(1.0, 0.0, lambda: lanes, run.time)
+
+    wall = lambda: started + clocks[-1]() + stepped_s  # noqa: E731
+    pipeline = Pipeline(tmp_path, lanes, follow=follow, on_idle=mend, wall=wall)
+    began = pipeline.time()
+    pipeline.run()
+    assert names(tmp_path / "gone") == ["eu/0000.txt"]
+    assert 60.0 <= moved_at - began < 63.0
+
+
 @pytest.fixture(params=["local", "s3", "from s3", "to s3", "gs", "abfss"])
 def ends(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Storage, Place, Place]]:
     """A place to move from and one to move to."""

@@ -60,12 +60,14 @@ class Disposal:
     post: Callable[[Message], None]
     wall: Callable[[], float] = time.time
     sync: Callable[[], None] = os.sync
+    monotonic: Callable[[], float] = time.monotonic
     told: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How many files of a lane, by what became of them."""
     _batches: SimpleQueue[Sequence[Leaving] | None] = field(default_factory=SimpleQueue)
     _is_busy: bool = False
     _nothing_until_s: float = 0.0
     _again_s: float = 0.0
+    """When those that could not be taken away are tried again, by the monotonic clock; never, while there are none."""
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
@@ -86,13 +88,15 @@ class Disposal:
     @property
     def finished(self) -> bool:
         """Whether nothing is under way, and nothing is due."""
-        return not self.lanes or (not self._is_busy and self.wall() < self._nothing_until_s)
+        return not self.lanes or (not self._is_busy and self._left_s() > 0)
 
     def patience_s(self) -> float | None:
         """In how many seconds something is due; None for never, or while a batch is under way."""
-        if not self.lanes or self._is_busy or self._nothing_until_s == math.inf:
-            return None
-        return max(self._nothing_until_s - self.wall(), 0.0)
+        left_s = self._left_s()
+        return None if not self.lanes or self._is_busy or left_s == math.inf else max(left_s, 0.0)
+
+    def _left_s(self) -> float:
+        return min(self._nothing_until_s - self.wall(), self._again_s - self.monotonic())
 
     def add(self, lane: Lane) -> None:
         """Know one more lane."""
@@ -115,7 +119,7 @@ class Disposal:
         else:
             firsts = {name: self.ledger.leaving.first_done(name) for name in self.lanes}
             due = [at + self.lanes[name].after_delay_s for name, at in firsts.items() if at is not None]
-            self._nothing_until_s = min([*due, self._again_s], default=math.inf)
+            self._nothing_until_s = min(due, default=math.inf)
 
     def record(self, left: Left) -> None:
         """Forget the files that were taken away. Call it inside a transaction."""
@@ -124,7 +128,7 @@ class Disposal:
         for one, what in left.outcomes:
             self.told[one.lane, what] += 1
         if any(what.startswith(_CANNOT) for _, what in left.outcomes):
-            self._again_s = self.wall() + _PAUSE_S
+            self._again_s = self.monotonic() + _PAUSE_S
         counts = Counter(one.lane for one, what in left.outcomes if what in _PAST.values())
         for lane, count in counts.items():
             self.ledger.leaving.count(lane, count)
@@ -143,7 +147,7 @@ class Disposal:
 
     def _left_over(self) -> list[Leaving]:
         """The files that an earlier run has noted and not taken away, or this one could not."""
-        if self.wall() < self._again_s:
+        if self.monotonic() < self._again_s:
             return []
         found = self.ledger.leaving.noted(list(self.lanes), _MOST)
         if not found:

@@ -92,7 +92,7 @@ def assemble(
         Intake(scanner, events, queues, Steps(steps, lanes, ledger)),
         Feeding(fed, ledger, attempts, clock, dispatcher, Pace.of(ledger.measured())),
         Settlement(ledger, output, backoff, DeadLetters(config.dead_letters, storage)),
-        Disposal(leaving, ledger, config.base, storage, mailbox.post, clocks.wall, clocks.sync),
+        Disposal(leaving, ledger, config.base, storage, mailbox.post, clocks.wall, clocks.sync, clocks.monotonic),
         mailbox,
         clock,
         reporter,
