@@ -10,6 +10,7 @@ from multiqueue.store import _presence as _presence
 from multiqueue.store import _recovery as _recovery
 from multiqueue.store import _salvage as _salvage
 from multiqueue.store import _schema as _schema
+from multiqueue.store import _sqlite as _sqlite
 from multiqueue.store import _sqlite_reader as _sqlite_reader
 from multiqueue.store import _sqlite_writer as _sqlite_writer
 from multiqueue.store import _sync_beside as _sync_beside

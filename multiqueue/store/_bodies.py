@@ -6,11 +6,12 @@ file. That costs the commit a second sync, at the same time as the first, so a c
 SQLite (docs/decisions/0709-large-bodies-in-files.md).
 
 Promise     A body is on the disk before anybody is told of the commit that names its place, and before a checkpoint.
-            Only the newest file may lack bytes after a power loss; `_recovery.py` then undoes the commits that name
-            them. A file is removed when the commit that deleted its last row is on the disk, so no row names a file
-            that a crash has taken away. All this holds for what must last: after a power loss the row of a transient
-            message, which no one asks for then, may name bytes that are not there. A transaction that is undone leaves
-            bytes that no row names: they are cut off, or the next one writes over them.
+            Only the two newest files may lack bytes after a power loss, for the second begins while the first is being
+            synced; `_recovery.py` then undoes the commits that name them. A file is removed when the commit that
+            deleted its last row is on the disk, so no row names a file that a crash has taken away. All this holds for
+            what must last: after a power loss the row of a transient message, which no one asks for then, may name
+            bytes that are not there. A transaction that is undone leaves bytes that no row names: they are cut off, or
+            the next one writes over them.
 Relaxed     No commit syncs. A file is synced when it is ended and before a checkpoint; the log, before a file goes.
 Spares      A long file that is emptied gets the name `spare-N`, and its next turn as a file of bodies: to write over
             bytes that are there costs a quarter of what new ones cost, for file system and page cache have them. Two
@@ -26,8 +27,8 @@ State       Files `bodies-N`, N rising; each is written by one opening only. A r
             `Bodies` belongs to the writer thread, but for `disk_bytes` and `dead_bytes`, which others read; the thread
             of `_beside` has the descriptor from `begin_sync` to `end_sync`, while the next transaction may append.
             `_live` has the bytes of each file that committed rows name. `_new_end` and `_changes` belong to the
-            transaction in progress. The file that is written has no descriptor any more once it is long enough, and
-            `_emptied` files go when what emptied them is on the disk (`safe`).
+            transaction in progress. The file that is written has no descriptor any more once it is long enough, but
+            for its last sync (`_ended`), and `_emptied` files go when what emptied them is on the disk (`safe`).
 Reading     Any thread opens the file that it reads (`read_bodies`). A file that is gone, perhaps since it was opened,
             was emptied after the row was read: the reader asks for the row again, and only a row that still names the
             file is damage.
@@ -109,6 +110,7 @@ class Bodies:
         self._end = 0  # of what is committed in the file that is written
         self._new_end = 0  # and with the transaction in progress
         self._span = (0, 0)  # of it, what is being synced
+        self._ended: int | None = None  # the descriptor of the file before, while that is being synced
         self._emptied: set[int] = set()  # files, by commits that may not be on the disk yet
         self._changes: list[tuple[int, int]] = []  # its pending (number, bytes): more live bytes, or fewer
         self._is_dirty = False
@@ -216,8 +218,11 @@ class Bodies:
             OSError: the disk failed.
         """
         if self._beside.is_running:
-            self._beside.end()
-            self._leave_cache(*self._span)
+            try:
+                self._beside.end()
+                self._leave_cache(*self._span)
+            finally:
+                self._close_ended()
 
     def committed(self) -> None:
         """The transaction is made, and perhaps not on the disk yet."""
@@ -302,6 +307,7 @@ class Bodies:
         elif self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+        self._close_ended()
         if self.log >= 0:
             os.close(self.log)
             self.log = -1
@@ -309,7 +315,11 @@ class Bodies:
     def _has_file(self) -> bool:
         """Have a file to write to; False while the process has too many files open."""
         if self._is_long and self._number in self._live:
-            self._end_file()
+            if self._beside.is_running:
+                self._ended, self._descriptor = self._descriptor, None
+                self._end = self._new_end = 0
+            else:
+                self._end_file()
         if self._descriptor is None:
             try:
                 self._begin_file()
@@ -362,6 +372,11 @@ class Bodies:
                 self._settle_log()
                 (self._keep_or_remove if spares else self._remove)(self._number)
 
+    def _close_ended(self) -> None:
+        if self._ended is not None:
+            os.close(self._ended)
+            self._ended = None
+
     def _write(self, parts: list[bytes], offset: int) -> None:
         assert self._descriptor is not None
         start = offset
@@ -382,10 +397,11 @@ class Bodies:
         self.dead_bytes += size  # until the commit
 
     def _leave_cache(self, start: int, end: int) -> None:
-        if sys.platform == "linux" and self._reads_before == self._reads() and self._descriptor is not None:
+        descriptor = self._descriptor if self._ended is None else self._ended
+        if sys.platform == "linux" and self._reads_before == self._reads() and descriptor is not None:
             start -= start % mmap.PAGESIZE  # the page that the commit before has begun
             with suppress(OSError):  # a file system may know no advice
-                os.posix_fadvise(self._descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
+                os.posix_fadvise(descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
 
     def _is_written(self, number: int) -> bool:
         return number == self._number and self._descriptor is not None
@@ -442,9 +458,9 @@ def body_files(directory: Path) -> Iterator[tuple[int, int]]:
     return _numbered(directory, _PREFIX)
 
 
-def newest_file(directory: Path) -> int | None:
-    """The number of the file of bodies that was begun last; None where there is none."""
-    return max((number for number, _ in body_files(directory)), default=None)
+def newest_files(directory: Path) -> list[int]:
+    """The numbers of the two files of bodies that were begun last, rising."""
+    return sorted(number for number, _ in body_files(directory))[-2:]
 
 
 def _numbered(directory: Path, prefix: str) -> Iterator[tuple[int, int]]:

@@ -58,12 +58,17 @@ def give_way(seconds: float) -> None:
 class Backend(Protocol):
     """The part that keeps the messages. All three are called by the writer alone."""
 
-    def commit(self, submissions: Sequence[Submission], next_id: int, has_more: Callable[[], bool]) -> bool:
+    @property
+    def is_safe(self) -> bool:
+        """False: the last batch is not on the disk yet. It is after the next `commit`, `finish` or idle `rest`."""
+
+    def commit(self, submissions: Sequence[Submission], next_id: int, has_more: Callable[[], bool]) -> None:
         """Commit them in order. Sets `error` on each one that is refused; raises when the store is at its end.
-        False: they are safe only when the next call of `commit`, `rest` or `finish` returns, for `has_more` said so."""
+        Where `has_more` says so, it may return before they are safe."""
 
     def rest(self, next_id: int, *, is_idle: bool) -> float | None:
-        """Do a little of the work that can wait; in how many seconds there is more, or None."""
+        """Do a little of the work that can wait, without waiting for the disk unless it is idle; in how many seconds
+        there is more, or None."""
 
     def finish(self, next_id: int) -> None:
         """All is committed: note that the end was clean."""
@@ -243,8 +248,8 @@ class GroupCommit:
                 batch = self._next_batch(0.0 if self._taken else rest)
                 if batch is not None:
                     _committing.add(batch)
-                    is_safe = self._backend.commit(batch.submissions, self._next_id, self._has_more)
-                    self._tell_taken(but=0 if is_safe else 1)
+                    self._backend.commit(batch.submissions, self._next_id, self._has_more)
+                    self._tell_taken()
                     since_rest += 1
                     rest = _QUIET
                 elif self._closing:
@@ -295,8 +300,8 @@ class GroupCommit:
         with self._lock:
             return self._due_locked() <= time.monotonic() and self._batches[0].bytes >= _AHEAD_BYTES
 
-    def _tell_taken(self, *, but: int = 0) -> None:
-        while len(self._taken) > but:
+    def _tell_taken(self) -> None:
+        while len(self._taken) > (0 if self._backend.is_safe else 1):
             batch = self._taken[0]
             for submission in batch.submissions:
                 if submission.error is None:

@@ -171,7 +171,11 @@ class _Keeper:
 
     # The writer's side
 
-    def commit(self, submissions: Sequence[Submission], next_id: int, has_more: Callable[[], bool]) -> bool:
+    @property
+    def is_safe(self) -> bool:
+        return True
+
+    def commit(self, submissions: Sequence[Submission], next_id: int, has_more: Callable[[], bool]) -> None:
         with self._lock:
             for part in (part for submission in submissions for part in submission.parts()):
                 part.error = self._failure_now_locked() or self._reason_against_locked(part.operations)
@@ -179,7 +183,6 @@ class _Keeper:
                     for operation in part.operations:
                         self._apply_locked(operation)
             self._commits += 1
-        return True
 
     def rest(self, next_id: int, *, is_idle: bool) -> float | None:
         return None

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from ._bodies import body_file, newest_file
+from ._bodies import body_file, newest_files
 
 _SECONDS = 1.0  # between two looks: each lets go of the interpreter's lock four times
 
@@ -50,8 +50,8 @@ def left_alone(file: Path) -> Path | None:
     with suppress(FileNotFoundError, NotADirectoryError):
         if log.stat().st_size:
             return log
-    newest = newest_file(file.parent) if file.parent.is_dir() else None
-    return None if newest is None else body_file(file.parent, newest)
+    newest = newest_files(file.parent) if file.parent.is_dir() else []
+    return body_file(file.parent, newest[-1]) if newest else None
 
 
 def _identity(file: str | Path | int) -> tuple[int, int] | None:

@@ -6,9 +6,9 @@ Promise     What is opened has whole commits: the last one, whose rows a power l
             mark calls confirmed stays, and what was copied into the file, for bodies are synced before that. Where
             none of that helps, the log stays as it was, for then the bodies are damaged.
 State       The files, while no other process has the store. A log's frame whose header is zero ends the log. A crash
-            while an end is tried leaves that end: at `relaxed` more is undone than need be, of the latest. The newest
-            file of bodies is the only one with bytes that may not be on the disk (`_bodies.py`); they are made certain
-            as the log is (`_log.py`).
+            while an end is tried leaves that end: at `relaxed` more is undone than need be, of the latest. The two
+            newest files of bodies alone have bytes that may not be on the disk (`_bodies.py`); they are made certain as
+            the log is (`_log.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import NamedTuple
 
-from ._bodies import BodyDamaged, body_file, newest_file, owner_of, places_of, read_bodies
+from ._bodies import BodyDamaged, body_file, newest_files, owner_of, places_of, read_bodies
 from ._confirmed import FRAME_HEADER, LogIndex, checked_log, confirmed_pages, frame_offset, was_synced
 from ._log import close_leaving_log, renew, renew_log
 from ._schema import PAGE_BYTES, check_format, connect
@@ -69,9 +69,9 @@ def open_whole(file: Path, *, cache_bytes: int, statements: int) -> tuple[sqlite
         StoreDamaged: the log lacks commits that were confirmed. sqlite3.Error, OSError: it cannot be opened.
     """
     renew_log(file)
-    newest = newest_file(file.parent)
-    if newest is not None and os.path.exists(f"{file}-wal"):
-        renew(body_file(file.parent, newest))
+    newest = newest_files(file.parent)
+    for number in newest if os.path.exists(f"{file}-wal") else ():
+        renew(body_file(file.parent, number))
     opened = _open(file, newest, cache_bytes, statements)
     if opened.log is None or not opened.lacks_bodies:
         return opened.connection, opened.log
@@ -100,18 +100,18 @@ def open_whole(file: Path, *, cache_bytes: int, statements: int) -> tuple[sqlite
     if whole:
         undone = len(ends) - whole + 1
         _log.warning("%s: a power loss took the bodies of the latest commits, and %d commits are undone", file, undone)
-    return _open(file, None, cache_bytes, statements)[:2]
+    return _open(file, [], cache_bytes, statements)[:2]
 
 
-def _open(file: Path, newest: int | None, cache_bytes: int, statements: int) -> _Opened:
-    """Open the store, and look whether commits lack bodies in this file of bodies."""
+def _open(file: Path, newest: list[int], cache_bytes: int, statements: int) -> _Opened:
+    """Open the store, and look whether commits lack bodies in these newest files."""
     connection = connect(file, cache_bytes=cache_bytes, statements=statements)
     log = None
     try:
         log = checked_log(connection, file)
-        if log is None or newest is None or log.pages()[0] == confirmed_pages(file, log):
+        if log is None or not newest or log.pages()[0] == confirmed_pages(file, log):
             return _Opened(connection, log, lacks_bodies=False)
-        return _Opened(connection, log, _lacks_bodies(connection, file, newest))
+        return _Opened(connection, log, _lacks_bodies(connection, file, newest[0]))
     except BaseException:
         close_leaving_log(connection, file)
         if log is not None:
@@ -138,11 +138,11 @@ def _ends(file: Path, pages: int, confirmed: int) -> list[int]:
     return [end for end in ends if end >= least]
 
 
-def _lacks_bodies(connection: sqlite3.Connection, file: Path, newest: int) -> bool:
-    """Whether a persistent message's body is not in the newest file, or in a later one."""
+def _lacks_bodies(connection: sqlite3.Connection, file: Path, first: int) -> bool:
+    """Whether a persistent message's body is not in this file, or in a later one."""
     if check_format(connection, file) == 0:
         return False
-    for message_id, check, place in connection.execute(_BODIES_FROM, (places_of(newest)[0],)).fetchall():
+    for message_id, check, place in connection.execute(_BODIES_FROM, (places_of(first)[0],)).fetchall():
         try:
             _, gone = read_bodies(file.parent, {owner_of(message_id, check): place})
         except BodyDamaged:

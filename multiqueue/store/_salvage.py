@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from ._bodies import BodyDamaged, newest_file, owner_of, places_of, read_bodies
+from ._bodies import BodyDamaged, newest_files, owner_of, places_of, read_bodies
 from ._confirmed import LogIndex, confirmed_pages, damage_of_log, read_log
 from ._errors import NoStore, StoreDamaged, StoreError
 from ._plan import check
@@ -196,9 +196,9 @@ class Salvage:
         """Whether a power loss may have kept the row with this place, of whose commit nobody was told, not the body."""
         if not isinstance(place, int) or self._log is None:
             return False
-        newest = newest_file(self.file.parent)
+        newest = newest_files(self.file.parent)
         is_ahead = self._log.pages()[0] > confirmed_pages(self.file, self._log)
-        return is_ahead and (newest is None or place >= places_of(newest)[0])
+        return is_ahead and (not newest or place >= places_of(newest[0])[0])
 
     def _is_transient(self, message_id: int) -> bool:
         try:

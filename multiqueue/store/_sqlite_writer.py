@@ -7,7 +7,8 @@ Promise     A batch is one transaction and, at `sync`, one sync of the log; none
             full. Any other error is the end: nothing is tried again on a disk that failed. A file that was removed or
             replaced is the end too (`_presence.py`); where it is the log alone, it is copied into the file first.
 Ahead       SQLite syncs no commit; `_settle` syncs its log and the bodies at once. A batch may be written while the
-            commit before is synced, and is committed after that: of the log, one commit at most may lack its bodies.
+            commit before is synced, and so may work that can wait; either is committed after that: of the log, one
+            commit at most may lack its bodies.
 State       Everything here is the writer thread's own, but `messages`, `bytes` and the counts, which others read.
 Waiting     A commit waits for the disk. A checkpoint that must shorten the log waits for readers, who are brief.
 """
@@ -102,7 +103,11 @@ class SqliteWriter:
 
     # What the writer thread calls
 
-    def commit(self, submissions: Sequence[Submission], next_id: int, has_more: Callable[[], bool]) -> bool:
+    @property
+    def is_safe(self) -> bool:
+        return not self._is_unsafe
+
+    def commit(self, submissions: Sequence[Submission], next_id: int, has_more: Callable[[], bool]) -> None:
         try:
             self._room.shorten_log()
             self._regain()
@@ -117,14 +122,15 @@ class SqliteWriter:
         except (sqlite3.Error, OSError) as error:
             raise self._failure(error) from error
         self._last_commit = time.monotonic()
-        return not self._is_unsafe
 
     def rest(self, next_id: int, *, is_idle: bool) -> float | None:
         was_tight = self._room.is_tight
         try:
-            self._settle()
+            if is_idle:
+                self._settle()
             left = self._work(next_id, is_idle=is_idle)
-            self._settle()
+            if not self._log_sync.is_running:
+                self._settle()  # what it has committed
         except (sqlite3.Error, OSError) as error:
             if code(self._room.reason(error)) != FULL:
                 raise self._failure(error) from error
@@ -334,6 +340,7 @@ class SqliteWriter:
         elif dropped is None:
             self._has_stale = False
         else:
+            self._settle()  # this is a commit too
             self._connection.execute("DELETE FROM dropped WHERE queue = ?", (dropped,))
             self._to_remove.pop()
 

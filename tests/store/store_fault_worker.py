@@ -13,7 +13,7 @@ import os
 import random
 import sys
 
-from multiqueue.store import Delete, Put, SqliteStore, StoreError
+from multiqueue.store import Delete, DropQueue, Put, SqliteStore, StoreError
 
 
 def body_of(number: int) -> bytes:
@@ -35,6 +35,8 @@ def work(store: SqliteStore, seed: int, messages: int) -> None:
     while messages > 0:
         if random_.random() < 0.5:
             _pass_by(store, passing, number, random_)
+        if random_.random() < 0.2:
+            _drop(store, number + 100)
         if here and random_.random() < 0.1:
             left.append(here.pop(0))
         if random_.random() < 0.1:
@@ -83,6 +85,12 @@ def _pass_by(store: SqliteStore, passing: list[int], number: int, random_: rando
         passing.clear()
 
 
+def _drop(store: SqliteStore, queue: int) -> None:
+    """A queue has messages and is dropped: what removes them commits between the others, and nobody waits for it."""
+    store.submit([Put(queue, b"", body_of(queue + each)) for each in range(4)])
+    store.submit([DropQueue(queue)])
+
+
 def _delete(store: SqliteStore, here: list[int], count: int) -> None:
     gone, here[:] = here[:count], here[count:]
     if not gone:
@@ -97,9 +105,13 @@ def _delete(store: SqliteStore, here: list[int], count: int) -> None:
 def main(directory: str, durability: str, seed: str, messages: str) -> None:
     try:
         # Half of the bodies go into files of 256 KiB or 8 KiB, so that both ways, and files that come, are written
-        # anew and go, are in every run.
-        vars(sys.modules["multiqueue.store._group_commit"])["_AHEAD_BYTES"] = 500
-        log_bytes = 1 << (11 if int(seed) % 2 else 16)
+        # anew and go, are in every run. A log of 2 KiB is copied, and so synced, before each commit; beside one of
+        # 1 MiB the next file begins while the one before is synced.
+        vars(sys.modules["multiqueue.store._group_commit"]).update(_AHEAD_BYTES=500, _BATCHES_BEFORE_REST=2)
+        log_bytes, file_bytes = ((1 << 16, 1 << 18), (1 << 11, 1 << 13), (1 << 16, 1 << 18), (1 << 20, 1 << 13))[
+            int(seed) % 4
+        ]
+        vars(sys.modules["multiqueue.store._sqlite"])["_LOGS_OF_BODIES"] = file_bytes / log_bytes
         with SqliteStore(
             directory, durability=durability, reserve_bytes=0, log_bytes=log_bytes, large_commit_bytes=500
         ) as store:

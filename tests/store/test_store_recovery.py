@@ -6,16 +6,18 @@ import errno
 import logging
 import shutil
 import sqlite3
-from contextlib import closing
+import threading
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from store_parts_support import _recovery, _schema
-from store_support import put
+from store_parts_support import _group_commit, _recovery, _schema, _sqlite, _sync_beside
+from store_support import put, stored
 
-from multiqueue.store import Durability, SqliteStore, StoreDamaged, StoreFailed
+from multiqueue.store import DropQueue, Durability, SqliteStore, StoreDamaged, StoreFailed
 from multiqueue.store.cli import store as store_command
+from multiqueue.testing import wait_until_blocked
 
 SIZE = 10_000
 
@@ -82,6 +84,39 @@ def test_a_last_commit_without_its_bodies_is_undone(tmp_path: Path, caplog: pyte
         "a power loss took the bodies of the latest commits, and 1 commits are undone"
     ]
     assert bodies_after(left) == list("aabb")
+
+
+@pytest.mark.parametrize("beside", ["the next file", "the end of a dropped queue", "its removal"])
+def test_what_is_done_beside_a_sync_commits_nothing_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: str
+) -> None:
+    """While a commit is synced the writer begins the next file of bodies, or looks after dropped queues. If power is
+    lost then, that commit alone lacks its bodies, and is undone."""
+    monkeypatch.setattr(_group_commit, "_AHEAD_BYTES", 1)
+    monkeypatch.setattr(_group_commit, "_BATCHES_BEFORE_REST", 1)
+    monkeypatch.setattr(_sqlite, "_LOGS_OF_BODIES", 2 * SIZE / (1 << 20))
+    may_sync = threading.Event()
+    sync = _sync_beside.sync_data
+    with ExitStack() as closing:
+        store = SqliteStore(tmp_path / "lives", reserve_bytes=0, large_commit_bytes=SIZE, log_bytes=1 << 20)
+        closing.callback(store.close)
+        closing.callback(may_sync.set)
+        stored(store, put(1, b"a" * SIZE), *[put(2)] * (beside == "its removal"))
+        store._commits.hold()
+        monkeypatch.setattr(_sync_beside, "sync_data", lambda descriptor: may_sync.wait(60) and sync(descriptor))
+        store.submit([put(1, b"b" * SIZE), *[DropQueue(2)] * (beside != "the next file")])
+        store.submit([put(1, b"c" * SIZE)])
+        store._commits.release()
+        wait_until_blocked(lambda: store.page(1, 0, 10)[1:])
+        wait_until_blocked(store._commits._writer)
+        shutil.copytree(tmp_path / "lives", tmp_path / "left", ignore=shutil.ignore_patterns("*-shm"))
+    assert (tmp_path / "left" / "bodies-2").exists() is (beside == "the next file")
+    bodies = tmp_path / "left" / "bodies-1"
+    bodies.write_bytes(bodies.read_bytes().replace(b"b" * SIZE, bytes(SIZE)))
+    renewed: list[str] = []
+    monkeypatch.setattr(_recovery, "renew", lambda file: renewed.append(file.name))
+    assert bodies_after(tmp_path / "left") == ["a"]
+    assert "bodies-1" in renewed  # as the sync may have failed
 
 
 @pytest.mark.parametrize(("gone", "confirmed", "expected"), [("c", True, "aabb?c"), ("b", False, "aa?bcc")])
