@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pipeline_parts_support import ItemState, StopRequested
-from pipeline_support import HandLane, Pipeline, contents, lane_of, make_tree, rows_in, write_names
+from pipeline_support import HandDispatcher, HandLane, Pipeline, contents, lane_of, make_tree, rows_in, write_names
 
 from multiqueue.pipeline import Item, JobError, SessionLost
 
@@ -245,6 +245,22 @@ def test_ctrl_c_lets_running_items_end(tmp_path: Path) -> None:
     again.run()
     assert rows_in(again.output) == contents(LANES)
     assert len(again.dispatcher.submitted) == 37
+
+
+def test_ctrl_c_while_the_dispatcher_starts(tmp_path: Path) -> None:
+    """What was asked for while Spark started holds before the first item is submitted. (pipeline 8)"""
+    make_tree(tmp_path, LANES)
+    run = pipeline(tmp_path)
+
+    def start() -> HandDispatcher:
+        run.mailbox.post(StopRequested())
+        return run.dispatcher
+
+    run.runner.feeding.dispatcher = start
+    snapshot = run.run()
+    assert run.runner.was_interrupted
+    assert run.dispatcher.submitted == []
+    assert (snapshot.total.done, snapshot.total.running) == (0, 0)
 
 
 def test_ctrl_c_twice_cancels_what_runs(tmp_path: Path) -> None:

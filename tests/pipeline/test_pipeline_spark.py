@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -284,18 +285,7 @@ def end_by_sigterm(base: Path, job_s: float, grace_s: float, is_cancelled: bool)
 @pytest.mark.parametrize("times", [1, 2])
 def test_ctrl_c_in_a_terminal(slow: Path, times: int) -> None:
     """Ctrl-C reaches every process of the terminal: once lets the running jobs end in peace, twice cancels them."""
-    terminal, side = pty.openpty()
-    process = subprocess.Popen(
-        RUN,
-        cwd=slow,
-        env=environment(),
-        stdin=side,
-        stdout=side,
-        stderr=side,
-        start_new_session=True,
-        preexec_fn=lambda: _control(side),
-    )
-    os.close(side)
+    terminal, process = _in_a_terminal(slow)
     screen = _Screen(terminal)
     deadline = time.monotonic() + 120
     while items(slow) < 4:
@@ -314,6 +304,44 @@ def test_ctrl_c_in_a_terminal(slow: Path, times: int) -> None:
         states = {count.state for count in view.counts()}
     assert states == {ItemState.DONE, ItemState.WAITING}
     assert items(slow) < SLOW_FILES
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_spark_starts(slow: Path) -> None:
+    """The command ends before Spark is up, says so, and leaves no JVM."""
+    terminal, process = _in_a_terminal(slow)
+    screen = _Screen(terminal)
+    screen.read_until("starting Spark")
+    os.write(terminal, b"\x03")
+    screen.read_to_end()
+    assert process.wait() == 130
+    os.close(terminal)
+    assert "Traceback" not in screen.text()
+    assert "no item was begun" in screen.text() or "stopping: 0 running" in screen.text()
+    deadline = time.monotonic() + 60
+    with contextlib.suppress(ProcessLookupError):
+        while True:  # a JVM that is up ends when it hears that this process has
+            os.killpg(process.pid, 0)
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    assert items(slow, ItemState.WAITING) == SLOW_FILES
+
+
+def _in_a_terminal(base: Path) -> tuple[int, subprocess.Popen[bytes]]:
+    """The command, and the other end of a terminal of its own."""
+    terminal, side = pty.openpty()
+    process = subprocess.Popen(
+        RUN,
+        cwd=base,
+        env=environment(),
+        stdin=side,
+        stdout=side,
+        stderr=side,
+        start_new_session=True,
+        preexec_fn=lambda: _control(side),
+    )
+    os.close(side)
+    return terminal, process
 
 
 def _control(side: int) -> None:

@@ -95,10 +95,13 @@ class Feeding:
         """When there may be something for each lane, by the clock of the run."""
         return [feed.due_s for feed in self._feeds.values()]
 
-    def step(self, is_gone: Callable[[str], bool], regrouped: Callable[[str, int], None]) -> None:
+    def step(
+        self, is_gone: Callable[[str], bool], regrouped: Callable[[str, int], None], is_to_stop: Callable[[], bool]
+    ) -> None:
         """Submit what the lanes have room for, in turns: recorded in one transaction, then handed over.
 
-        Lanes whose input `is_gone` are passed over. `regrouped` is called with how many items a lane gained.
+        Lanes whose input `is_gone` are passed over. `regrouped` is called with how many items a lane gained. Nothing is
+        submitted where the run `is_to_stop` since the dispatcher was started, which takes a while.
         """
         open_feeds = [feed for feed in self._feeds.values() if not is_gone(feed.lane.name)]
         rows = [[(feed, item) for item in self._choose(feed, regrouped)] for feed in open_feeds]
@@ -108,6 +111,8 @@ class Feeding:
         if self._live is None:
             self._live = self.dispatcher()
             self.clock.start()
+            if is_to_stop():
+                return
         with self.ledger.transaction():
             submitted = [(feed, self.ledger.submit(item)) for feed, item in chosen]
         for feed, item in submitted:

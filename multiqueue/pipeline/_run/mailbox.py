@@ -82,8 +82,11 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._queue: Queue[Message] = Queue()
+        self.is_to_stop: bool = False
+        """Whether a StopRequested was ever posted."""
 
     def post(self, message: Message) -> None:
+        self.is_to_stop = self.is_to_stop or isinstance(message, StopRequested)
         self._queue.put(message)
 
     def take_all(self, timeout: float) -> list[Message]:

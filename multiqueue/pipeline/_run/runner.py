@@ -149,8 +149,10 @@ class Runner:
             self.feeding.ask_again(lane)
 
     def _feed(self) -> None:
-        if self.intake.scanner.has_seen_every_lane:
-            self.feeding.step(self.intake.scanner.is_gone, self._tally.regrouped)
+        mailbox = self.mailbox
+        if self.intake.scanner.has_seen_every_lane and not mailbox.is_to_stop:
+            is_gone, regrouped = self.intake.scanner.is_gone, self._tally.regrouped
+            self.feeding.step(is_gone, regrouped, lambda: mailbox.is_to_stop)
 
     # What became of them
 

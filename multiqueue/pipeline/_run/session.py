@@ -2,6 +2,7 @@
 
 Promise     What the JVM and its Python workers write to standard error goes to the log file, and so do Python's
             warnings and log records. Ctrl-C reaches neither the JVM nor the workers: stopping is ours to decide.
+            While Spark starts Ctrl-C raises KeyboardInterrupt, and the JVM goes with it.
 State       File descriptor 2 and the signal mask of the calling thread, for the time the JVM is started: both are
             inherited by it and by its workers, and put back afterwards. The SIGINT handler that PySpark installs
             (it cancels every job) is replaced by the one that stood before.
@@ -19,6 +20,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -47,25 +49,34 @@ def spark_session(section: SparkSection, pools: Sequence[str], log: Path) -> Ite
     Raises:
         Unprepared: pyspark or Java is missing, or Spark did not start; the message says what to do.
     """
-    require_one_place(section)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # as `session_builder` will, looked at before
-    check_machine(classic=section.remote is None)
-    check_reachable(section)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    builder = _builder(section, pools, log.parent)
-    handler = signal.getsignal(signal.SIGINT)
-    said = log.stat().st_size if log.exists() else 0
-    with _quiet_python(log):
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with ExitStack() as stack:
+        has_begun = False  # a JVM
         try:
-            with _sheltered(log):
-                spark = builder.getOrCreate()
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt("interrupted while Spark started; no item was begun") from None
-        except Exception as error:
-            from ...spark import cause_of
+            require_one_place(section)
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # as `session_builder` will, looked at before
+            check_machine(classic=section.remote is None)
+            check_reachable(section)
+            log.parent.mkdir(parents=True, exist_ok=True)
+            builder = _builder(section, pools, log.parent)
+            said = log.stat().st_size if log.exists() else 0
+            stack.enter_context(_quiet_python(log))
+            try:
+                with _errors_go_to(log):
+                    if section.remote is None:
+                        has_begun, is_to_stop = _start_jvm(builder)
+                        if is_to_stop:
+                            raise KeyboardInterrupt
+                    spark = builder.getOrCreate()
+            except Exception as error:
+                from ...spark import cause_of
 
-            reason = _java_exception(log, said) or cause_of(error)
-            raise Unprepared(f"Spark did not start: {reason}; its log is {str(log)!r}") from error
+                reason = _java_exception(log, said) or cause_of(error)
+                raise Unprepared(f"Spark did not start: {reason}; its log is {str(log)!r}") from error
+        except KeyboardInterrupt:
+            if has_begun:
+                _end_jvm()
+            raise KeyboardInterrupt("interrupted while Spark started; no item was begun") from None
         finally:
             signal.signal(signal.SIGINT, handler)
         try:
@@ -153,25 +164,51 @@ def _pool_conf(pools: Sequence[str], directory: Path) -> dict[str, str]:
     return {"spark.scheduler.mode": "FAIR", "spark.scheduler.allocation.file": pools_xml(pools, directory)}
 
 
-@contextlib.contextmanager
-def _sheltered(log: Path) -> Iterator[None]:
-    """Children that are started inside write their errors to the log and never see Ctrl-C.
+def _start_jvm(builder: Any) -> tuple[bool, bool]:
+    """Start the JVM of a session to come, unless there is one: whether it was started, and whether Ctrl-C came.
 
-    A blocked signal stays blocked in children, also in Spark's Python workers, which set a handler of their own:
-    in a terminal Ctrl-C goes to every process of the group, and would fail the tasks that are to end in peace.
+    It will never see Ctrl-C. A blocked signal stays blocked in children, also in Spark's Python workers, which set a
+    handler of their own: in a terminal Ctrl-C goes to every process of the group, and would fail the tasks that are to
+    end in peace.
     """
+    from pyspark import SparkConf, SparkContext
+
+    if SparkContext._gateway is not None:
+        return False, False
+    came: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda signum, frame: came.append(signum))  # to raise would lose the process
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        SparkContext._ensure_initialized(conf=SparkConf().setAll(list(builder._options.items())))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        signal.signal(signal.SIGINT, handler)
+    return True, bool(came)
+
+
+def _end_jvm() -> None:
+    """End the JVM of a session that was interrupted while it began: nothing is in it, and it may be at work."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.proc.kill()
+    gateway.proc.wait()
+
+
+@contextlib.contextmanager
+def _errors_go_to(log: Path) -> Iterator[None]:
+    """What this process, and children that are started inside, write to standard error goes to the log."""
     sys.stderr.flush()
     kept = os.dup(2)
     with open(log, "ab") as stream:
         os.dup2(stream.fileno(), 2)
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         sys.stderr.flush()
         os.dup2(kept, 2)
         os.close(kept)
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 @contextlib.contextmanager
