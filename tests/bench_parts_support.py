@@ -32,7 +32,6 @@ from multiqueue.bench._core_queues import tag_in_one as tag_in_one
 from multiqueue.bench._harness import Crew as Crew
 from multiqueue.bench._harness import Elapsed as Elapsed
 from multiqueue.bench._harness import expect as expect
-from multiqueue.bench._harness import run_attempt as run_attempt
 from multiqueue.bench._harness import run_suite as run_suite
 from multiqueue.bench._harness import run_workload as run_workload
 from multiqueue.bench._model import BEST_RIVAL as BEST_RIVAL

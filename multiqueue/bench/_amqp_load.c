@@ -1,7 +1,7 @@
 /* Load from C clients (librabbitmq), so that the server and not the client is what a benchmark measures.
  *
  *   load HOST PORT USER PASSWORD VHOST QUEUE WORK CONNECTIONS MESSAGES SIZE PERSISTENT PREFETCH EXCHANGE RATE \
- *        TENANTS KIND
+ *        TENANTS KIND BACKLOG PID PARTS
  *
  * WORK is one of
  *   publish          publish, then one round trip, so that the server has taken everything
@@ -12,22 +12,27 @@
  *   latency          as publish-consume, RATE messages a second on each connection, persistent ones with confirms
  *
  * Each side has CONNECTIONS connections, a thread each, number N with the queue QUEUE-N. MESSAGES and SIZE (bytes) are
- * those of one connection. EXCHANGE is empty, or the one that a single producer publishes to for all queues. Prints the
- * seconds from the moment when all are connected until the last has ended. Of the work latency also the 50th and the 99th
- * percentile of the seconds from the call that publishes to the one that returns the message, and, with confirms, to the
- * one that returns the confirm.
+ * those of one connection and part. EXCHANGE is empty, or the one that a single producer publishes to for all queues. For each of
+ * PARTS a line is read, when all are connected, and one printed: the seconds until the last of its messages, and the CPU
+ * seconds of the process PID (or 0) in them. Of the work latency also the 50th and the 99th percentile of the seconds from the call that publishes to the
+ * one that returns the message, and, with confirms, to the one that returns the confirm.
  * With TENANTS above 0 messages name so many tenants in turn, in the header `tenant`; KIND is empty, or the `x-queue-kind`
  * of the queues.
+ * With BACKLOG above 0 so many messages are on each queue before the first part, and about as many all the while: the two
+ * sides are at most APART messages apart.
  * Whatever a server refuses goes to standard error, with status 2.
  */
 
+#include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
 #include <time.h>
+#include <unistd.h>
 #if __has_include(<rabbitmq-c/amqp.h>)
 #include <rabbitmq-c/amqp.h>
 #include <rabbitmq-c/tcp_socket.h>
@@ -39,12 +44,14 @@
 enum { WINDOW = 100, LONGEST_NAME = 200, MOST_THREADS = 512, PATIENCE = 60, FRAME_MAX = 131072 };
 enum { LONGEST_TENANT = 24 };
 enum { FIRST = 100 }; /* messages of the work latency that are not counted */
+enum { APART = 500, MOMENT = 20000 }; /* the latter in nanoseconds: a few messages */
 
 static const char *host, *user, *password, *vhost, *queue, *exchange, *kind;
-static int port, messages, size, persistent, prefetch, rate, tenants;
+static int port, messages, size, persistent, prefetch, rate, tenants, backlog, pid, parts;
 static int publishes, consumes, confirms, acknowledges, paced;
 /* Of the work latency, `messages` of each connection: when each was sent, seconds to its delivery and to its confirm. */
 static double *sent_at, *delivered, *confirmed_after;
+static atomic_int ahead[MOST_THREADS]; /* messages of each connection: sent and not received, the backlog apart */
 static pthread_barrier_t start;
 
 static void fail(const char *doing) {
@@ -56,6 +63,18 @@ static double now(void) {
   struct timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);
   return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static double cpu_of_server(void) {
+  struct timespec time;
+  if (pid == 0 || clock_gettime((clockid_t)((~(unsigned)pid << 3) | 2), &time) != 0) return NAN;
+  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+/* One side has one message more; it waits while it is too far ahead of the other. */
+static void keep_abreast(atomic_int *ahead, int step) {
+  if (backlog == 0) return;
+  for (atomic_fetch_add(ahead, step); step * atomic_load(ahead) >= APART;) nanosleep(&(struct timespec){0, MOMENT}, NULL);
 }
 
 static void sleep_until(double moment) {
@@ -157,29 +176,36 @@ static void *producer(void *number) {
     amqp_confirm_select(connection, 1);
     check("confirm.select", amqp_get_rpc_reply(connection));
   }
-  pthread_barrier_wait(&start);
   uint64_t confirmed = 0;
   int first = (int)(intptr_t)number * messages;
-  double began = now();
-  for (uint64_t sent = 1; sent <= (uint64_t)messages; sent++) {
+  double began = 0;
+  for (int sent = 1 - backlog; sent <= messages * parts; sent++) {
+    if (sent == 1 && backlog) declare(connection, name); /* answered when the server has them */
+    if (sent > 0 && sent % messages == 1 % messages) {
+      pthread_barrier_wait(&start);
+      began = now();
+    }
     if (paced) {
       double due = began + (double)sent / rate;
       if (confirms) confirmed = note_confirms(connection, due, first, confirmed);
       sleep_until(due);
-      sent_at[first + (int)sent - 1] = now();
+      sent_at[first + sent - 1] = now();
     }
     if (tenants) {
-      snprintf(tenant, sizeof tenant, "tenant %d", (int)(sent % (uint64_t)tenants));
+      snprintf(tenant, sizeof tenant, "tenant %d", (sent + backlog) % tenants);
       header.value.value.bytes = amqp_cstring_bytes(tenant);
     }
     if (amqp_basic_publish(connection, 1, to, amqp_cstring_bytes(name), 0, 0, &properties, body) < 0)
       fail("basic.publish");
     if (confirms && !paced)
-      confirmed = wait_for_confirms(connection, sent, confirmed, sent < (uint64_t)messages ? WINDOW - 1 : 0);
+      confirmed = wait_for_confirms(connection, (uint64_t)sent, confirmed, sent % messages ? WINDOW - 1 : 0);
+    if (sent > 0) keep_abreast(&ahead[(intptr_t)number], 1);
+    if (sent <= 0 || sent % messages) continue;
+    while (paced && confirms && confirmed < (uint64_t)sent)
+      confirmed = note_confirms(connection, now() + 1.0 / rate, first, confirmed);
+    if (!confirms) declare(connection, name); /* answered when the server has all that came before */
+    pthread_barrier_wait(&start);
   }
-  while (paced && confirms && confirmed < (uint64_t)messages)
-    confirmed = note_confirms(connection, now() + 1.0 / rate, first, confirmed);
-  if (!confirms) declare(connection, name); /* answered when the server has all that came before */
   disconnect(connection);
   free(body.bytes);
   return NULL;
@@ -193,11 +219,13 @@ static void *consumer(void *number) {
     amqp_basic_qos(connection, 1, 0, (uint16_t)prefetch, 0);
     check("basic.qos", amqp_get_rpc_reply(connection));
   }
-  pthread_barrier_wait(&start);
-  amqp_basic_consume(
-      connection, 1, amqp_cstring_bytes(name), amqp_empty_bytes, 0, !acknowledges, 0, amqp_empty_table);
-  check("basic.consume", amqp_get_rpc_reply(connection));
-  for (int received = 0; received < messages; received++) {
+  for (int received = 0; received < messages * parts; received++) {
+    if (received % messages == 0) pthread_barrier_wait(&start);
+    if (received == 0) {
+      amqp_basic_consume(
+          connection, 1, amqp_cstring_bytes(name), amqp_empty_bytes, 0, !acknowledges, 0, amqp_empty_table);
+      check("basic.consume", amqp_get_rpc_reply(connection));
+    }
     amqp_envelope_t envelope;
     struct timeval patience = {PATIENCE, 0};
     amqp_maybe_release_buffers(connection);
@@ -206,8 +234,11 @@ static void *consumer(void *number) {
     if (paced) delivered[place] = now() - sent_at[place];
     if (acknowledges) amqp_basic_ack(connection, 1, envelope.delivery_tag, 0);
     amqp_destroy_envelope(&envelope);
+    keep_abreast(&ahead[(intptr_t)number], -1);
+    if ((received + 1) % messages) continue;
+    if (acknowledges) declare(connection, name); /* answered when the server has all acknowledgements */
+    pthread_barrier_wait(&start);
   }
-  if (acknowledges) declare(connection, name); /* answered when the server has all acknowledgements */
   disconnect(connection);
   return NULL;
 }
@@ -227,15 +258,15 @@ static void print_percentiles(double *seconds, int connections) {
 }
 
 int main(int count, char **given) {
-  if (count != 17) {
-    fprintf(stderr, "load HOST PORT USER PASSWORD VHOST QUEUE WORK CONNECTIONS MESSAGES SIZE PERSISTENT PREFETCH EXCHANGE RATE TENANTS KIND\n");
+  if (count != 20) {
+    fprintf(stderr, "load HOST PORT USER PASSWORD VHOST QUEUE WORK CONNECTIONS MESSAGES SIZE PERSISTENT PREFETCH EXCHANGE RATE TENANTS KIND BACKLOG PID PARTS\n");
     return 2;
   }
   host = given[1], port = atoi(given[2]), user = given[3], password = given[4], vhost = given[5], queue = given[6];
   const char *work = given[7];
   int connections = atoi(given[8]);
   messages = atoi(given[9]), size = atoi(given[10]), persistent = atoi(given[11]), prefetch = atoi(given[12]), exchange = given[13], rate = atoi(given[14]);
-  tenants = atoi(given[15]), kind = given[16];
+  tenants = atoi(given[15]), kind = given[16], backlog = atoi(given[17]), pid = atoi(given[18]), parts = atoi(given[19]);
   paced = strcmp(work, "latency") == 0;
   confirms = strcmp(work, "confirm") == 0 || (paced && persistent);
   acknowledges = strcmp(work, "publish-ack") == 0;
@@ -252,12 +283,18 @@ int main(int count, char **given) {
     if (number < producers) pthread_create(&running[begun++], NULL, producer, (void *)(intptr_t)number);
     if (consumes) pthread_create(&running[begun++], NULL, consumer, (void *)(intptr_t)number);
   }
-  pthread_barrier_wait(&start);
-  double began = now();
+  for (int part = 0; part < parts; part++) {
+    if (getchar() == EOF) return 0; /* whoever began this has gone */
+    alarm(2 * PATIENCE); /* an end to a part that is stuck */
+    pthread_barrier_wait(&start);
+    double began = now(), cpu = cpu_of_server();
+    pthread_barrier_wait(&start);
+    printf("%.6f %.6f", now() - began, cpu_of_server() - cpu);
+    if (paced) print_percentiles(delivered, connections);
+    if (paced && confirms) print_percentiles(confirmed_after, connections);
+    printf("\n");
+    fflush(stdout);
+  }
   for (int number = 0; number < begun; number++) pthread_join(running[number], NULL);
-  printf("%.6f", now() - began);
-  if (paced) print_percentiles(delivered, connections);
-  if (paced && confirms) print_percentiles(confirmed_after, connections);
-  printf("\n");
   return 0;
 }

@@ -3,6 +3,9 @@
 A client in Python is slower than either server, so the suite `amqp` measures mostly it. This one has librabbitmq
 publish and consume, in a separate process with a thread to a connection: the server is the limit. The program is
 `_amqp_load.c`, compiled when the suite begins. A queue to a connection, over the loopback interface.
+
+A fair queue is measured beside a standard one of the same server. Both have the same depth, for a deep one costs more,
+and take turns of some 30 ms: from second to second a shared machine's speed changes by half.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,7 +32,7 @@ from ._model import RATE, BenchError, Figures, Goal, Metric, Rival, Suite, Workl
 KIB: Final = 1024
 PREFETCH: Final = 100
 LATENCY_RATE: Final = 1_000  # messages per second
-PATIENCE: Final = 120  # seconds that one run may take
+BACKLOG: Final = 10_000  # messages that wait on a fair queue, and on the standard one beside it
 SETTLING: Final = 5  # seconds after which a count that is still wrong is a loss
 SOURCE: Final = Path(__file__).with_name("_amqp_load.c")
 PUBLISH, CONFIRM, CONSUME = "publish", "confirm", "consume"
@@ -43,6 +46,7 @@ _TITLES: Final = {
     PUBLISH_ACK: f"publish, and consume with prefetch {PREFETCH} and an acknowledgement each",
     LATENCY: "from publish to delivery (to confirm, where persistent)",
 }
+STANDARD, FAIR = "standard queue", "fair queue"
 SERVER_CPU: Final = Metric("server_cpu", "us/message", "less")
 P50, P99 = Metric("p50", "ms", "less"), Metric("p99", "ms", "less")
 # Of the messages that are confirmed: until the confirm comes.
@@ -55,7 +59,8 @@ class Load:
     """One work of the C program: how many connections on each side, how many messages on each connection.
 
     One that fans out has a single publisher, at an exchange to which the queues of all consumers are bound. One at half
-    rate is paced by half of what the same server does just before, the others that are paced by `LATENCY_RATE`.
+    rate is paced by half of what the same server does just before, the others that are paced by `LATENCY_RATE`. One
+    with tenants compares kinds of queues at our server.
     """
 
     work: str
@@ -66,8 +71,8 @@ class Load:
     fans_out: bool = False
     at_half_rate: bool = False
     tenants: int = 0  # that messages name in turn; 0: none
-    kind: str = ""  # of the queues, where it is not the standard one
     label: str = ""
+    parts: int = 1
 
     @property
     def name(self) -> str:
@@ -81,7 +86,7 @@ class Load:
         if self.work == LATENCY:
             size += " at half of the server's own rate" if self.at_half_rate else f" at {LATENCY_RATE} messages/s"
         if self.tenants:
-            size += f", {counted(self.tenants, 'tenant')} named in turn, {self.kind or 'standard'} queues"
+            size += f", {counted(self.tenants, 'tenant')} named in turn, {BACKLOG:,} messages waiting"
         return f"{_TITLES[self.work]}, {'persistent' if self.persistent else 'transient'}, {sides}{size}"
 
 
@@ -125,10 +130,9 @@ LOADS: Final = (
         for queues in (1, 10, 100)
     ),
     *(
-        Load(PUBLISH_ACK, 1, 30_000, persistent, tenants=tenants, kind=kind, label=f"{kind or 'standard'}-{tenants}")
+        Load(PUBLISH_ACK, 1, 3_000, persistent, tenants=tenants, label=f"fair-{tenants}", parts=20)
         for persistent in (False, True)
         for tenants in (1, 100, 10_000)
-        for kind in ("", "fair")
     ),
 )
 
@@ -153,10 +157,11 @@ def compiled(directory: str) -> Path:
 class _Attempt:
     """One load at one server, over queues of its own."""
 
-    def __init__(self, program: Path, server: Server, load: Load, n: int) -> None:
+    def __init__(self, program: Path, server: Server, load: Load, kind: str, n: int) -> None:
         from multiqueue.client import connect
 
-        self._program, self._server, self._load = program, server, load
+        self._program, self._server, self._load, self._kind = program, server, load, kind
+        self._backlog = BACKLOG if load.tenants else 0
         self._messages = max(n // load.connections, 1)
         self._prefix = f"load-{os.getpid()}-{next(_numbers)}"
         self._queues = [f"{self._prefix}-{number}" for number in range(load.connections)]
@@ -169,28 +174,27 @@ class _Attempt:
                 self._channel.queue_bind(queue, self._prefix)
         self._rate = LATENCY_RATE
         if load.work == CONSUME:
-            self._do(PUBLISH)
+            self._once(PUBLISH)
         if load.at_half_rate:
-            seconds = self._do(CONFIRM if load.persistent else PUBLISH_CONSUME)[0]
+            seconds = self._once(CONFIRM if load.persistent else PUBLISH_CONSUME)[0]
             self._rate = max(1, int(self._messages / seconds / 2))
             for queue in self._queues:
                 self._channel.queue_purge(queue)
+        self._clients = self._begun(load.work, load.parts)
 
     def run(self) -> Figures:
-        before = self._server.cpu_seconds()
-        seconds, *latencies = self._do(self._load.work)
-        spent = self._server.cpu_seconds() - before
+        seconds, spent, *latencies = _part(self._clients)
         count = self._messages * self._load.connections
         figures = {RATE.name: count / seconds, SERVER_CPU.name: spent / count * 1e6}
         metrics = (P50, P99, CONFIRM_P50, CONFIRM_P99)[: len(latencies)]
         return figures | {metric.name: each * 1e3 for metric, each in zip(metrics, latencies, strict=True)}
 
-    def _do(self, work: str) -> list[float]:
-        """Run the program; returns the seconds it took, and what else it says.
+    def _once(self, work: str) -> list[float]:
+        with self._begun(work, 1) as clients:
+            return _part(clients)
 
-        Raises:
-            BenchError: it says why it could not, or is stuck.
-        """
+    def _begun(self, work: str, parts: int) -> subprocess.Popen[str]:
+        """The program, which connects, and waits to be told to do each part."""
         url, load = urlsplit(self._server.url), self._load
         command = [
             str(self._program),
@@ -205,18 +209,15 @@ class _Attempt:
             self._prefix if load.fans_out else "",
             str(self._rate),
             str(load.tenants),
-            load.kind,
+            self._kind,
+            *map(str, (self._backlog, self._server.pid or 0, parts)),
         ]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-        except subprocess.TimeoutExpired as error:
-            raise BenchError(f"the C clients did not end within {PATIENCE} s") from error
-        if done.returncode != 0:
-            raise BenchError(f"the C clients failed: {done.stderr.strip()}")
-        return [float(each) for each in done.stdout.split()]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
     def check(self) -> None:
-        expected = self._messages if self._load.work in (PUBLISH, CONFIRM) else 0
+        self._clients.wait()  # what their prefetch holds comes back
+        expected = self._messages if self._load.work in (PUBLISH, CONFIRM) else self._backlog
         deadline = monotonic() + SETTLING  # RabbitMQ answers for a publish before it counts it
         for queue in self._queues:
             while (left := self._left_on(queue)) != expected and monotonic() < deadline:
@@ -227,11 +228,31 @@ class _Attempt:
         return self._channel.queue_declare(queue, passive=True).message_count
 
     def close(self) -> None:
+        with self._clients:
+            self._clients.kill()
         for queue in self._queues:
+            self._channel.queue_purge(queue)  # or what waits would go in the background, beside what runs next
             self._channel.queue_delete(queue)
         if self._load.fans_out:
             self._channel.exchange_delete(self._prefix)
         self._control.close()
+
+
+def _part(clients: subprocess.Popen[str]) -> list[float]:
+    """Have the program do a part; returns the seconds, the server's CPU seconds, and what else it says.
+
+    Raises:
+        BenchError: it says why it could not, or is stuck.
+    """
+    assert clients.stdin is not None
+    assert clients.stdout is not None
+    assert clients.stderr is not None
+    with suppress(BrokenPipeError):
+        print(file=clients.stdin, flush=True)
+    said = clients.stdout.readline().split()
+    if not said:
+        raise BenchError(f"the C clients failed: {clients.stderr.read().strip() or 'they did not end in time'}")
+    return [float(each) for each in said]
 
 
 def suite(servers: list[Server], program: Path = SOURCE) -> Suite:
@@ -261,22 +282,31 @@ def _workload(load: Load, servers: list[Server], program: Path) -> Workload:
         )
     roles: dict[str, Literal["rival"]] = {THEIRS: "rival"}
     rivals = tuple(
-        Rival(server.name, partial(_Attempt, program, server, load), role=roles.get(server.name, "ours"))
+        Rival(server.name, partial(_Attempt, program, server, load, ""), role=roles.get(server.name, "ours"))
         for server in servers
         if server.name in names
     )
+    baseline = THEIRS if THEIRS in names else OURS
+    goals = tuple(Goal(goal.name, 1.0, name, THEIRS) for name in names if THEIRS in names and name != THEIRS)
+    if load.tenants:
+        metrics, baseline, goals = (SERVER_CPU, RATE), STANDARD, (Goal(RATE.name, 0.9, FAIR, STANDARD),)
+        kinds = ("", STANDARD), ("fair", FAIR)
+        rivals = tuple(
+            Rival(name, partial(_Attempt, program, servers[0], load, kind), role="ours") for kind, name in kinds
+        )
     return Workload(
         load.name,
         load.title,
         load.connections * load.messages,
         rivals,
-        baseline=THEIRS if THEIRS in names else OURS,
+        baseline=baseline,
         metrics=metrics,
         n_unit="messages",
         threads=f"{1 if load.fans_out else load.connections} and {load.connections}, in a process of their own",
-        goals=tuple(Goal(goal.name, 1.0, name, THEIRS) for name in names if THEIRS in names and name != THEIRS),
+        goals=goals,
         divisor=load.connections,
         note=note,
+        parts=load.parts,
     )
 
 

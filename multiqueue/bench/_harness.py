@@ -1,7 +1,8 @@
 """Runs a suite: rivals interleaved in rounds, set-up and checks outside the clock; threads that race against it.
 
-In each round every rival runs once, and each round starts with the next rival: what else the machine does, and what the
-caches hold, hits all of them alike. The cyclic garbage collector is off while an attempt runs, as `timeit` has it.
+In each round every rival runs once, or some parts in turn with the others, and each round starts with the next rival:
+what else the machine does, and what the caches hold, hits all of them alike. The cyclic garbage collector is off while
+an attempt runs, as `timeit` has it.
 
 Promise     `Crew.race` times from the moment all bodies are let go to the moment the last one returns. A body that
             raises ends the race with its error; one that never returns ends it with `Stuck` after the time limit.
@@ -26,16 +27,18 @@ import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from ._model import CPU_RATE, RATE, BenchError, Figures, ItemsLost, Rival, Stuck, Suite, Workload
+from ._model import CPU_RATE, RATE, Attempt, BenchError, Figures, ItemsLost, Rival, Stuck, Suite, Workload
 from ._report import Report, RivalResult, Status, WorkloadResult
 
+T = TypeVar("T")
 TIME_LIMIT = 120.0  # seconds of one race; the slowest honest rival needs about two
 
 
@@ -71,7 +74,8 @@ def run_suite(
 
 
 def run_workload(workload: Workload, rounds: int) -> WorkloadResult:
-    """Run one workload's rivals in rounds: A B C, B C A, C A B, ... One that failed is not run again.
+    """Run one workload's rivals in rounds: A B C, B C A, C A B, ...; in parts: A B, B A, A B, ... One that failed is
+    not run again.
 
     It has no figures: part of the rounds is none.
     """
@@ -82,13 +86,9 @@ def run_workload(workload: Workload, rounds: int) -> WorkloadResult:
     }
     for number in range(rounds):
         start = number % len(rivals)
-        for rival in rivals[start:] + rivals[:start]:
-            if rival.name in problems:
-                continue
-            try:
-                found[rival.name].append(run_attempt(rival, workload.n_for(rival)))
-            except Exception as error:  # noqa: BLE001 - a rival's bug must not end the run of the others
-                problems[rival.name] = _problem(rival, error)
+        turn = rivals[start:] + rivals[:start]
+        for together in [turn] if workload.parts > 1 else [(each,) for each in turn]:
+            _run_together(workload, together, found, problems)
 
     def result(rival: Rival) -> RivalResult:
         n, (status, problem) = workload.n_for(rival), problems.get(rival.name, ("measured", ""))
@@ -107,25 +107,45 @@ def _problem(rival: Rival, error: Exception) -> tuple[Status, str]:
     return "lost" if is_lost else "failed", said if isinstance(error, BenchError) else f"raised {said}"
 
 
-def run_attempt(rival: Rival, n: int) -> Figures:
-    """Open, run, check and close one attempt; return its figures.
+def _run_together(
+    workload: Workload,
+    rivals: Sequence[Rival],
+    found: dict[str, list[Figures]],
+    problems: dict[str, tuple[Status, str]],
+) -> None:
+    """Open an attempt of each, run all their parts, check and close them."""
+    attempts: dict[str, Attempt] = {}
 
-    Raises: `BenchError` if the work was not done, and whatever the rival itself raised.
-    """
-    attempt = rival.open(n)
-    was_enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
+    def tried(rival: Rival, do: Callable[[], T]) -> T | None:
         try:
-            figures = attempt.run()
+            return do()
+        except Exception as error:  # noqa: BLE001 - a rival's bug must not end the run of the others
+            problems.setdefault(rival.name, _problem(rival, error))
+            return None
+
+    with ExitStack() as stack:
+        for rival in rivals:
+            if rival.name in problems:
+                continue
+            attempt = tried(rival, partial(rival.open, workload.n_for(rival)))
+            if attempt is not None:
+                attempts[rival.name] = attempt
+                stack.callback(tried, rival, attempt.close)
+        was_enabled = gc.isenabled()
+        gc.collect()
+        gc.disable()
+        try:
+            for part in range(workload.parts):
+                for rival in rivals[:: -1 if part % 2 else 1]:
+                    figures = None if rival.name in problems else tried(rival, attempts[rival.name].run)
+                    if figures is not None:
+                        found[rival.name].append(figures)
         finally:
             if was_enabled:
                 gc.enable()
-        attempt.check()
-    finally:
-        attempt.close()
-    return figures
+        for rival in rivals:
+            if rival.name not in problems:
+                tried(rival, attempts[rival.name].check)
 
 
 def is_installed(rival: Rival) -> bool:

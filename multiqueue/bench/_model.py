@@ -1,7 +1,7 @@
 """The parts of a benchmark: a workload, the rivals that run it, one attempt of one rival, and what samples say.
 
 Nothing here knows what is measured. docs/reference/benchmarks.md shows how to write a workload. A ratio is taken round
-by round and then its median: within a round all rivals met the same noise, so most of it cancels.
+by round, or part by part, and then its median: within a round all rivals met the same noise, so most of it cancels.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Stuck(BenchError):
 class Attempt(Protocol):
     """One run of one rival: made ready by `Rival.open`, run, checked, and always closed.
 
-    `run` times itself, because only it knows where the work begins, and returns a value for each of its metrics.
+    `run` times itself, because only it knows where the work begins, and returns a value for each of its metrics; where
+    the workload has parts it is called for each.
     `check` raises `ItemsLost` unless all work was really done; `close` ends what `open` started.
     """
 
@@ -88,7 +89,8 @@ class Goal:
 @dataclass(frozen=True, slots=True)
 class Workload:
     """One thing to do, `n` units of it, and who does it. The first metric is the headline, the first rival the baseline
-    unless `baseline` names another."""
+    unless `baseline` names another. With `parts` the rivals are there together and take turns, `n` units each time: for
+    a machine whose speed changes within a round."""
 
     name: str
     title: str
@@ -101,6 +103,7 @@ class Workload:
     goals: tuple[Goal, ...] = ()
     divisor: int = 1  # n of every rival is a multiple of this, so that threads get equal parts
     note: str = ""
+    parts: int = 1
 
     def __post_init__(self) -> None:
         names = [rival.name for rival in self.rivals]
@@ -146,7 +149,7 @@ class Suite:
 
 
 class Summary(NamedTuple):
-    """The median of some samples, and the quartiles around it."""
+    """The median of some samples, and the quartiles around it; of ratios, its 95 % confidence interval."""
 
     median: float
     low: float
@@ -181,6 +184,7 @@ def paired_ratio(
 ) -> Summary | None:
     """How many times as good as the baseline, round by round: above 1 is better, whatever the metric.
 
+    The median and, by the sign test, its 95 % confidence interval: with fewer than six rounds that of all ratios.
     `None` where some round has a zero to divide by, or the two were not measured in the same rounds.
     """
     if len(samples) != len(baseline) or not samples:
@@ -188,4 +192,10 @@ def paired_ratio(
     above, below = (samples, baseline) if better == "more" else (baseline, samples)
     if not all(below):
         return None
-    return summarize([one / other for one, other in zip(above, below, strict=True)])
+    ratios = sorted(one / other for one, other in zip(above, below, strict=True))
+    n, outside, chance = len(ratios), 0, 2.0 ** -len(ratios)  # that the median is below the first
+    while chance <= 0.025:
+        outside += 1
+        chance += math.comb(n, outside) / 2**n
+    outside = max(0, outside - 1)
+    return Summary(statistics.median(ratios), ratios[outside], ratios[n - 1 - outside])

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from ._model import BEST_RIVAL, Goal, Metric, Rival, Summary, Workload, paired_ratio, summarize
 
-SCHEMA = 1
+SCHEMA = 2
 
 Status = Literal["measured", "missing", "lost", "failed"]
 """What became of a rival: it has figures, is not installed, lost items, or failed (for ours, by losing items too)."""
@@ -127,7 +127,7 @@ def _workload_json(result: WorkloadResult) -> dict[str, Any]:
         ratio = _summary_json(result.ratio(rival, metric))
         return {"samples": samples, **(_summary_json(rival.summary(metric)) or {}), "ratio": ratio}
 
-    names = "name", "title", "note", "n", "n_unit", "threads", "baseline"
+    names = "name", "title", "note", "n", "n_unit", "parts", "threads", "baseline"
     return {
         **{name: getattr(workload, name) for name in names},
         "metrics": [{name: getattr(m, name) for name in ("name", "unit", "better")} for m in workload.metrics],
@@ -194,7 +194,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
         ("versions", ", ".join(f"{name} {version}" for name, version in report.versions.items())),
         ("machine", f"{machine['cpu']}, {cpus} of {machine['cpus']} CPUs, {machine['system']}"),
         ("load at the start", f"{load} on {cpus} CPUs{advice}"),
-        ("rounds", f"{report.rounds}, rivals interleaved; medians, quartiles in brackets or as a share of the median"),
+        ("rounds", f"{report.rounds}, rivals interleaved; medians; spread of quartiles; 95 % intervals of ratios"),
     ]
 
 
@@ -228,7 +228,8 @@ def _remarks(result: WorkloadResult, full: bool) -> Iterator[str]:
     workload = result.workload
     said = [workload.title, workload.note.rstrip(".")]
     if full:
-        said.append(f"n = {workload.n:,} {workload.n_unit}, threads: {workload.threads}")
+        parts = f" in each of {workload.parts} parts" if workload.parts > 1 else ""
+        said.append(f"n = {workload.n:,} {workload.n_unit}{parts}, threads: {workload.threads}")
         said += [f"ratios to {workload.baseline}"] if any(metric.has_ratio for metric in workload.metrics) else []
     yield f"- `{workload.name}`: {'; '.join(filter(None, said))}"
     for rival in result.rivals if full else ():

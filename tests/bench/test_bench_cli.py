@@ -53,7 +53,7 @@ def test_json_holds_every_sample_and_what_it_takes_to_judge_them(run: Any) -> No
         "schema", "suite", "date", "command", "rounds", "seconds", "machine", "versions", "commit",
         "workloads", "does_not_show",
     }  # fmt: skip
-    assert report["schema"] == 1
+    assert report["schema"] == 2
     assert {"cpu", "usable_cpus", "python", "build", "load_average"} <= set(report["machine"])
     (workload,) = report["workloads"]
     base, ours, absent = workload["rivals"]

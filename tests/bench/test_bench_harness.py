@@ -13,7 +13,6 @@ from bench_parts_support import (
     Rival,
     Stuck,
     cells,
-    run_attempt,
     run_suite,
     run_workload,
 )
@@ -30,16 +29,46 @@ def test_each_round_starts_with_the_next_rival() -> None:
 def test_an_attempt_is_run_then_checked_then_closed() -> None:
     """The check comes after the figures are taken and the closing after everything."""
     log: list[str] = []
-    run_attempt(scripted_rival("A", [1.0], log), 1)
+    run_workload(workload_of(scripted_rival("A", [1.0], log)), rounds=1)
     assert log == ["run A", "check A", "close A"]
 
 
 def test_an_attempt_that_fails_is_closed() -> None:
     """What `open` started ends even if items were lost."""
     log: list[str] = []
-    with pytest.raises(ItemsLost):
-        run_attempt(scripted_rival("A", [1.0], log, ItemsLost("one")), 1)
+    run_workload(workload_of(scripted_rival("A", [1.0], log, ItemsLost("one"))), rounds=1)
     assert log[-1] == "close A"
+
+
+def test_parts_run_in_turn_forth_and_back() -> None:
+    """Rivals of a workload with parts are there together: each follows the other as often as it comes before it."""
+    log: list[str] = []
+    rivals = [scripted_rival(name, [value] * 2, log) for name, value in (("A", 1.0), ("B", 2.0))]
+    result = run_workload(workload_of(*rivals, parts=4), rounds=2)
+    runs = ["".join(line[-1] for line in half if line.startswith("run")) for half in (log[:12], log[12:])]
+    assert runs == ["ABBAABBA", "BAABBAAB"]
+    assert log[8:12] == ["check A", "check B", "close B", "close A"]
+    assert [rival.samples["rate"] for rival in result.rivals] == [(1.0,) * 8, (2.0,) * 8]
+
+
+def test_a_rival_that_fails_in_a_part_leaves_the_others_theirs() -> None:
+    """It is closed, has no figures, and is there no more."""
+
+    class Breaks:
+        def run(self) -> Figures:
+            raise RuntimeError("broken")
+
+        def check(self) -> None:
+            raise AssertionError("nothing to check")
+
+        def close(self) -> None:
+            log.append("close bad")
+
+    log: list[str] = []
+    good = scripted_rival("good", [1.0] * 2, log)
+    result = run_workload(workload_of(good, Rival("bad", lambda n: Breaks()), parts=3), rounds=2)
+    assert (log.count("run good"), log.count("check good"), log.count("close bad")) == (6, 2, 1)
+    assert [failed.problem for failed in result.failures] == ["raised RuntimeError: broken"]
 
 
 def test_medians_and_ratios_come_from_all_rounds() -> None:
@@ -92,14 +121,14 @@ def test_the_garbage_collector_rests_while_an_attempt_runs() -> None:
     class Looks:
         def run(self) -> Figures:
             seen.append(gc.isenabled())
-            return {}
+            return {"rate": 1.0}
 
         def check(self) -> None:
             seen.append(gc.isenabled())
 
         def close(self) -> None: ...
 
-    run_attempt(Rival("looks", lambda n: Looks()), 1)
+    run_workload(workload_of(Rival("looks", lambda n: Looks())), rounds=1)
     assert seen == [False, True]
 
 
