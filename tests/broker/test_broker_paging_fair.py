@@ -15,7 +15,7 @@ from time import monotonic, sleep
 import pytest
 from broker_parts_support import PagedEntries
 
-from multiqueue.broker import Broker, Entry, Message, Overflow, Policy, QueueSettings, Received
+from multiqueue.broker import Broker, Entry, Message, Overflow, Policy, QueueSettings, Received, StandardEntryList
 
 MIB = 1 << 20
 HANG = 60.0
@@ -107,6 +107,24 @@ def test_messages_that_came_in_runs_page_by_tenant(tmp_path: Path) -> None:
         broker.wait_for_commits()
         assert is_paging(broker)
         assert drained(broker) == {f"t{tenant}": list(range(200)) for tenant in range(5)}
+
+
+def test_what_is_settled_together_leaves_together(data: Path | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue without levels takes the whole run out of its log in one call, also where a store keeps it."""
+    runs: list[int] = []
+    with opened(data) as broker:
+        for number in range(20):
+            put(broker, f"t{number % 3}", number)
+        broker.wait_for_commits()
+        discard_all = StandardEntryList.discard_all
+        monkeypatch.setattr(
+            StandardEntryList,
+            "discard_all",
+            lambda log, entries: (runs.append(len(entries)), discard_all(log, entries)),  # type: ignore[arg-type]
+        )
+        with broker.subscribe("q", prefetch=20) as consumer:
+            consumer.accept(*consumer.get_many(20, HANG))
+            assert runs == [20]
 
 
 @pytest.mark.parametrize("is_paged", [False, True])

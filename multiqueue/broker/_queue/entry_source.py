@@ -19,7 +19,7 @@ from .._base.ports import After
 from .._base.settings import QueueKind
 from .consumer import ConsumerState, QueueConsumer, Reader, ReturnLog
 from .entry import Entry, EntryState, Position
-from .entry_list import EntryList, StandardEntryList
+from .entry_list import EntryList, FairEntryList, StandardEntryList
 from .life import Life
 from .ports import Doubt, EntrySource
 
@@ -78,6 +78,7 @@ class ResidentEntries(EntrySource):
         self.entries: EntryList = entries
         # Where the list is a log and nothing more, runs go past it in one call.
         self._log = entries if type(entries) is StandardEntryList else None
+        self._only_log = entries.only_log if isinstance(entries, FairEntryList) else self._log
         self._deadlines = Deadlines(entries.get, entries.__len__)
         self.expires_at_head: bool = life.settings.expires_at_head and life.settings.kind in (
             QueueKind.STANDARD,
@@ -125,8 +126,8 @@ class ResidentEntries(EntrySource):
             for entry in entries:
                 if entry.is_stored and not entry.is_settled_elsewhere:
                     departed[entry.number] = None
-        if self._log is not None:
-            self._log.discard_all(entries)
+        if self._only_log is not None:
+            self._only_log.discard_all(entries)
         else:
             for entry in entries:
                 self.entries.remove(entry)

@@ -158,8 +158,6 @@ class FairEntries(EntrySource):
         self.log: ResidentEntries = ResidentEntries(life, entries, departed)
         # Where there is one level, its log is asked without those in between.
         self._one_level = entries.only_log
-        log = self._one_level if departed is None else None
-        self._discard: Callable[[Sequence[Entry]], None] = self.log.remove if log is None else log.discard_all
         self._views: dict[Reader, View] = {}
         if life.tenants is None:
             options = FairOptions.of(life.settings.kind_options)
@@ -204,7 +202,7 @@ class FairEntries(EntrySource):
     def remove(self, entries: Sequence[Entry], *, taker: object = None) -> None:
         if taker is not None:
             self.take(entries, taker)
-        self._discard(entries)
+        self.log.remove(entries)
         self.tenants.end(entries)
 
     def give_back(self, entry: Entry, *, is_new: bool) -> None:
