@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
-from amqp_parts_support import FrameWriter
+from amqp_parts_support import FrameWriter, deliver_prefix
+from amqp_parts_support import frames as splitting
 
 pytest.importorskip("pamqp")
 
@@ -54,6 +55,30 @@ def test_pieces_arrive_whole_and_in_order(ends: tuple[socket.socket, socket.sock
 
     assert asyncio.run(run()) == sum(sizes)
     assert bytes(arrived) == b"".join(sent)
+
+
+@pytest.mark.parametrize("size", [20_000, 131_064 + 16, 2 * 131_064 + 1])
+def test_a_body_whose_last_frame_is_short_goes_without_a_copy(
+    ends: tuple[socket.socket, socket.socket], size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bodies of 256 KiB and of 1 MiB end with a frame of some bytes; they go to the socket as any large one."""
+    ours, _ = ends
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.create_connection(asyncio.Protocol, sock=ours)
+        writer = FrameWriter(cast(Any, Nobody()), 131072, 1 << 20, lambda: None)
+        writer.use(transport)
+        monkeypatch.setattr(transport, "write", lambda _: pytest.fail("it was joined"))
+        writer.pieces += splitting.deliver_pieces(
+            1, deliver_prefix("t"), 1, False, (b"\0\1q", b"\0\0", bytes(size)), 131072
+        )
+        writer.flush()
+        assert writer.pieces == []
+        transport.abort()
+
+    asyncio.run(run())
 
 
 def test_nothing_is_written_past_a_transport_that_closes(ends: tuple[socket.socket, socket.socket]) -> None:

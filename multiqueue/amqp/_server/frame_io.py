@@ -112,7 +112,8 @@ class FrameWriter:
                 self.confirm(confirms)
             self.confirming.clear()
         if self.pieces and self.transport is not None:
-            if max(map(len, self.pieces[-2:])) >= _GATHERED and self._send_at_once(self.transport):
+            # The last two frames of a body are five pieces, and the last frame may be short.
+            if max(map(len, self.pieces[-5:])) >= _GATHERED and self._send_at_once(self.transport):
                 return
             data = b"".join(self.pieces)
             self.pieces.clear()
