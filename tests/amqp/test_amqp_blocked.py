@@ -153,6 +153,31 @@ def test_what_a_blocked_connection_may_send_is_bounded(broker: Broker) -> None:
             io.loop.close()
 
 
+def test_what_a_blocked_connection_may_send_of_one_body_is_bounded(broker: Broker) -> None:
+    """64 KiB of a large body are read behind the alarm, whatever came before it; after the alarm the rest is."""
+    broker.declare_queue("q")
+    low.clear()
+    with amqp.serve(broker, measure=lambda: set(low)) as server, desk(server) as peer:
+        gate, splitter = peer.connection.gate, peer.connection.reader.splitter
+        body = bytes(range(256)) * 4096
+        publish = amqp.encode_publish(1, "", "q", amqp.NO_PROPERTIES, body, 131072)
+        peer.say(publish)
+        half = len(publish) // 2
+        peer.say(publish[:half])
+        assert splitter.begun_bytes > 400_000
+        gate.pause("alarm", softly=True)
+        sent = half
+        while peer.transport.is_read_from and sent < len(publish):
+            peer.say(publish[sent : sent + 10_000])
+            sent += 10_000
+        assert 64 * 1024 <= sent - half <= 80_000
+        assert splitter.begun_bytes > half  # it is in the body that is put together
+        gate.resume("alarm")
+        assert peer.transport.is_read_from
+        peer.say(publish[sent:])
+        assert [bytes(broker.get("q").body) for _ in range(2)] == [body, body]  # type: ignore[union-attr]
+
+
 def pika_program(url: str, begin_alarm: Callable[[], None]) -> None:
     connection = pika.BlockingConnection(pika.URLParameters(url))
     channels = [connection.channel() for _ in range(3)]

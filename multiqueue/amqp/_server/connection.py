@@ -53,6 +53,7 @@ _COMMIT = "commit"
 _LOGIN = "login"
 _NEXT_TURN = "next turn"
 _LITTLE = 16 * 1024  # bytes: a read of more is of a peer that waits for rates, which large commits are good for
+_MOST_BODY = 4 * 2**20  # bytes of a body that has its memory before it has come: more would help who sends none
 
 
 class ServerPort(Protocol):
@@ -508,6 +509,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         check_limit("frame_max", self.settings.frame_max, method.frame_max, least)
         self._channel_max = method.channel_max
         self.writer.frame_max = self.reader.splitter.frame_max = method.frame_max
+        self.reader.splitter.most_body = min(_MOST_BODY, self.server.max_message_bytes)
         self._heartbeat = method.heartbeat
 
     def _open(self, method: Any) -> None:

@@ -188,7 +188,7 @@ class ReadGate:
         self._flush = flush
         self.transport: asyncio.Transport | None = None  # while there is one to read from
         self.reasons: dict[object, bool] = {}  # to do nothing further; True: but to read on for a while
-        self.pending_bytes: int = 0  # of frames that wait, about
+        self.pending_bytes: int = 0  # of frames that wait, and of a body that has begun behind them, about
         self._pending: deque[Frame] = deque()
         self._is_reading = True
         self._is_passing = False  # the soft reasons do not hold the frames that are dealt with now
@@ -356,6 +356,7 @@ class FrameReader:
             if rest is None:
                 return
             data = rest
+        begun = self.splitter.begun_bytes
         try:
             frames = self.splitter.feed(data)
         except FrameError as error:
@@ -363,6 +364,8 @@ class FrameReader:
             self.is_deaf = True
             self._connection.fault(error)
         else:
+            if self._gate.is_shut:
+                self._gate.pending_bytes += max(0, self.splitter.begun_bytes - begun)
             self.process(frames)
         self._writer.flush()
 
@@ -395,7 +398,7 @@ class FrameReader:
                 left = self._receive_each(frames)
             finally:
                 self._connection.hand_in()
-        if left:
+        if left or self._gate.is_shut:
             self._gate.keep(left)
             if self._connection.newcomer is not None and self._gate.pending_bytes > _MOST_OF_A_STRANGER:
                 self._connection.cut("%s: cut, it says too much before its login")

@@ -11,6 +11,7 @@
 #include <string.h>
 
 enum { METHOD = 1, HEADER = 2, BODY = 3, HEARTBEAT = 8, END = 0xCE, HEAD = 7, OVERHEAD = 8, HEADER_START = 12 };
+enum { EARLY = 64 }; /* as in plain.py */
 typedef const unsigned char *Bytes;
 
 static uint32_t two(Bytes at) { return (uint32_t)at[0] << 8 | at[1]; }
@@ -48,8 +49,9 @@ static int append(PyObject *frames, int kind, uint32_t channel, PyObject *payloa
     return failed;
 }
 
-static PyObject *cut(Bytes data, Py_ssize_t at, Py_ssize_t end, uint64_t largest, int joins, PyObject *frames) {
-    Py_ssize_t count = 0;
+static PyObject *cut(Bytes data, Py_ssize_t at, Py_ssize_t end, uint64_t largest, Py_ssize_t most, PyObject *frames) {
+    Py_ssize_t count = 0, begun = 0;
+    int joins = most >= 0;
     int64_t size, of = -1, left = 0; /* the channel whose header came last, and what its content lacks */
     while ((size = whole(data + at, end - at, largest)) >= 0) {
         int kind = data[at];
@@ -60,6 +62,7 @@ static PyObject *cut(Bytes data, Py_ssize_t at, Py_ssize_t end, uint64_t largest
         if (joins && kind == HEADER && size >= HEADER_START) {
             uint64_t body = eight(payload + 4);
             of = channel, left = body > INT64_MAX ? INT64_MAX : (int64_t)body;
+            if (left > end - at && left <= most && left / EARLY <= end - at) begun = (Py_ssize_t)left;
         } else if (joins && kind == BODY && channel == of) {
             left -= size;
             Py_ssize_t behind = at, total = (Py_ssize_t)size, parts = 1;
@@ -84,24 +87,60 @@ static PyObject *cut(Bytes data, Py_ssize_t at, Py_ssize_t end, uint64_t largest
             continue;
         }
         if (append(frames, kind, channel, PyBytes_FromStringAndSize((const char *)payload, (Py_ssize_t)size)) < 0) return NULL;
+        if (begun) break;
     }
-    return Py_BuildValue("nn", at, count);
+    PyObject *body = begun ? PyBytes_FromStringAndSize(NULL, begun) : Py_NewRef(Py_None);
+    return body ? Py_BuildValue("nnN", at, count, body) : NULL;
 }
 
-/* whole_frames(data, at, largest, joins, frames) -> (at, count) */
+/* whole_frames(data, at, largest, most, frames) -> (at, count, body). Nobody looks at the body before it is filled. */
 static PyObject *whole_frames(PyObject *module, PyObject *const *args, Py_ssize_t given) {
     if (!count_is("whole_frames", given, 5)) return NULL;
     Py_ssize_t at = PyLong_AsSsize_t(args[1]);
     unsigned long long largest = PyErr_Occurred() ? 0 : PyLong_AsUnsignedLongLong(args[2]);
-    int joins = PyErr_Occurred() ? -1 : PyObject_IsTrue(args[3]);
-    if (joins < 0) return NULL;
+    Py_ssize_t most = PyErr_Occurred() ? 0 : PyLong_AsSsize_t(args[3]);
+    if (PyErr_Occurred()) return NULL;
     if (!PyList_CheckExact(args[4])) return PyErr_Format(PyExc_TypeError, "frames are a list");
     Py_buffer data;
     if (PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE) < 0) return NULL;
     PyObject *done = at < 0 || at > data.len ? PyErr_Format(PyExc_ValueError, "at is %zd of %zd bytes", at, data.len)
-                                             : cut(data.buf, at, data.len, largest, joins, args[4]);
+                                             : cut(data.buf, at, data.len, largest, most, args[4]);
     PyBuffer_Release(&data);
     return done;
+}
+
+/* fill_body(body, filled, left, data, at, channel, largest) -> (filled, left, at) */
+static PyObject *fill_body(PyObject *module, PyObject *const *args, Py_ssize_t given) {
+    if (!count_is("fill_body", given, 7)) return NULL;
+    Py_ssize_t numbers[5]; /* filled, left, at, channel, largest */
+    for (int i = 0; i < 5; i++) {
+        numbers[i] = PyLong_AsSsize_t(args[(const int[]){1, 2, 4, 5, 6}[i]]);
+        if (numbers[i] == -1 && PyErr_Occurred()) return NULL;
+    }
+    Py_ssize_t filled = numbers[0], left = numbers[1], at = numbers[2], channel = numbers[3];
+    if (!PyBytes_CheckExact(args[0])) return PyErr_Format(PyExc_TypeError, "a body is bytes");
+    Py_ssize_t size = PyBytes_GET_SIZE(args[0]);
+    Py_buffer data;
+    if (PyObject_GetBuffer(args[3], &data, PyBUF_SIMPLE) < 0) return NULL;
+    if (filled < 0 || filled > size || left < -1 || left > size - filled || at < 0 || at > data.len) {
+        PyBuffer_Release(&data);
+        return PyErr_Format(PyExc_ValueError, "filled %zd, left %zd of %zd; at %zd of %zd bytes", filled, left, size, at, data.len);
+    }
+    for (Bytes from = data.buf; left >= 0 || filled < size;) {
+        if (left < 0) {
+            if (data.len - at < HEAD || from[at] != BODY || two(from + at + 1) != channel) break;
+            uint32_t more = four(from + at + 3);
+            if (!more || more > numbers[4] || more > size - filled) break;
+            left = (Py_ssize_t)more, at += HEAD;
+        }
+        Py_ssize_t here = left < data.len - at ? left : data.len - at;
+        memcpy(PyBytes_AS_STRING(args[0]) + filled, from + at, (size_t)here);
+        filled += here, left -= here, at += here;
+        if (left || at == data.len || from[at] != END) break;
+        left = -1, at++;
+    }
+    PyBuffer_Release(&data);
+    return Py_BuildValue("nnn", filled, left, at);
 }
 
 /* The payload of frame `index`, if it is of this type and channel, else NULL without an error. Borrowed. */
@@ -341,7 +380,7 @@ static PyObject *plain_properties(PyObject *module, PyObject *block) {
 }
 
 #define FAST(function) {#function, (PyCFunction)(void (*)(void))function, METH_FASTCALL, NULL}
-static PyMethodDef functions[] = {FAST(whole_frames), FAST(acks_in_a_row), FAST(contents_in_a_row), FAST(deliver_frames),
+static PyMethodDef functions[] = {FAST(whole_frames), FAST(fill_body), FAST(acks_in_a_row), FAST(contents_in_a_row), FAST(deliver_frames),
     {"plain_properties", plain_properties, METH_O, NULL}, {0}};
 static PyModuleDef_Slot module_slots[] = {
 #if PY_VERSION_HEX >= 0x030C0000

@@ -5,8 +5,10 @@ Promise     Bytes in, whole frames out, however the bytes were cut. What cannot 
             of it is kept. So the splitter never holds more than one frame and what arrived with it. With `in_pieces`
             it hands out a large body frame as it comes, each piece a body frame, so that no byte of it is joined to
             the next read. The last piece comes when the frame's end was seen. Body frames are cut and joined; what is
-            one for the peer need not be one here.
-State       The beginning of a frame that has not come whole, or what a body frame lacks. One thread uses a splitter.
+            one for the peer need not be one here. A body of up to `most_body` bytes that a large read begins is copied
+            into memory of its size, as it comes, and handed out as one; it has this memory once 1/64 of it is there.
+State       The beginning of a frame that has not come whole, what a body frame lacks, or a body that is put together.
+            One thread uses a splitter.
 By hand     Publish, deliver, get-ok, ack, nack, reject, return, and the header, body and heartbeat frames. Each decoder
             takes the payload of a method frame, the four bytes of class and method included, and returns a tuple with
             names. They are some ten times as fast as a codec that walks a description, and tested against one.
@@ -23,7 +25,7 @@ from .fields import decode_short_string, encode_short_string
 from .hot import acks_in_a_row as acks_in_a_row
 from .hot import contents_in_a_row as contents_in_a_row
 from .hot import deliver_frames as deliver_frames
-from .hot import whole_frames
+from .hot import fill_body, whole_frames
 from .plain import ACK as ACK
 from .plain import FRAME_BODY as FRAME_BODY
 from .plain import FRAME_END as FRAME_END
@@ -61,11 +63,14 @@ class FrameSplitter:
 
     def __init__(self, frame_max: int = DEFAULT_FRAME_MAX, *, in_pieces: bool = False) -> None:
         self.frame_max = frame_max
+        self.most_body: int = 0  # bytes of a body that is put together here, of large reads
         self._least_piece = _PIECE if in_pieces else 1 << 62
         self.has_large_frames: bool = False  # the last frames were long
         self._rest = b""
         self._left = 0  # bytes of a body frame's payload that come before anything else; at least 1 if it has begun
-        self._channel = 0  # of that frame
+        self._channel = 0  # of that frame, or of the body
+        self._body: Any = None  # memory of a body's size; bytes that nobody else has, or without C a bytearray
+        self._filled, self._lacks = 0, -1  # bytes of it that are there, and that its present frame lacks; -1: in none
 
     def feed(self, data: bytes | memoryview) -> list[Frame]:
         """The frames that are whole now, and the pieces of a body frame that have come, in order.
@@ -77,23 +82,48 @@ class FrameSplitter:
                 splitter is of no further use.
         """
         frames: list[Frame] = []
-        is_view = type(data) is not bytes
+        most = -1 if type(data) is bytes else self.most_body
         if self._rest:
             data = b"".join((self._rest, data))
         at, count, end = 0, 0, len(data)
         if self._left:
             at = self._go_on(data, frames)
             count = len(frames)
-        if not self._left:
-            at, more = whole_frames(data, at, self.frame_max, is_view, frames)
+        while not self._left:
+            if self._body is not None:
+                at = self._fill(data, at, frames)
+                if self._body is not None:
+                    break
+                count += 1
+            at, more, self._body = whole_frames(data, at, self.frame_max, most, frames)
             count += more
+            if self._body is not None:
+                self._filled, self._channel = 0, frames[-1][1]
+                continue
             if end - at >= 7:
                 count += self._begin(data, at, frames)
                 at = end if self._left else at
+            break
         self._rest = bytes(data[at:])
         if frames:
             self.has_large_frames = end > _LARGE_FRAMES * count
         return frames
+
+    def _fill(self, data: Any, at: int, frames: list[Frame]) -> int:
+        """Put together what has come of the body; how far that was in `data`. When the body is whole, or something else
+        comes between, it is handed out as far as it has come."""
+        body, channel = self._body, self._channel
+        largest = min(self.frame_max, len(body))
+        filled, lacks, at = fill_body(body, self._filled, self._lacks, data, at, channel, largest)
+        left = len(data) - at
+        if lacks >= 0 and left:
+            raise FrameError(_wrong_end(filled, channel, data[at]), frames)
+        self._filled, self._lacks = filled, lacks
+        is_whole = filled == len(body)
+        if lacks < 0 and (is_whole or left >= FRAME_HEAD.size):
+            self._body = None
+            frames.append((FRAME_BODY, channel, bytes(body if is_whole else body[:filled])))
+        return at
 
     def _begin(self, data: Any, at: int, frames: list[Frame]) -> bool:
         """Check a frame that has not come whole. True: it is of a body, and the part that came is in `frames`."""
@@ -128,7 +158,12 @@ class FrameSplitter:
     @property
     def pending_bytes(self) -> int:
         """How many bytes of a frame that is not whole have come, at least; 0 before the first byte of a frame."""
-        return len(self._rest) or min(self._left, 1)
+        return len(self._rest) or min(self._left, 1) or min(self._lacks + 1, 1)
+
+    @property
+    def begun_bytes(self) -> int:
+        """How many bytes have come of a body that is not handed out yet."""
+        return 0 if self._body is None else self._filled
 
     def _describe(self, kind: int, channel: int, size: int) -> str:
         if kind not in FRAME_TYPES:

@@ -14,6 +14,7 @@ else:
         from . import plain as chosen
 
 whole_frames = chosen.whole_frames
+fill_body = chosen.fill_body
 acks_in_a_row = chosen.acks_in_a_row
 contents_in_a_row = chosen.contents_in_a_row
 deliver_frames = chosen.deliver_frames

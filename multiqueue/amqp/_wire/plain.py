@@ -20,6 +20,7 @@ FRAME_END_BYTE: Final = b"\xce"
 FRAME_OVERHEAD: Final = 8  # bytes around a payload: type, channel, size, end
 FRAME_HEAD: Final = Struct(">BHI")  # type, channel, size of the payload
 HEADER_START: Final = Struct(">HHQ")  # of a content header: class, weight, size of the body
+EARLY: Final = 64  # times what has come of a body is as much as is reserved for it
 FRAME_TYPES: Final = frozenset({FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT})
 PUBLISH: Final = b"\x00\x3c\x00\x28"
 ACK: Final = b"\x00\x3c\x00\x50"
@@ -35,13 +36,17 @@ Content = tuple[bytes, bytes, bytes]
 block of properties, and the body."""
 
 
-def whole_frames(data: Any, at: int, largest: int, joins: bool, frames: list[Frame]) -> tuple[int, int]:
+def whole_frames(data: Any, at: int, largest: int, most: int, frames: list[Frame]) -> tuple[int, int, Any]:
     """Append the frames that follow each other from `at` on, whole and with payloads of up to `largest` bytes. Returns
-    where they end, and how many they were. If it `joins`, frames of one body that stand next to each other are one.
+    where they end, how many they were, and None.
+
+    With `most` of -1 each stands alone; else frames of one body that stand next to each other are one. They end behind
+    the header of a body of up to `most` bytes that has not come whole, but a sixty-fourth of it; then the last in the
+    answer is the memory that `fill_body` fills.
     """
-    unpack, found, end = FRAME_HEAD.unpack_from, 0, len(data)
+    unpack, found, end, begun = FRAME_HEAD.unpack_from, 0, len(data), 0
     cut: list[tuple[int, int, Any]] = []
-    while end - at >= FRAME_OVERHEAD:
+    while not begun and end - at >= FRAME_OVERHEAD:
         kind, channel, size = unpack(data, at)
         stop = at + 7 + size
         if size > largest or kind not in FRAME_TYPES or stop >= end or data[stop] != FRAME_END:
@@ -49,8 +54,35 @@ def whole_frames(data: Any, at: int, largest: int, joins: bool, frames: list[Fra
         cut.append((kind, channel, data[at + 7 : stop]))
         at = stop + 1
         found += 1
-    frames += _joined(cut) if joins else [(kind, channel, bytes(payload)) for kind, channel, payload in cut]
-    return at, found
+        if most > 0 and kind == FRAME_HEADER and size >= HEADER_START.size:
+            body = HEADER_START.unpack_from(data, stop - size)[2]
+            begun = body if most >= body > end - at >= body // EARLY else 0
+    frames += _joined(cut) if most >= 0 else [(kind, channel, bytes(payload)) for kind, channel, payload in cut]
+    return at, found, bytearray(begun) if begun else None
+
+
+def fill_body(
+    body: Any, filled: int, left: int, data: Any, at: int, channel: int, largest: int
+) -> tuple[int, int, int]:
+    """Copy the payloads of this channel's body frames from `at` on into a body of which `filled` bytes are there.
+    `left` bytes are lacking in the present frame, -1 between frames. Returns `filled`, `left` and `at` after it: `at`
+    is before whatever is no such frame, no end of one, or more than the body lacks.
+    """
+    while left >= 0 or filled < len(body):
+        if left < 0:
+            if len(data) - at < FRAME_HEAD.size:
+                break
+            kind, number, size = FRAME_HEAD.unpack_from(data, at)
+            if kind != FRAME_BODY or number != channel or not 0 < size <= min(largest, len(body) - filled):
+                break
+            left, at = size, at + FRAME_HEAD.size
+        here = min(left, len(data) - at)
+        body[filled : filled + here] = data[at : at + here]
+        filled, left, at = filled + here, left - here, at + here
+        if left or at == len(data) or data[at] != FRAME_END:
+            break
+        left, at = -1, at + 1
+    return filled, left, at
 
 
 def _joined(frames: list[tuple[int, int, Any]]) -> list[Frame]:
