@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+from broker_parts_support import FairEntry, FairOptions, Tenants
+
 from multiqueue import Empty, FairQueue, Full, LinkedBlockingMultiQueue, Queue, ShutDown
+from multiqueue.broker import Message
 from multiqueue.core import Ring, Turn
+
+QUEUE: Any = SimpleNamespace(name="q")
+
+
+def _entry(number: int, tenant: str) -> FairEntry:
+    entry = FairEntry(QUEUE, Message(b""), number)
+    entry.position, entry.key = number, tenant
+    return entry
 
 
 class House:
-    """A multi-queue with three lanes, elements in two of them, and a queue by itself."""
+    """A multi-queue with three lanes, elements in two of them, a queue by itself, and a broker queue's tenants."""
 
     def __init__(self) -> None:
         self.m: LinkedBlockingMultiQueue[Any] = LinkedBlockingMultiQueue()
@@ -26,10 +38,27 @@ class House:
             self.a.put(("a", index))
             self.b.put(("b", index))
             self.q.put(("q", index))
+        self.t = Tenants(FairOptions.of({}), lambda: 1000.0, lambda when: None, {})
+        self.t.have_objects(has_all=True)
+        self.t.arrive([_entry(number, f"t{number // 3}") for number in range(300, 310)])
+        self.run: list[Any] = []
+        self.t.take_turns(self.run, 2, 1000)
+        self.coming = [
+            _entry(400 + number, tenant) for number, tenant in enumerate(["t100", "new", "t102", "new", "new"])
+        ]
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when something contradicts itself."""
+        for each in (self.m, self.q, self.f, self.t):
+            each.check_invariants()
+        for lane in self.t.lanes():
+            assert lane.waiting_bytes == sum(entry.size for entry in lane.arrived)
 
     def elements(self) -> list[Any]:
         """All that is in it, sub-queue by sub-queue."""
-        return [*self.a, *self.b, *self.c, *self.q, *_all_of(self.f)]
+        waiting = [entry for lane in self.t.lanes() for entry in lane.arrived]
+        entries = sorted([*waiting, *self.run], key=lambda entry: entry.position)
+        return [*self.a, *self.b, *self.c, *self.q, *_all_of(self.f), *entries]
 
 
 class First:
@@ -187,5 +216,8 @@ OPERATIONS: dict[str, Callable[[House], Any]] = {
     "fair get": lambda house: house.f.get(),
     "fair take": lambda house: house.f.take(),
     "fair get many": lambda house: house.f.get_many(4),
+    "runs arrive": lambda house: house.t.arrive(house.coming),
+    "runs take": lambda house: house.t.take_turns(house.run, 9, 2800),
+    "runs end": lambda house: house.t.end(house.run),
     "task done": lambda house: (house.m.get(), house.a.task_done()),
 }

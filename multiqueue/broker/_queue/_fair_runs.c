@@ -3,6 +3,8 @@
  *
  * Promise     Entries and lanes are objects of the classes that it was made for, or of one beneath; anything else raises
  *             TypeError. Their slots are read and set where the descriptors of these classes say that they are.
+ *             What raises has changed nothing of its entry and its lane; those before it in the run have arrived, are
+ *             taken and in `run`, or have gone.
  * Threads     The queue's lock guards entries, lanes and this. No user code runs: what is called is the tenants'.
  */
 #define PY_SSIZE_T_CLEAN
@@ -51,16 +53,9 @@ static void set(PyObject *object, Py_ssize_t at, PyObject *value) {   /* takes t
     SLOT(object, at) = value;
     Py_XDECREF(before);
 }
-static int add(PyObject *object, Py_ssize_t at, PyObject *more, int sign) {
-    PyObject *sum = sign < 0 ? PyNumber_Subtract(SLOT(object, at), more) : PyNumber_Add(SLOT(object, at), more);
-    if (sum) set(object, at, sum);
-    return sum ? 0 : -1;
-}
-static int count(PyObject *object, Py_ssize_t at, int step) {
-    PyObject *sum = PyLong_FromLongLong(PyLong_AsLongLong(SLOT(object, at)) + step);
-    if (!sum || PyErr_Occurred()) { Py_XDECREF(sum); return -1; }
-    set(object, at, sum);
-    return 0;
+static PyObject *more_by(PyObject *number, int step) {
+    long long value = PyLong_AsLongLong(number);
+    return value == -1 && PyErr_Occurred() ? NULL : PyLong_FromLongLong(value + step);
 }
 static int ignored(PyObject *result) { Py_XDECREF(result); return result ? 0 : -1; }
 
@@ -101,27 +96,17 @@ static PyObject *arrive(Runs *self, PyObject *const *args, Py_ssize_t given) {
         if (!lane || !IS_LANE(lane)) goto failed;
         set(entry, self->entry_at[LANE], Py_NewRef(lane));
         PyObject *arrived = L(ARRIVED), *more = NULL;
-        if (PyObject_Size(arrived) > 0) {
-            if (add(lane, self->lane_at[BYTES], E(SIZE), 1) < 0) goto failed;
-            if (PyTuple_CheckExact(arrived)) {
-                more = PySequence_List(arrived);
-                if (!more || PyList_Append(more, entry) < 0) { Py_XDECREF(more); goto failed; }
-                set(lane, self->lane_at[ARRIVED], more);
-            }
-            else if (PyList_CheckExact(arrived) ? PyList_Append(arrived, entry) : ignored(PyObject_CallMethod(arrived, "append", "O", entry))) goto failed;
-        }
-        else {
-            if (!(more = PyTuple_Pack(1, entry))) goto failed;
-            if (PyObject_Size(L(RETURNED)) > 0) {
-                if (add(lane, self->lane_at[BYTES], E(SIZE), 1) < 0) { Py_DECREF(more); goto failed; }
-            }
-            else {               /* nothing of it waits */
-                set(lane, self->lane_at[BYTES], Py_NewRef(E(SIZE)));
-                set(lane, self->lane_at[BUSY_SINCE], Py_NewRef(E(ARRIVED_AT)));
-                if (L(IS_BLOCKED) != Py_True && ignored(PyObject_CallOneArg(self->join, lane)) < 0) { Py_DECREF(more); goto failed; }
-            }
-            set(lane, self->lane_at[ARRIVED], more);
-        }
+        int has_none = PyObject_Size(arrived) == 0, is_idle = has_none && PyObject_Size(L(RETURNED)) == 0;
+        PyObject *bytes = is_idle ? Py_NewRef(E(SIZE)) : PyNumber_Add(L(BYTES), E(SIZE));
+        int failed = !bytes;
+        if (!failed && has_none) failed = !(more = PyTuple_Pack(1, entry));
+        else if (!failed && PyTuple_CheckExact(arrived)) failed = !(more = PySequence_List(arrived)) || PyList_Append(more, entry) < 0;
+        else if (!failed) failed = (PyList_CheckExact(arrived) ? PyList_Append(arrived, entry) : ignored(PyObject_CallMethod(arrived, "append", "O", entry))) < 0;
+        if (!failed && is_idle && L(IS_BLOCKED) != Py_True) failed = ignored(PyObject_CallOneArg(self->join, lane)) < 0;
+        if (failed) { Py_XDECREF(bytes); Py_XDECREF(more); goto failed; }
+        set(lane, self->lane_at[BYTES], bytes);
+        if (is_idle) set(lane, self->lane_at[BUSY_SINCE], Py_NewRef(E(ARRIVED_AT)));
+        if (more) set(lane, self->lane_at[ARRIVED], more);
         Py_DECREF(lane);
         Py_DECREF(entry);
         continue;
@@ -137,22 +122,24 @@ static PyObject *arrive(Runs *self, PyObject *const *args, Py_ssize_t given) {
 
 /* An entry of cost 1, the first of a lane whose entries all came once: as `takes`. */
 static int take_first(Runs *self, PyObject *lane, PyObject *entry, PyObject *half_minute) {
-    PyObject *arrived = L(ARRIVED);
-    if (PyTuple_CheckExact(arrived)) {                /* its only one */
-        set(lane, self->lane_at[BYTES], PyLong_FromLong(0));
-        set(lane, self->lane_at[ARRIVED], Py_NewRef(self->nothing));
-    }
-    else {
-        if (PySequence_DelItem(arrived, 0) < 0 || add(lane, self->lane_at[BYTES], E(SIZE), -1) < 0) return -1;
-        if (PyLong_AsLong(L(SERVED)) % SHORT == 0 && ignored(PyObject_CallMethod(lane, "become_long", NULL)) < 0) return -1;
-    }
-    if (count(lane, self->lane_at[IN_FLIGHT], 1) < 0) return -1;
-    set(entry, self->entry_at[WHERE], Py_NewRef(self->taken));
-    set(entry, self->entry_at[COST], Py_NewRef(self->paid));
+    int is_only = PyTuple_CheckExact(L(ARRIVED)) || PyObject_Size(L(ARRIVED)) == 1;
+    if (!is_only && PyLong_AsLong(L(SERVED)) % SHORT == 0 && ignored(PyObject_CallMethod(lane, "become_long", NULL)) < 0) return -1;
     int is_late = L(HALF_MINUTE) != half_minute ? PyObject_RichCompareBool(L(HALF_MINUTE), half_minute, Py_NE) : 0;
     if (is_late < 0 || (is_late && ignored(PyObject_CallMethod(lane, "enter_half_minute", "O", half_minute)) < 0)) return -1;
-    if (ignored(PyObject_CallOneArg(self->charge, lane)) < 0 || count(lane, self->lane_at[SERVED], 1) < 0) return -1;
-    return PyObject_Size(L(ARRIVED)) > 0 ? 0 : ignored(PyObject_CallOneArg(self->leave, lane));
+    PyObject *arrived = L(ARRIVED), *bytes = PyNumber_Subtract(L(BYTES), E(SIZE));
+    PyObject *in_flight = bytes ? more_by(L(IN_FLIGHT), 1) : NULL, *served = in_flight ? more_by(L(SERVED), 1) : NULL;
+    if (!served || ignored(PyObject_CallOneArg(self->charge, lane)) < 0 || (is_only && ignored(PyObject_CallOneArg(self->leave, lane)) < 0)
+        || (!PyTuple_CheckExact(arrived) && PySequence_DelItem(arrived, 0) < 0)) {
+        Py_XDECREF(bytes); Py_XDECREF(in_flight); Py_XDECREF(served);
+        return -1;
+    }
+    if (PyTuple_CheckExact(arrived)) set(lane, self->lane_at[ARRIVED], Py_NewRef(self->nothing));
+    set(lane, self->lane_at[BYTES], bytes);
+    set(lane, self->lane_at[IN_FLIGHT], in_flight);
+    set(lane, self->lane_at[SERVED], served);
+    set(entry, self->entry_at[WHERE], Py_NewRef(self->taken));
+    set(entry, self->entry_at[COST], Py_NewRef(self->paid));
+    return 0;
 }
 
 static PyObject *take(Runs *self, PyObject *const *args, Py_ssize_t given) {
@@ -171,14 +158,12 @@ static PyObject *take(Runs *self, PyObject *const *args, Py_ssize_t given) {
             failed = !entry || !IS_ENTRY(entry);
             if (!failed && !(ends = E(EXPIRES_AT) != Py_None || E(REFUSED_BY) != Py_None)) {
                 most_bytes -= PyLong_AsLongLong(E(SIZE));
-                if (PyErr_Occurred()) failed = 1;
+                if (PyErr_Occurred() || PyList_Append(run, entry) < 0) failed = 2;
                 else if (is_odd || !PyFloat_CheckExact(E(COST)) || PyFloat_AS_DOUBLE(E(COST)) != 1.0)
                     failed = ignored(PyObject_CallOneArg(args[4], entry)) < 0;
-                else {
-                    failed = take_first(self, lane, entry, half_minute) < 0;
-                    if (!failed && limits != Py_None) failed = ignored(PyObject_CallOneArg(limits, lane)) < 0;
-                }
-                failed = failed || PyErr_Occurred() || PyList_Append(run, entry) < 0;
+                else
+                    failed = take_first(self, lane, entry, half_minute) < 0 || (limits != Py_None && ignored(PyObject_CallOneArg(limits, lane)) < 0);
+                if (failed == 1 && E(WHERE) != self->taken) PyList_SetSlice(run, PyList_GET_SIZE(run) - 1, PyList_GET_SIZE(run), NULL);
             }
         }
         Py_XDECREF(entry);
@@ -197,7 +182,11 @@ static PyObject *end(Runs *self, PyObject *const *args, Py_ssize_t given) {
         long where = IS_ENTRY(entry) ? PyLong_AsLong(E(WHERE)) : -1;
         int failed = PyErr_Occurred() != NULL;
         if (!failed && where != TAKEN) failed = ignored(PyObject_CallOneArg(args[1], entry)) < 0;
-        else if (!failed) failed = !IS_LANE(lane = E(LANE)) || count(lane, self->lane_at[IN_FLIGHT], -1) < 0;
+        else if (!failed) {
+            PyObject *in_flight = IS_LANE(lane = E(LANE)) ? more_by(L(IN_FLIGHT), -1) : NULL;
+            if (in_flight) set(lane, self->lane_at[IN_FLIGHT], in_flight);
+            else failed = 1;
+        }
         Py_DECREF(entry);
         if (failed) Py_CLEAR(entries);
     }

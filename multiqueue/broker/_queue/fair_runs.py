@@ -88,10 +88,11 @@ class PlainRuns:
                     arrived = lane.arrived = ()
                     lane.waiting_bytes = 0
                 else:
-                    del arrived[0]
-                    lane.waiting_bytes -= size
                     if not lane.served % SHORT:
                         lane.become_long()
+                        arrived = lane.arrived
+                    del arrived[0]
+                    lane.waiting_bytes -= size
                 lane.in_flight += 1
                 entry.where = taken
                 entry.cost = -1.0
