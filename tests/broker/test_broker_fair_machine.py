@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from broker_parts_support import tenants
+from broker_parts_support import PlainRuns, tenants
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis_support import examples
@@ -329,6 +330,163 @@ class FairMachine(RuleBasedStateMachine):
                     assert not consumer.wants_work or not self._ready(consumer), "nobody was told"
 
 
+class Side:
+    """A fair queue with one form of runs, its consumers and what they have."""
+
+    def __init__(self, runs: object, settings: QueueSettings) -> None:
+        self.clock = FakeClock(1000.0)
+        self.dead: list[tuple[object, object]] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tenants, "Runs", runs)
+            self.queue = BrokerQueue(
+                "q",
+                settings=settings,
+                clock=self.clock,
+                dead_letter=lambda queue, message, reason: self.dead.append((message.body, reason)),
+                on_error=lambda queue, action, error: pytest.fail(f"{action}: {error!r}"),
+            )
+        self.notified: list[str] = []
+        self.taken: list[tuple[Entry, object]] = []
+        self.consumers = [self.consumer(number) for number in range(5)]
+
+    def consumer(self, number: int) -> QueueConsumer:
+        consumer = self.queue.add_consumer(
+            lambda consumer: self.notified.append(consumer.tag),
+            selector=(lambda message: message.headers["color"] == "red") if number == 2 else None,
+            credit=Credit(4) if number == 3 else None,
+            auto_accept=number == 4,
+            tag=f"{number}",
+        )
+        self.queue.set_notify_work_desired(consumer, True)
+        return consumer
+
+    def replace(self, number: int) -> None:
+        """A consumer leaves, and gives back what it has; another one comes."""
+        self.queue.remove_consumer(consumer := self.consumers[number])
+        kept = [(entry, owner) for entry, owner in self.taken if owner is not consumer]
+        self.queue.release([entry for entry, owner in self.taken if owner is consumer], consumer, failed=True)
+        self.taken, self.consumers[number] = kept, self.consumer(number)
+
+    def put(self, messages: list[Message]) -> object:
+        return self.queue.put_all(messages) or [self.queue.put(each) for each in messages]
+
+    def deliver(self, number: int, most: int, most_bytes: int) -> object:
+        consumer = self.consumers[number]
+        entries = self.queue.deliver_messages(consumer, most, most_bytes)
+        self.taken += [(entry, consumer) for entry in entries if number != 4]
+        return [(entry.message.body, entry.delivery_count) for entry in entries]
+
+    def get(self) -> object:
+        entry = self.queue.get(self)
+        self.taken += [] if entry is None else [(entry, self)]
+        return entry and entry.message.body
+
+    def settle(self, how: str, first: int, count: int) -> object:
+        """What some of those that were delivered one after the other are told that is done with them."""
+        part = self.taken[first : first + count]
+        (owner,) = {owner for _, owner in part[:1]} or {None}
+        entries = [entry for entry, each in part if each is owner]
+        self.taken = [each for each in self.taken if each[0] not in entries]
+        if how == "refuse":
+            done = self.queue.release(entries, owner, refused=True)
+        elif how == "undo":
+            done = self.queue.release(entries, owner, counted=False)
+        else:
+            done = getattr(self.queue, how)(entries, owner)
+        credit = owner.credit if isinstance(owner, QueueConsumer) else None
+        if credit is not None and credit.settled(len(entries), sum(entry.size for entry in entries)):
+            self.queue.credit_changed(owner)
+        return done
+
+    def seen(self) -> list[object]:
+        figures, tenant_figures = self.queue.statistics(), self.queue.tenants()
+        taken = [entry.message.body for entry, _ in self.taken]
+        return [figures, tenant_figures, self.dead, self.notified, taken, self.queue.changed_tenants]
+
+
+class TwinMachine(RuleBasedStateMachine):
+    """Two brokers' queues, whose runs are in C and in Python: the same is done to both, and the same comes of it."""
+
+    @initialize(option=st.sampled_from(sorted(OPTIONS)), setting=st.sampled_from(sorted(SETTINGS)), few=st.booleans())
+    def begin(self, option: str, setting: str, few: bool) -> None:
+        self.patch = pytest.MonkeyPatch()
+        if few:  # so that tenants go
+            self.patch.setattr(tenants, "_FEW", 1)
+            self.patch.setattr(tenants, "_MANY_KNOWN", 2)
+        settings = QueueSettings(kind="fair", kind_options=OPTIONS[option] or None, **SETTINGS[setting])
+        self.sides = [Side(runs, settings) for runs in (tenants.Runs, PlainRuns)]
+        self.is_nested, self.numbers = "key" in OPTIONS[option], _Numbers()
+
+    def teardown(self) -> None:
+        if hasattr(self, "patch"):
+            self.patch.undo()
+
+    def both(self, do: Callable[[Side], object]) -> None:
+        results = [do(side) for side in self.sides]
+        assert results[0] == results[1]
+
+    @rule(messages=st.lists(MESSAGES, min_size=1, max_size=8), times=st.sampled_from([1, 1, 1, 20]))
+    def put(self, messages: list[dict[str, Any]], times: int) -> None:
+        """In a run, where none of them has a time; some lines get long."""
+        run = [
+            Message(
+                str(next(self.numbers)).encode(),
+                headers={name: each[name] for name in ("firm", "tenant", "cost", "color")},
+                priority=each["priority"],
+                expiration=each["ttl"] if times == 1 else None,
+                delay=each["delay"] if times == 1 else None,
+            )
+            for each in messages * times
+        ]
+        has_times = any(each.expiration is not None or each.delay is not None for each in run)
+        self.both(lambda side: [side.queue.put(each) for each in run] if has_times else side.put(run))
+
+    @rule(number=st.integers(0, 4), most=st.sampled_from([1, 3, 40, 200]), most_bytes=st.sampled_from([1, 5, 10_000]))
+    def deliver(self, number: int, most: int, most_bytes: int) -> None:
+        self.both(lambda side: side.deliver(number, most, most_bytes))
+
+    @rule()
+    def get(self) -> None:
+        self.both(Side.get)
+
+    @rule(
+        how=st.sampled_from(["accept", "accept", "accept", "release", "refuse", "undo", "fail", "reject", "discard"]),
+        first=st.sampled_from([0, 0, 1, 5]),
+        count=st.sampled_from([1, 3, 100]),
+    )
+    def settle(self, how: str, first: int, count: int) -> None:
+        self.both(lambda side: side.settle(how, first, count))
+
+    @rule(seconds=st.sampled_from([1.0, 6.0, 31.0]))
+    def pass_time(self, seconds: float) -> None:
+        self.both(lambda side: (side.clock.advance(seconds), side.queue.housekeeping()))
+
+    @rule(
+        name=st.sampled_from(TENANTS),
+        change=st.sampled_from([None, {"weight": 3}, {"paused": True}, {"paused": False}, {"rate": 2}, *CHANGES]),
+    )
+    def change_tenant(self, name: str, change: dict[str, Any] | None) -> None:
+        if self.is_nested:
+            name, change = f"x/{name}", change and {key: each for key, each in change.items() if key != "priority"}
+        self.both(lambda side: side.queue.change_tenant(name, change))
+
+    @rule(what=st.sampled_from(["purge", "red", "blue"]), number=st.integers(0, 4))
+    def clear(self, what: str, number: int) -> None:
+        """Messages are taken out of the midst, a consumer goes."""
+        self.both(lambda side: side.replace(number))
+        if what == "purge":
+            self.both(lambda side: side.queue.purge())
+        else:
+            self.both(lambda side: side.queue.delete_messages(lambda message: message.headers["color"] == what))
+
+    @invariant()
+    def are_alike(self) -> None:
+        for side in getattr(self, "sides", ()):
+            side.queue.check_invariants()
+        if hasattr(self, "sides"):
+            self.both(Side.seen)
+
+
 class _Numbers:
     def __init__(self) -> None:
         self.last = 0
@@ -342,3 +500,6 @@ NUMBERS = _Numbers()
 
 TestFairMachine = pytest.mark.slow(selected=True)(FairMachine.TestCase)
 TestFairMachine.settings = settings(max_examples=examples(250), stateful_step_count=50, deadline=None)
+
+TestTwinMachine = pytest.mark.slow(selected=True)(TwinMachine.TestCase)
+TestTwinMachine.settings = settings(max_examples=examples(250), stateful_step_count=50, deadline=None)
