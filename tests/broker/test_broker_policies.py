@@ -288,8 +288,8 @@ def test_a_limit_that_refuses_cuts_first_what_was_not_refused(broker: Broker, be
     broker.policies.set(a_policy(**before or {"expires": 900_000}))
     fill(broker, "a", 600)
     broker.policies.set(a_policy("op", max_length=2, overflow="reject-publish"))
-    wait_until_blocked(lambda: len(queue) == 2)
-    assert (bodies(queue), len(dead)) == ([b"598", b"599"], 598)
+    wait_until_blocked(lambda: (len(queue), len(dead)) == (2, 598))
+    assert bodies(queue) == [b"598", b"599"]
     held = [broker.get("a") for _ in range(2)]
     fill(broker, "a", 2)
     for received in held:
