@@ -7,11 +7,11 @@ SQLite (docs/decisions/0709-large-bodies-in-files.md).
 
 Promise     A body is on the disk before anybody is told of the commit that names its place, and before a checkpoint.
             Only the two newest files may lack bytes after a power loss, for the second begins while the first is being
-            synced; `_recovery.py` then undoes the commits that name them. A file is removed when the commit that
-            deleted its last row is on the disk, so no row names a file that a crash has taken away. All this holds for
-            what must last: after a power loss the row of a transient message, which no one asks for then, may name
-            bytes that are not there. A transaction that is undone leaves bytes that no row names: they are cut off, or
-            the next one writes over them.
+            synced; and a new one its name, which is synced behind its first bytes. `_recovery.py` then undoes the
+            commits that name them. A file is removed when the commit that deleted its last row is on the disk, so no
+            row names a file that a crash has taken away. All this holds for what must last: after a power loss the row
+            of a transient message, which no one asks for then, may name bytes that are not there. A transaction that is
+            undone leaves bytes that no row names: they are cut off, or the next one writes over them.
 Relaxed     No commit syncs. A file is synced when it is ended and before a checkpoint; the log, before a file goes.
 Spares      A long file that is emptied gets the name `spare-N`, and its next turn as a file of bodies: to write over
             bytes that are there costs a quarter of what new ones cost, for file system and page cache have them. Two
@@ -114,9 +114,11 @@ class Bodies:
         self._emptied: set[int] = set()  # files, by commits that may not be on the disk yet
         self._changes: list[tuple[int, int]] = []  # its pending (number, bytes): more live bytes, or fewer
         self._is_dirty = False
+        self._is_named = True  # the file that is written is so on the disk; the next sync sees to it
         self._reads = reads
         self._reads_before: int | None = None  # the file that is written was begun; None: it was a spare
-        self.log = -1  # the log's descriptor, had before the process may have no more
+        # The descriptors of the log and of the directory, had before the process may have no more.
+        self.log = self._names = -1
         self._beside = SyncBeside()
         self._spares: dict[int, int] = {}  # the sizes of files that are written anew when the next one begins
         self.most_bytes = _NO_QUOTA  # of all files, where there is a quota
@@ -153,6 +155,7 @@ class Bodies:
                 os.unlink(self._directory / f"{_SPARE}{number}")
         if self._durability is not Durability.MEMORY:
             self.log = os.open(self._directory / f"{FILE_NAME}-wal", os.O_RDWR | os.O_CLOEXEC)
+            self._names = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)
 
     @property
     def is_empty(self) -> bool:
@@ -206,7 +209,8 @@ class Bodies:
         """Begin to sync the appended bytes, before the commit of rows that must last."""
         if self._is_dirty and self._durability is Durability.SYNC:
             assert self._descriptor is not None
-            self._beside.begin(self._descriptor)
+            self._beside.begin(self._descriptor, -1 if self._is_named else self._names)
+            self._is_named = True
             self._span = (self._end, self._new_end)
             self.syncs += 1
         self._is_dirty = False
@@ -308,9 +312,9 @@ class Bodies:
             os.close(self._descriptor)
             self._descriptor = None
         self._close_ended()
-        if self.log >= 0:
-            os.close(self.log)
-            self.log = -1
+        for descriptor in {self.log, self._names} - {-1}:
+            os.close(descriptor)
+        self.log = self._names = -1
 
     def _has_file(self) -> bool:
         """Have a file to write to; False while the process has too many files open."""
@@ -330,7 +334,7 @@ class Bodies:
         return True
 
     def _begin_file(self) -> None:
-        """Go on in a new file, and have its name on the disk."""
+        """Go on in a new file; the next sync has its name on the disk, if it is no spare."""
         number = self._number
         while number == self._number or number in self._sizes:
             number = number + 1 if number + 1 < _NUMBERS else 1
@@ -345,8 +349,9 @@ class Bodies:
             if spare is not None:
                 os.rename(self._spare_file(spare), path)
                 size = self._spares.pop(spare)
-            if self._durability is not Durability.MEMORY:
-                _sync_directory(self._directory)  # before a byte is written over: until now the old name may come back
+            self._is_named = spare is not None or self._durability is not Durability.SYNC
+            if self._is_named and self._durability is not Durability.MEMORY:
+                os.fsync(self._names)  # before a byte is written over: until now the old name may come back
         except BaseException:
             os.close(descriptor)
             with suppress(FileNotFoundError):
@@ -526,11 +531,3 @@ def _read(descriptor: int, number: int, message_id: int, offset: int) -> bytes:
             if crc32(body, message_id & 0xFFFFFFFF) == expected:
                 return body
     raise BodyDamaged(f"{_PREFIX}{number} does not have the body of message {message_id} at {offset}")
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -100,18 +100,18 @@ def open_whole(file: Path, *, cache_bytes: int, statements: int) -> tuple[sqlite
     if whole:
         undone = len(ends) - whole + 1
         _log.warning("%s: a power loss took the bodies of the latest commits, and %d commits are undone", file, undone)
-    return _open(file, [], cache_bytes, statements)[:2]
+    return _open(file, None, cache_bytes, statements)[:2]
 
 
-def _open(file: Path, newest: list[int], cache_bytes: int, statements: int) -> _Opened:
-    """Open the store, and look whether commits lack bodies in these newest files."""
+def _open(file: Path, newest: list[int] | None, cache_bytes: int, statements: int) -> _Opened:
+    """Open the store; if the newest files are given, look whether commits lack bodies in these or later ones."""
     connection = connect(file, cache_bytes=cache_bytes, statements=statements)
     log = None
     try:
         log = checked_log(connection, file)
-        if log is None or not newest or log.pages()[0] == confirmed_pages(file, log):
+        if log is None or newest is None or log.pages()[0] == confirmed_pages(file, log):
             return _Opened(connection, log, lacks_bodies=False)
-        return _Opened(connection, log, _lacks_bodies(connection, file, newest[0]))
+        return _Opened(connection, log, _lacks_bodies(connection, file, newest[0] if newest else 0))
     except BaseException:
         close_leaving_log(connection, file)
         if log is not None:

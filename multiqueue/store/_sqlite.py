@@ -181,8 +181,8 @@ class SqliteStore(StoreFront):
                     large_commit_bytes=large_commit_bytes,
                     reads=lambda: self._reader.file_reads,
                 )
-                self._bodies.begin(connection.execute(BODIES_IN_FILES).fetchall())
                 opening.callback(self._bodies.close, was_clean=False)
+                self._bodies.begin(connection.execute(BODIES_IN_FILES).fetchall())
                 room = Room(
                     connection,
                     self._file,

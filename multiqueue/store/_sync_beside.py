@@ -1,6 +1,7 @@
 """A thread that syncs one file while its owner has SQLite sync another: the disk flushes once for both.
 
-Promise     `end` returns when what was written to the file before `begin` is on the disk, or raises why it is not.
+Promise     `end` returns when what was written to the file before `begin` is on the disk, and then the names in a
+            directory, if one was given; or it raises why not.
             Where no thread can be started (too many, or the interpreter ends, from Python 3.12 on), `end` syncs itself.
 Waiting     The thread waits for `begin`, or `close`, which ends it; `end` waits for the thread's one sync.
 """
@@ -20,18 +21,18 @@ class SyncBeside:
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
-        self._wanted: SimpleQueue[int | None] = SimpleQueue()
+        self._wanted: SimpleQueue[tuple[int, int] | None] = SimpleQueue()
         self._done: SimpleQueue[OSError | None] = SimpleQueue()
         self.is_running = False  # between `begin` and `end`
 
-    def begin(self, descriptor: int) -> None:
+    def begin(self, descriptor: int, directory: int = -1) -> None:
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="multiqueue-store-sync", daemon=True)
             with suppress(RuntimeError):
                 thread.start()
                 self._thread = thread
         self.is_running = True
-        self._wanted.put(descriptor)
+        self._wanted.put((descriptor, directory))
 
     def end(self, descriptor: int = -1) -> None:
         """Wait for the sync; where none was begun, sync this file.
@@ -56,12 +57,14 @@ class SyncBeside:
             self._thread = None
 
     def _run(self) -> None:
-        while (descriptor := self._wanted.get()) is not None:
-            self._sync(descriptor)
+        while (wanted := self._wanted.get()) is not None:
+            self._sync(*wanted)
 
-    def _sync(self, descriptor: int) -> None:
+    def _sync(self, descriptor: int, directory: int = -1) -> None:
         try:
             sync_data(descriptor)
+            if directory >= 0:
+                os.fsync(directory)
         except OSError as error:
             self._done.put(error)
         else:

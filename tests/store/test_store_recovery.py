@@ -45,13 +45,22 @@ def checkpoint(store: SqliteStore, mode: str) -> None:
 
 
 def lost(
-    top: Path, bodies: str, gone: str, *, durability: Durability, confirmed: bool, small: int = 0, copied: bool = False
+    top: Path,
+    bodies: str,
+    gone: str,
+    *,
+    durability: Durability,
+    confirmed: bool,
+    small: int = 0,
+    copied: bool = False,
+    file_bytes: int = 1 << 25,
 ) -> Path:
     """A store into which these bodies were put, a commit each, then lost power: some bodies, and perhaps the mark.
 
     `small`: so many commits followed. `copied`: the log was in the file already.
     """
     with SqliteStore(top / "lives", durability=durability, reserve_bytes=0, large_commit_bytes=SIZE) as store:
+        store._bodies._file_bytes = file_bytes
         for body in bodies:
             if copied:
                 checkpoint(store, "TRUNCATE")
@@ -84,6 +93,14 @@ def test_a_last_commit_without_its_bodies_is_undone(tmp_path: Path, caplog: pyte
         "a power loss took the bodies of the latest commits, and 1 commits are undone"
     ]
     assert bodies_after(left) == list("aabb")
+
+
+@pytest.mark.parametrize(("bodies", "expected"), [("a", ""), ("ab", "aa")])
+def test_a_last_commit_whose_file_has_no_name_is_undone(tmp_path: Path, bodies: str, expected: str) -> None:
+    """A new file's name is synced with its first bytes: a power loss may take it, the store's first one too."""
+    left = lost(tmp_path, bodies, "", durability=Durability.SYNC, confirmed=False, file_bytes=1)
+    (left / f"bodies-{len(bodies)}").unlink()
+    assert bodies_after(left) == list(expected)
 
 
 @pytest.mark.parametrize("beside", ["the next file", "the end of a dropped queue", "its removal"])

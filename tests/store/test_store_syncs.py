@@ -186,6 +186,37 @@ def test_a_batch_that_is_refused_waits_for_the_sync_of_the_one_before(
     assert told == 2 * [(2, True), (4, True)]
 
 
+def test_a_new_files_name_is_synced_before_its_first_commit_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory is synced behind the first bytes, once; where that fails, nobody is told."""
+    began, may_go_on = threading.Event(), threading.Event()
+
+    def slow(directory: int) -> None:
+        began.set()
+        assert may_go_on.wait(60)
+        if is_broken:
+            raise OSError(errno.EIO, "Input/output error")
+
+    is_broken = False
+    with ExitStack() as closing:
+        store = SqliteStore(tmp_path, reserve_bytes=0, large_commit_bytes=1000)
+        monkeypatch.setattr(_sync_beside.os, "fsync", slow)
+        closing.callback(store.close)
+        closing.callback(may_go_on.set)
+        commit = store.submit([put(1, b"x" * 1000)])
+        assert began.wait(60)
+        assert not commit.is_done
+        may_go_on.set()
+        assert commit.wait(60)
+        began.clear()
+        store.submit([put(1, b"x" * 1000)]).wait()
+        assert not began.is_set()
+        store._bodies._is_named, is_broken = False, True
+        with pytest.raises(StoreFailed):
+            store.submit([put(1, b"x" * 1000)]).wait()
+
+
 def test_a_file_is_ended_only_after_its_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where room is short, a commit is being synced, and of what it appended nothing is left."""
     is_open: list[int] = []
