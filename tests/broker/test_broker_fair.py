@@ -490,6 +490,30 @@ def test_jains_index_of_tenants_with_long_lines() -> None:
     assert jain > 0.99
 
 
+@pytest.mark.parametrize("most", [1, 7, 100])
+def test_any_fifty_rounds_are_shared_by_weight(most: int) -> None:
+    """Of ten tenants, weights 0.5 to 20, one of which comes late and one of which returns messages: whenever 50 rounds
+    begin, Jain's index of what each was served in them, by its weight, is 0.99 at least."""
+    weights = {"a": 0.5, "b": 20.0, "c": 1.0, "d": 1.0, "e": 3.0, "f": 0.5, "g": 7.5, "h": 1.0, "i": 2.0, "j": 5.0}
+    bench = fair(weights=weights)
+    fill(bench, "".join(name * int(140 * weight) for name, weight in weights.items() if name != "c"))
+    consumer, served = bench.consumer(), ""
+    window = 50 * int(sum(weights.values()))
+    while len(served) < 2 * window:
+        if "c" not in served and len(served) > window // 4:
+            fill(bench, "c" * 140)
+            served = ""  # from here on all of them wait
+        entries = bench.queue.deliver_messages(consumer, most)
+        back = [each for each in entries if each.message.body[0] == "d" and each.delivery_count == 1]  # type: ignore[index]
+        served += "".join(each.message.body[0] for each in entries if each.delivery_count == 1)  # type: ignore[misc, index]
+        bench.queue.accept([each for each in entries if each not in back], consumer)
+        bench.queue.release(back, consumer)
+    for begin in range(len(served) - window):
+        part = served[begin : begin + window]
+        shares = [part.count(name) / weight for name, weight in weights.items()]
+        assert sum(shares) ** 2 / (len(shares) * sum(share * share for share in shares)) >= 0.99, begin
+
+
 def test_credit_that_another_queue_uses_meanwhile_costs_no_place_and_no_turn() -> None:
     """What was taken for a credit that is used up by then goes back to its place; its turn is charged once."""
 
