@@ -16,6 +16,7 @@ from typing import NoReturn
 from multiqueue._carried import short_string
 
 from .._base.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked
+from .._base.message import plain_name
 from .._base.settings import QueueSettings
 from .._queue.queue import BrokerQueue
 from .._routing.arguments import (
@@ -114,7 +115,7 @@ class Declarations:
             PreconditionFailed: there is one that differs, or the type is unknown.
         """
         self._host_state.check()
-        self._refuse_default(name)
+        self._refuse_default(plain_name("an exchange's name", name))
         if passive:
             return self._exchange(name)
         what = self._label("exchange", name)
@@ -147,7 +148,7 @@ class Declarations:
             PreconditionFailed: `if_unused`, and it has bindings.
         """
         self._host_state.check()
-        self._refuse_default(name)
+        self._refuse_default(plain_name("an exchange's name", name))
         _refuse_reserved("exchange", name)
         exchange = self._topology.find_exchange(name)
         if exchange is None:
@@ -192,13 +193,15 @@ class Declarations:
         asked_name = name
         if is_restored and isinstance(name, str) and name.startswith(GENERATED_PREFIX):
             _check_text("queue name", name)
-        elif name:
+        elif name != "":
             _check_new_name("queue", name)
         else:
             # 128 random bits, written as RabbitMQ writes them: no other queue has the name.
             name = GENERATED_PREFIX + base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
         what = self._label("queue", name)
         given = checked_arguments(what, arguments)
+        if not isinstance(settings, QueueSettings | None):
+            raise TypeError(f"{what}: the settings are {settings!r}; QueueSettings are needed")
         if settings is None:
             flags = {"durable": durable, "exclusive": exclusive, "auto_delete": auto_delete}
             given = self.metadata.get().with_type(given, **flags)
@@ -353,6 +356,7 @@ class Declarations:
     ) -> bool:
         self._host_state.check()
         self._refuse_default(exchange)
+        plain_name("a routing key", key)
         source = self._topology.find_exchange(exchange)
         if source is None or end is None:
             return False

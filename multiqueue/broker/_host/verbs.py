@@ -15,7 +15,7 @@ from typing import NamedTuple, TypedDict, Unpack
 
 from ..._locks import Lock
 from .._base.credit import Credit
-from .._base.message import Message
+from .._base.message import Message, plain_name
 from .._delivery.received import Getter, Received
 from .._delivery.subscription import (
     CallbackSubscription,
@@ -146,6 +146,8 @@ class Verbs(Declarations):
 
         In a callback it returns at once: the room may be for that very thread to make.
         """
+        if not isinstance(published, Published):
+            raise TypeError(f"{published!r} is nothing that was published; give what `publish_nowait` returned")
         if runs_callback():
             return not published.throttled
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -229,6 +231,7 @@ class Verbs(Declarations):
         owner = options.pop("owner", None)
         self.parts.receiving.add(subscription)
         try:
+            plain_name("a consumer's name", subscription.target.name)
             given = options.pop("arguments", {})
             arguments = consumer_arguments(f"a consumer in vhost '{self._name}'", given, self.compat)
             if (selector := compile_selector(options.pop("selector", None))) is None:

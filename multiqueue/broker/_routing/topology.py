@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 
 from ..._locks import Lock
 from .._base.errors import AccessRefused, NotFound
-from .._base.message import Message
+from .._base.message import Message, plain_name
 from .._queue.queue import BrokerQueue
 from .arguments import ALTERNATE_EXCHANGE
 from .exchange import DELAYED, Binding, ChoosesOne, Destination, Exchange, ExchangeStatistics, delayed
@@ -59,7 +59,11 @@ class Topology:
     # What there is
 
     def find_exchange(self, name: str) -> Exchange | None:
-        return self._exchanges.get(name)
+        """The exchange of this name. Raises TypeError: it is no string."""
+        found = self._exchanges.get(name)
+        if found is None:
+            plain_name("an exchange's name", name)
+        return found
 
     def delayed(self, message: Message) -> Message:
         """The message, held where its exchange is one that delays."""
@@ -70,7 +74,11 @@ class Topology:
         return message
 
     def find_queue(self, name: str) -> DeclaredQueue | None:
-        return self._queues.get(name)
+        """The queue of this name. Raises TypeError: it is no string."""
+        found = self._queues.get(name)
+        if found is None:
+            plain_name("a queue's name", name)
+        return found
 
     def exchanges(self) -> list[Exchange]:
         with self._lock:
