@@ -21,8 +21,20 @@ _WAYS: Final = 1024  # of matching at one place: a star and four alternatives
 Search = Callable[[str], object]
 _parse: Final[Callable[..., Any]] = importlib.import_module("re._parser").parse
 
+
+def _is_main() -> bool:
+    """Whether this is the process's first interpreter: in another one RE2 waits for the GIL that it holds."""
+    for name in ("_interpreters", "_xxsubinterpreters"):
+        try:
+            interpreters = importlib.import_module(name)
+        except ImportError:
+            continue
+        return bool(interpreters.get_current() == interpreters.get_main())
+    return True
+
+
 try:
-    import re2
+    re2 = importlib.import_module("re2") if _is_main() else None
 except ImportError:  # there is no wheel of it for this interpreter, or nobody wanted it
     re2 = None
 
