@@ -421,7 +421,7 @@ def test_what_is_no_message_is_refused_with_an_example(
 @pytest.mark.parametrize("declare", [VirtualHost.declare_queue, VirtualHost.declare_exchange])
 def test_a_name_is_a_string(host: VirtualHost, declare: Callable[..., object]) -> None:
     """A number as the name of a queue or an exchange is refused, and nothing is declared."""
-    with pytest.raises(TypeError, match="5.*a string"):
+    with pytest.raises(TypeError, match=r"5.*a string"):
         declare(host, 5)
 
 

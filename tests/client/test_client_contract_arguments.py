@@ -49,6 +49,16 @@ REFUSED: dict[str, tuple[Use, type[Exception], str]] = {
         TypeError,
         "queue is 5, a int; a string is needed",
     ),
+    "None for a queue, which is no name": (
+        lambda channel: channel.queue_delete(None),  # type: ignore[arg-type]
+        TypeError,
+        "queue is None, a NoneType; a string is needed",
+    ),
+    "None for a routing key": (
+        lambda channel: channel.queue_bind("q", "amq.direct", None),  # type: ignore[arg-type]
+        TypeError,
+        "routing_key is None, a NoneType; a string is needed",
+    ),
     "a name that is too long": (
         lambda channel: channel.queue_declare("q" * 256),
         ValueError,

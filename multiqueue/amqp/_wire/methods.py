@@ -78,15 +78,15 @@ def encode_method(channel: int, method: Any, /, **fields: Any) -> bytes:
     pieces = [method.index.to_bytes(4)]
     bits, count = 0, 0
     for name, kind in _fields(method):
-        value = fields.pop(name, None)
         if kind == "bit":
-            bits |= bool(value) << count
+            bits |= bool(fields.pop(name, False)) << count
             count += 1
             continue
         if count:
             pieces.append(bytes((bits,)))
             bits = count = 0
-        pieces.append(_encode_field(name, _KINDS[kind], value))
+        field = _KINDS[kind]
+        pieces.append(_encode_field(name, field, fields.pop(name, field.zero)))
     if fields:
         raise TypeError(f"{method.name} has no field {', '.join(fields)}")
     if count:
@@ -96,7 +96,7 @@ def encode_method(channel: int, method: Any, /, **fields: Any) -> bytes:
 
 def _encode_field(name: str, kind: _Kind, value: Any) -> bytes:
     try:
-        return kind.encode(kind.zero if value is None else value)
+        return kind.encode(value)
     except OverflowError:
         raise ValueError(f"{name} is {value}; it is from 0 to {256 ** len(kind.encode(0)) - 1}") from None
     except (AttributeError, TypeError):
