@@ -11,7 +11,7 @@ import pytest
 from pipeline_parts_support import ItemState, StopRequested
 from pipeline_support import HandDispatcher, HandLane, Pipeline, contents, lane_of, make_tree, rows_in, write_names
 
-from multiqueue.pipeline import Item, JobError, SessionLost
+from multiqueue.pipeline import Item, JobError, SessionLost, StateDamaged
 
 LANES = {"big": 40, "small": 3}
 
@@ -343,3 +343,28 @@ def test_a_job_without_a_result_takes_the_old_output_away(tmp_path: Path) -> Non
     again = pipeline(tmp_path, {"a": 2}, work=lambda spark, item, staged: False)
     assert again.run().total.done == 2
     assert rows_in(again.output) == ["a-1"]
+
+
+@pytest.mark.parametrize("strike", ["remove", "replace", "move the directory"])
+def test_a_state_that_is_removed_under_a_run(tmp_path: Path, strike: str) -> None:
+    """Once its file is removed or replaced, nothing is recorded any more, and the error says so. (pipeline 8)"""
+    make_tree(tmp_path, {"eu": 4})
+    path = tmp_path / "out" / "_multiqueue" / "state.sqlite"
+    worked: list[int] = []
+
+    def work(spark: Any, item: Item, staged: Path) -> bool:
+        worked.append(item.seq)
+        if len(worked) == 2:
+            copy = path.with_name("copy")
+            copy.write_bytes(path.read_bytes())
+            if strike == "remove":
+                path.unlink()
+            elif strike == "replace":
+                copy.replace(path)
+            else:
+                path.parent.rename(tmp_path / "elsewhere")
+        return write_names(spark, item, staged)
+
+    run = Pipeline(tmp_path, [lane_of(tmp_path, "eu", batch=1)], work=work)
+    with pytest.raises(StateDamaged, match="was removed or replaced under this run"):
+        run.run()

@@ -4,6 +4,7 @@ Promise     While `exclusive` is held no other process runs this pipeline. It ke
             in `STATE.lock`, a database beside the state: the operating system releases its lock when the process
             dies, however it dies, so there is no stale lock to remove. Should somebody remove that file under a run, a
             second one can begin: from then on the first is refused, for each transaction looks who has taken over last.
+            It looks for the file too: one that was removed or replaced takes everything, and keeps nothing.
             Each error of SQLite leaves `in_sentences` as an error of ours: damage is a sentence, never a traceback.
 State       The two files and SQLite's own `-wal` and `-shm`. Delete them only together with the output.
 Waiting     None: a second process gets an error at once.
@@ -35,6 +36,8 @@ class Connection(sqlite3.Connection):
     """SQLite's own, in the words of both kinds of state."""
 
     SLICE = "min(CAST({column} / ? AS INTEGER), ?)"
+    file: tuple[Path, tuple[int, int] | None] | None = None
+    """Of one that writes: its file, and which one that was."""
 
     def take_over(self) -> None:
         """Have every other connection that writes to the state refused from now on."""
@@ -42,6 +45,11 @@ class Connection(sqlite3.Connection):
         self.execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('holder', ?)", (self._holder,))
 
     def begin(self) -> None:
+        if self.file is not None and _identity(self.file[0]) != self.file[1]:
+            raise StateDamaged(
+                f"the state {str(self.file[0])!r} was removed or replaced under this run, which ends; "
+                "bring it back from a copy, or remove it with the output and run anew"
+            )
         self.execute("BEGIN IMMEDIATE")
         found = self.execute("SELECT value FROM meta WHERE name = 'holder'").fetchone()
         if found is None or found[0] != self._holder:
@@ -112,6 +120,7 @@ class SqliteState:
                     made = f"{tables_in(SQLITE)} PRAGMA user_version = {VERSION};"
                     connection.executescript(f"BEGIN IMMEDIATE; {made} COMMIT;")
                 connection.take_over()
+                connection.file = self.path, _identity(self.path)
             except BaseException:
                 connection.close()
                 raise
@@ -173,3 +182,11 @@ class SqliteState:
         except (sqlite3.Error, PipelineError):
             row = None
         return "another process" if row is None else f"process {row[0]}"
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino
