@@ -134,6 +134,7 @@ BY_THE_RING = {
 
 # The modules behind a room's door that tests name, and why; a room's parts are named in `tests/ROOM_parts_support.py`.
 PRIVATE_IMPORTS = {
+    "test_demo.py: multiqueue.demo._broker",
     "test_demo.py: multiqueue.demo._fair",  # the demo has no door but its command
     "test_demo.py: multiqueue.demo._picture",
     "test_demo.py: multiqueue.demo._svg",

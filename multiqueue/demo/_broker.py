@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.live import Live
 
 from .._locks import Lock
-from ..client import Channel, ConnectionInterrupted, Message, connect
+from ..client import Channel, Closed, ConnectionInterrupted, Message, connect
 from ..errors import MultiQueueError
 from ._picture import Picture, Row
 
@@ -160,7 +160,10 @@ def _run(console: Console, data: Path) -> Record:
 
 
 def _publish(channel: Channel, record: Record) -> None:
-    """Publish at the rate. The client sends again what it has taken; without a connection it takes nothing."""
+    """Publish at the rate. The client sends again what it has taken; without a connection it takes nothing.
+
+    It ends with its connection: where Ctrl-C ends the broker too, that may be told before the demonstration ends.
+    """
     for number in range(_MESSAGES):
         time.sleep(1 / _RATE)
         while not record.is_stuck():
@@ -169,6 +172,8 @@ def _publish(channel: Channel, record: Record) -> None:
             except ConnectionInterrupted:
                 time.sleep(0.05)
                 continue
+            except Closed:
+                return
             record.published.append(record.now())
             confirm.add_done_callback(record.confirm)
             break

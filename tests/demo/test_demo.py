@@ -147,6 +147,21 @@ def test_what_could_not_be_published_is_not_called_lost(
     assert "1200 could not be published, 0 were not confirmed, 0 were lost" in result.stderr
 
 
+def test_the_publisher_ends_with_its_connection(need_module: Callable[[str, str], None]) -> None:
+    """Ctrl-C, which ends the broker too, leaves no traceback of the publisher's thread."""
+    need_module("pamqp", "pamqp is not installed")
+    from multiqueue.client import ConnectionClosed
+    from multiqueue.demo._broker import Record, _publish
+
+    class Gone:
+        def publish_confirmed(self, *arguments: object, **settings: object) -> None:
+            raise ConnectionClosed("the broker was closed")
+
+    record = Record()
+    _publish(Gone(), record)  # type: ignore[arg-type]
+    assert not record.published
+
+
 def test_without_java_there_are_other_demonstrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`multiqueue demo` without Java names, in its one sentence, the demonstrations that need none."""
     pytest.importorskip("pyspark")
