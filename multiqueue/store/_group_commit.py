@@ -36,6 +36,8 @@ from ._errors import StoreClosed, StoreError, StoreFailed
 from ._protocol import Operation
 
 BATCH_BYTES = 4 << 20  # a batch beyond this is closed: the next submission starts another one
+LARGE_BATCH_BYTES = 8 << 20  # as long as it has few operations: a sync then costs less a byte
+_FEW_OPERATIONS = 32
 BATCH_OPERATIONS = 4000
 _AHEAD_BYTES = 256 << 10  # a batch of so many is written while the one before is synced; smaller ones rather grow
 LINGER = 0.02  # seconds: a removal alone is not worth a sync, and a crash within them only redelivers
@@ -199,7 +201,7 @@ class GroupCommit:
             if self._closing or (grows and self._pending_bytes + size > self._max_pending_bytes):
                 self._wait_for_room_locked(size, grows=grows)
             batch = self._gathering
-            if batch is None or batch.bytes >= BATCH_BYTES or batch.operations >= BATCH_OPERATIONS:
+            if batch is None or _is_full(batch):
                 batch = self._new_batch_locked()
             is_first = not batch.submissions
             self._next_id = submission.join_locked(batch, self._next_id)
@@ -346,6 +348,11 @@ class GroupCommit:
                 batch.is_done = True
         for batch in left:
             _tell(batch)
+
+
+def _is_full(batch: Batch) -> bool:
+    most = BATCH_BYTES if batch.operations > _FEW_OPERATIONS else LARGE_BATCH_BYTES
+    return batch.bytes >= most or batch.operations >= BATCH_OPERATIONS
 
 
 def _tell(batch: Batch) -> None:

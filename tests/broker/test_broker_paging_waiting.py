@@ -52,6 +52,22 @@ def test_a_publisher_that_waits_goes_on_when_the_memory_is_closed() -> None:
     assert explore(scenario, modules=MODULES).schedules > 1
 
 
+@pytest.mark.parametrize(("size", "most"), [(100 << 10, 12 << 20), (1 << 20, 24 << 20)])
+def test_more_of_large_messages_may_wait_for_their_commit(size: int, most: int) -> None:
+    """A publisher on an I/O thread is held back beyond 12 MiB of small messages, whose commits take long, and beyond 24
+    of large ones."""
+    memory = MemoryManager(1 << 30)
+    told = threading.Event()
+    given = 0
+    while not memory.hold_back(told.set):
+        memory.begin_writing(size, may_wait=False)
+        given += size
+    assert most < given <= most + size
+    assert not told.is_set()
+    memory.end_writing(size)
+    assert told.is_set()
+
+
 class Unmanned(MemoryManager):
     """Without loaders: tests are the loaders themselves."""
 

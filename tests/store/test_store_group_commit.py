@@ -314,6 +314,20 @@ def test_who_gives_way_waits_until_those_who_wait_for_the_commit_are_told() -> N
     give_way(60)
 
 
+@pytest.mark.parametrize(("size", "batches"), [(1 << 20, [8, 2]), (1 << 16, [64, 64, 32])])
+def test_a_batch_of_few_large_messages_takes_more(size: int, batches: list[int]) -> None:
+    """A batch is closed at 4 MiB, and one of at most 32 operations at 8: the disk syncs it faster than two."""
+    backend = SlowBackend()
+    commits = _group_commit.GroupCommit(backend, name="large", next_id=1, max_pending_bytes=1 << 30)
+    commits.submit([put(1)])
+    assert backend.began.wait(60)
+    for _ in range(sum(batches)):
+        commits.submit([put(1, bytes(size))])
+    assert [batch.operations for batch in commits._batches] == batches
+    backend.may_go_on.set()
+    commits.close()
+
+
 def test_who_gives_way_waits_for_a_writer_that_is_woken() -> None:
     """From the moment in which a batch wakes it, for it takes the batch only when it has the interpreter."""
     backend = SlowBackend()

@@ -46,6 +46,8 @@ ENTRY_BYTES: Final = 256
 _LOADERS: Final = 2
 _EXPIRED_AT_ONCE: Final = 32  # messages: some 5 ms where they go to dead letters
 _MOST_ON_THE_WAY: Final = 12 << 20  # bytes: some 0.3 s of commits of small messages, which others' commits wait for
+_MOST_LARGE: Final = 24 << 20  # and 0.03 s of large ones, while no more than so many hand-ins are on their way
+_MOST_HAND_INS: Final = 96  # fewer than 12 MiB are of small messages: those come in at most 128 KiB at a time
 _WRITING_SHARE: Final = 1 / 8  # of the budget: what waits for its commit; beyond it, publishers wait
 # Of the budget: what memory alone has of queues that page. Beyond it, their publishers are held.
 _BEHIND_SHARE: Final = 1 / 2
@@ -116,6 +118,7 @@ class MemoryManager:
         self._relieving = InPieces(self.do_later)
         # Invariant: no more than amounts[WRITING]; the rest of that is in memory alone until it is written out.
         self._on_the_way = 0
+        self._hand_ins = 0  # that are on their way
         self._held_back: list[Callable[[], object]] = []  # publishers; invariant: empty unless `commits_too_much`
 
     def __enter__(self) -> Paging:
@@ -463,6 +466,7 @@ class MemoryManager:
             paging.room(cost, first=True)
             paging.charge(Account.WRITING, cost)
             self._on_the_way += cost
+            self._hand_ins += 1
             if paging.stirred:
                 self._wake_loader_locked()
 
@@ -471,6 +475,7 @@ class MemoryManager:
         with self._lock:  # as `with self`, without its calls: each commit ends here, twice
             self.paging.charge(Account.WRITING, -cost)
             self._on_the_way -= cost
+            self._hand_ins -= 1
             if self.paging.stirred:
                 self._wake_loader_locked()
             self._progress.notify_all()
@@ -511,7 +516,8 @@ class MemoryManager:
 
     @property
     def _commits_too_much(self) -> bool:
-        return self._on_the_way > min(self.paging.limit * _WRITING_SHARE, _MOST_ON_THE_WAY)
+        most = _MOST_LARGE if self._hand_ins <= _MOST_HAND_INS else _MOST_ON_THE_WAY
+        return self._on_the_way > min(self.paging.limit * _WRITING_SHARE, most)
 
     def close(self) -> None:
         """End the loaders and join them; waiting threads go on. Closing twice does nothing."""
