@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from broker_durable_support import bodies, persistent, take_all
+from broker_parts_support import PagedEntries
 
 from multiqueue.broker import (
+    Broker,
     Message,
     MessageRefused,
     NotFound,
@@ -117,6 +120,32 @@ def test_who_is_told_of_nothing_is_not_called(host: VirtualHost, publisher: Publ
     host.wait_for_commits()
     assert bodies(host) == [b"a"]
     assert told == []
+
+
+def test_a_queue_that_pages_takes_runs_unless_it_is_to_refuse_or_to_hold(tmp_path: Path, told: Told) -> None:
+    """Its store has the room. Where it is behind, or its memory is full of what no store keeps, each is asked for."""
+    with Broker(data=tmp_path, durability="relaxed", memory_limit=1 << 19) as broker:
+        queue, host = broker.declare_queue("q", durable=True), broker.virtual_host()
+        sent = [b"%d" % number for number in range(700)]
+        for body in sent[:600]:
+            broker.publish(persistent(body.ljust(1024)))
+        assert isinstance(queue.life.source, PagedEntries)
+        publisher = host.publisher(told.extend)
+        for first in range(600, 700, 20):
+            run = [persistent(body.ljust(1024)) for body in sent[first : first + 20]]
+            limit = queue.life.limit
+            limit.fall_behind()
+            assert publisher.publish_all(run, []) is None
+            limit.catch_up([])
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(limit, "_is_overfull", lambda: True)
+                assert publisher.publish_all(run, []) is None
+            assert publisher.publish_all(run, range(first, first + 20)) is not None
+            publisher.hand_in()
+        host.wait_for_commits()
+        assert told == [(number, False) for number in range(600, 700)]
+        assert [bytes(body).strip() for body, _ in take_all(host)] == sent  # type: ignore[call-overload]
+        host.check_invariants()
 
 
 # One refused among others

@@ -177,7 +177,7 @@ class Life:
         # An entry of this queue is more than a message and its size.
         is_more = settings.has_groups or settings.message_ttl is not None or self._alerts is not None
         self._needs_more = self._has_keys or is_more
-        # Messages without times of their own may come in runs, unless `limit.may_refuse` one of them, or drop another.
+        # Messages without times of their own may come in runs, while `limit.takes_runs`, unless it may drop others.
         self._takes_runs = not is_more and (self.is_fair or not (self._has_keys or self.limit.may_overflow))
 
     def govern(self, settings: QueueSettings, after: After) -> None:
@@ -285,8 +285,10 @@ class Life:
         after: After = []
         takes_turn, is_refused = False, False
         with self.lock:
-            if self.deleted or self.limit.may_refuse or self._admitted or willing is not None:
-                if len(entries) > 1:
+            is_run = len(entries) > 1
+            may_refuse = self.limit.may_refuse and not (is_run and self.limit.takes_runs)
+            if self.deleted or may_refuse or self._admitted or willing is not None:
+                if is_run:
                     return None
                 outcome = self._admit(entries[0], willing, after, unlimited=unlimited)
                 is_refused = not outcome.accepted
@@ -333,7 +335,7 @@ class Life:
         if entries is None:
             return None
         with self.lock:
-            if self.deleted or self.limit.may_refuse or self.limit.short_of_memory:
+            if self.deleted or (self.limit.may_refuse and not self.limit.takes_runs):
                 return None
             self._admitted += len(entries)
             self._admitted_bytes += sum([entry.size for entry in entries])

@@ -165,6 +165,13 @@ class DepthLimit:
         self._forget_refusals()
 
     @property
+    def takes_runs(self) -> bool:
+        """False: each message is to be asked for, for it may be refused now, or its publisher held back."""
+        if self.short_of_memory or self.is_behind or self._refuses_at_limit or self._tenants_may_refuse:
+            return False
+        return self._is_overfull is None or not self._is_overfull()
+
+    @property
     def in_use(self) -> int:
         """Bytes that the messages take in memory, as far as their sizes tell; headers are not looked at."""
         return self._figures.depth_bytes + MESSAGE_BYTES * self._figures.depth
