@@ -12,7 +12,8 @@ Promise     A body is on the disk before anybody is told of the commit that name
             row names a file that a crash has taken away. All this holds for what must last: after a power loss the row
             of a transient message, which no one asks for then, may name bytes that are not there. A transaction that is
             undone leaves bytes that no row names: they are cut off, or the next one writes over them.
-Relaxed     No commit syncs. A file is synced when it is ended and before a checkpoint; the log, before a file goes.
+Relaxed     No commit syncs. A file is synced when it is ended, beside the next one, and before a checkpoint; the log,
+            before a file goes.
 Spares      A long file that is emptied gets the name `spare-N`, and its next turn as a file of bodies: to write over
             bytes that are there costs a quarter of what new ones cost, for file system and page cache have them. Two
             are kept, none where there is a quota, and none at a full disk. Closing and opening remove them.
@@ -25,7 +26,7 @@ Sharing     Messages that were put one behind the other with the same object for
 State       Files `bodies-N`, N rising; each is written by one opening only. A record is the message's id, the length
             and the check sum of its body, and the body. A place is N in the upper bits, the offset in the lower 40.
             `Bodies` belongs to the writer thread, but for `disk_bytes` and `dead_bytes`, which others read; the thread
-            of `_beside` has the descriptor from `begin_sync` to `end_sync`, while the next transaction may append.
+            of `_beside` has the descriptor from `_begin_sync` to `end_sync`, while the next transaction may append.
             `_live` has the bytes of each file that committed rows name. `_new_end` and `_changes` belong to the
             transaction in progress. The file that is written has no descriptor any more once it is long enough, but
             for its last sync (`_ended`), and `_emptied` files go when what emptied them is on the disk (`safe`).
@@ -208,12 +209,16 @@ class Bodies:
     def begin_sync(self) -> None:
         """Begin to sync the appended bytes, before the commit of rows that must last."""
         if self._is_dirty and self._durability is Durability.SYNC:
-            assert self._descriptor is not None
-            self._beside.begin(self._descriptor, -1 if self._is_named else self._names)
-            self._is_named = True
-            self._span = (self._end, self._new_end)
-            self.syncs += 1
+            self._begin_sync(self._end, self._new_end)
         self._is_dirty = False
+
+    def _begin_sync(self, start: int, end: int) -> None:
+        assert self._descriptor is not None
+        self._beside.begin(self._descriptor, -1 if self._is_named else self._names)
+        self._is_named = True
+        self._span = (start, end)
+        self._is_dirty = False
+        self.syncs += 1
 
     def end_sync(self) -> None:
         """Wait until it is there, before anyone is told of the commit.
@@ -257,12 +262,10 @@ class Bodies:
 
     def settle(self) -> None:
         """At `relaxed`, have on the disk what was appended, before a checkpoint makes the rows last that name it."""
+        self.end_sync()
         if self._is_dirty and self._durability is Durability.RELAXED:
-            assert self._descriptor is not None
-            sync_data(self._descriptor)
-            self._leave_cache(0, self._end)
-            self.syncs += 1
-            self._is_dirty = False
+            self._begin_sync(0, self._end)
+            self.end_sync()
 
     def _settle_log(self) -> None:
         """At `relaxed`, have the log on the disk, and what it names, before a file goes that earlier rows name."""
@@ -320,8 +323,7 @@ class Bodies:
         """Have a file to write to; False while the process has too many files open."""
         if self._is_long and self._number in self._live:
             if self._beside.is_running:
-                self._ended, self._descriptor = self._descriptor, None
-                self._end = self._new_end = 0
+                self._leave_to_sync()
             else:
                 self._end_file()
         if self._descriptor is None:
@@ -349,7 +351,7 @@ class Bodies:
             if spare is not None:
                 os.rename(self._spare_file(spare), path)
                 size = self._spares.pop(spare)
-            self._is_named = spare is not None or self._durability is not Durability.SYNC
+            self._is_named = spare is not None or self._durability is Durability.MEMORY
             if self._is_named and self._durability is not Durability.MEMORY:
                 os.fsync(self._names)  # before a byte is written over: until now the old name may come back
         except BaseException:
@@ -368,6 +370,10 @@ class Bodies:
         """Write no more to the file that is written, outside of a transaction; if it is empty, it goes."""
         if self._descriptor is not None:
             self.end_sync()
+            if self._is_dirty and self._durability is Durability.RELAXED and self._number in self._live:
+                self._begin_sync(0, self._end)
+                self._leave_to_sync()
+                return
             self.settle()
             os.close(self._descriptor)
             self._descriptor = None
@@ -376,6 +382,11 @@ class Bodies:
             if self._number not in self._live:
                 self._settle_log()
                 (self._keep_or_remove if spares else self._remove)(self._number)
+
+    def _leave_to_sync(self) -> None:
+        """Begin another file: the one that is written is being synced, and closed after that."""
+        self._ended, self._descriptor = self._descriptor, None
+        self._end = self._new_end = 0
 
     def _close_ended(self) -> None:
         if self._ended is not None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_parts_support import _bodies, _salvage, _sqlite_reader, _sqlite_writer
+from store_parts_support import _bodies, _salvage, _sqlite_reader, _sqlite_writer, _sync_beside
 from store_support import ids, put, run, stored
 
 from multiqueue.store import Delete, Put, SqliteStore, StoreDamaged, StoreFailed, StoreFull
@@ -317,9 +317,10 @@ def test_relaxed_settles_what_a_file_goes_after(tmp_path: Path, monkeypatch: pyt
 
     with open_in_files(tmp_path, durability="relaxed", log_bytes=1 << 14) as store:
         monkeypatch.setattr(_bodies, "sync_data", note)
+        monkeypatch.setattr(_sync_beside, "sync_data", note)
         given = stored(store, *(put(1, large(number)) for number in range(60)))
         assert files(tmp_path) == ["bodies-1"]
-        assert set(synced) == {"bodies-1"}  # when it was long enough
+        settled(store, lambda: set(synced) == {"bodies-1"})  # when it was long enough
         del synced[:]
         store.submit([Delete(given[1:])]).wait()
         settled(store, lambda: files(tmp_path) == ["bodies-2"])

@@ -136,6 +136,35 @@ def test_what_is_done_beside_a_sync_commits_nothing_before_it(
     assert "bodies-1" in renewed  # as the sync may have failed
 
 
+def test_at_relaxed_a_file_is_synced_while_the_next_one_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If power is lost then, either file may lack bodies: the latest commits are undone in order. The next file's end,
+    and a checkpoint, wait for that sync, so there are never three."""
+    monkeypatch.setattr(_sqlite, "_LOGS_OF_BODIES", 2 * SIZE / (1 << 20))
+    may_sync, sync, ended = threading.Event(), _sync_beside.sync_data, []
+    with ExitStack() as closing:
+        store = SqliteStore(
+            tmp_path / "lives", durability="relaxed", reserve_bytes=0, large_commit_bytes=SIZE, log_bytes=1 << 20
+        )
+        closing.callback(store.close)
+        closing.callback(may_sync.set)
+        monkeypatch.setattr(_sync_beside, "sync_data", lambda descriptor: may_sync.wait(60) and sync(descriptor))
+        for body in "abc":
+            stored(store, put(1, body.encode() * SIZE))
+        shutil.copytree(tmp_path / "lives", tmp_path / "left", ignore=shutil.ignore_patterns("*-shm"))
+        store.submit([put(1, b"d" * SIZE)], lambda: ended.append("d"))
+        wait_until_blocked(store._commits._writer)
+        assert not ended
+        assert not (tmp_path / "lives" / "bodies-3").exists()
+    assert bodies_after(tmp_path / "lives") == list("abcd")
+    bodies = tmp_path / "left" / "bodies-1"
+    assert (tmp_path / "left" / "bodies-2").exists()
+    bodies.write_bytes(bodies.read_bytes().replace(b"b" * SIZE, bytes(SIZE)))
+    monkeypatch.setattr("multiqueue.store._confirmed._start_of_machine", lambda: b"tomorrow")
+    assert bodies_after(tmp_path / "left") == ["a"]
+
+
 @pytest.mark.parametrize(("gone", "confirmed", "expected"), [("c", True, "aabb?c"), ("b", False, "aa?bcc")])
 def test_what_was_confirmed_is_not_undone(tmp_path: Path, gone: str, confirmed: bool, expected: str) -> None:
     """A body that is missing from a commit which was told, as the mark or a later commit shows, is damage."""
