@@ -33,6 +33,8 @@ KIB: Final = 1024
 PREFETCH: Final = 100
 LATENCY_RATE: Final = 1_000  # messages per second
 BACKLOG: Final = 10_000  # messages that wait on a fair queue, and on the standard one beside it
+_LEAVES_MUCH: Final = 32 << 20  # bytes: servers have so much left to write, or to remove, when an attempt has ended,
+_REST: Final = 1.0  # and get these seconds for it, or the next attempt pays: up to a third of its rate
 SETTLING: Final = 5  # seconds after which a count that is still wrong is a loss
 SOURCE: Final = Path(__file__).with_name("_amqp_load.c")
 PUBLISH, CONFIRM, CONSUME = "publish", "confirm", "consume"
@@ -180,6 +182,9 @@ class _Attempt:
             self._rate = max(1, int(self._messages / seconds / 2))
             for queue in self._queues:
                 self._channel.queue_purge(queue)
+        if load.persistent and self._messages * load.connections * load.size > _LEAVES_MUCH:
+            sleep(_REST)
+            os.sync()
         self._clients = self._begun(load.work, load.parts)
 
     def run(self) -> Figures:
