@@ -51,7 +51,7 @@ OLD_PROTOCOL_HEADERS: Final = {b"AMQP\x01\x01\x09\x01": (8, 0), b"AMQP\x01\x01\x
 
 _PIECE: Final = 16 * 1024  # bytes; of a body frame less than that is not handed out: a peer may send single bytes
 _MUCH: Final = 64 * 1024  # and of a read of so many, any piece is
-_LARGE_FRAMES: Final = 4 * 1024  # bytes of a frame on average: then a read of 256 KiB has some 20 messages
+_LARGE_FRAMES: Final = 1024  # bytes of a frame on average: of messages of 3 KiB and more a short read has few
 
 
 class FrameSplitter:
