@@ -81,7 +81,7 @@ def test_a_durable_queue_beside_takes_memory_from_what_does_not_page() -> None:
     fill(host, range(100))
     assert not pages(queue)
     durable = host.declare_queue("durable", durable=True)
-    for _ in range(70):
+    for _ in range(140):
         host.publish_nowait(Message(b"x", routing_key="durable", persistent=True))
     host.wait_for_commits()
     assert pages(durable)

@@ -29,9 +29,9 @@ def host(store: MemoryStore) -> Iterator[VirtualHost]:
     host.close()
 
 
-def _fill(host: VirtualHost, numbers: range, *, persistent: bool = True) -> None:
+def _fill(host: VirtualHost, numbers: range, *, persistent: bool = True, key: str = "q") -> None:
     for number in numbers:
-        host.publish_nowait(Message(b"%06d" % number, routing_key="q", persistent=persistent))
+        host.publish_nowait(Message(b"%06d" % number, routing_key=key, persistent=persistent))
     host.wait_for_commits()
 
 
@@ -39,25 +39,28 @@ def _numbers(queue: BrokerQueue) -> list[int]:
     return [int(message.body) for message in queue.browse()]  # type: ignore[call-overload]
 
 
-def test_a_durable_queue_pages_when_it_has_a_quarter_of_the_memory(host: VirtualHost) -> None:
-    """Up to that its messages are in memory, and nothing is read; from then on they are in the store."""
-    queue = host.declare_queue("q", durable=True)
-    _fill(host, range(3))
+def test_a_durable_queue_pages_when_it_has_half_of_the_memory(host: VirtualHost) -> None:
+    """Or a quarter, while another one pages. Up to that its messages are in memory, and nothing is read; from then on
+    they are in the store."""
+    queue, other = host.declare_queue("q", durable=True), host.declare_queue("r", durable=True)
+    _fill(host, range(20))
     assert not pages(queue)
     assert host.memory_statistics().targets == ()
-    _fill(host, range(3, 20))
+    _fill(host, range(20, 40))
     assert pages(queue)
-    assert _numbers(queue) == list(range(20))
-    assert drain(host, 20) == list(range(20))
+    _fill(host, range(20), key="r")
+    assert pages(other)
+    assert _numbers(queue) == list(range(40))
+    assert drain(host, 40) == list(range(40))
 
 
 def test_it_is_back_in_memory_when_housekeeping_finds_it_empty(host: VirtualHost) -> None:
     """Then it may page again, and its messages are what they were."""
     queue = host.declare_queue("q", durable=True)
-    for first in (0, 20, 40):
-        _fill(host, range(first, first + 20))
+    for first in (0, 40, 80):
+        _fill(host, range(first, first + 40))
         assert pages(queue)
-        assert drain(host, 20) == list(range(first, first + 20))
+        assert drain(host, 40) == list(range(first, first + 40))
         queue.housekeeping()
         assert not pages(queue)
         assert host.memory_statistics().used == 0
@@ -145,16 +148,16 @@ def test_transient_messages_of_a_durable_queue_are_written_out_when_it_pages(hos
 
 
 def test_a_look_puts_paging_off_and_holds_no_publisher_back(host: VirtualHost) -> None:
-    """While management goes through a queue its messages stay in memory, beyond the quarter; then it pages."""
+    """While management goes through a queue its messages stay in memory, beyond the half; then it pages."""
     queue = host.declare_queue("q", durable=True)
     _fill(host, range(2))
     with queue.life.pinned():
-        _fill(host, range(2, 20))
+        _fill(host, range(2, 40))
         assert not pages(queue)
         assert not queue.is_throttled
-    _fill(host, range(20, 30))
+    _fill(host, range(40, 50))
     assert pages(queue)
-    assert drain(host, 30) == list(range(30))
+    assert drain(host, 50) == list(range(50))
 
 
 def test_what_was_not_encoded_when_it_was_interrupted_is_written_out_later(

@@ -218,7 +218,7 @@ def test_the_memory_stays_usable_when_no_thread_can_be_started(monkeypatch: pyte
     """Where the system has no thread for a loader, the call that wanted one raises, and no other is stopped."""
     host = VirtualHost(store=MemoryStore(), memory_limit=LIMIT)
     host.declare_queue("q", durable=True)
-    for _ in range(6):  # a quarter of the memory
+    for _ in range(11):  # half of the memory
         host.publish(Message(b"x", routing_key="q", persistent=True))
 
     def fail(memory: MemoryManager) -> None:

@@ -53,6 +53,7 @@ _WRITING_SHARE: Final = 1 / 8  # of the budget: what waits for its commit; beyon
 _BEHIND_SHARE: Final = 1 / 2
 # Of the budget: what is reserved while no queue pages, for then nothing else wants the rest.
 _SHARE_ALONE: Final = 3 / 4
+_BACKED_ALONE: Final = 1 / 2  # and of one durable queue: to page costs it twice the CPU, but no writing
 _RELIEVED: Final = 3 / 4  # of the share: paging out goes on down to this, so that it is not each message's business
 _LEAST: Final = 1 / 4096  # of the budget, 64 KiB of 256 MiB: what is reserved beyond what a queue uses
 _LARGEST: Final = 1 / 64  # of the budget: the same, at most
@@ -357,7 +358,8 @@ class MemoryManager:
         """Reserve the holder's bytes, and some for its next messages; False without room for it."""
         with self as paging:
             use = holder.in_use
-            if use > paging.limit * UNPAGED_SHARE and holder.is_backed():
+            most = paging.limit * (UNPAGED_SHARE if self._readers else _BACKED_ALONE)
+            if use > most and holder.is_backed():
                 return False  # a store has it already
             ahead = min(max(use, int(paging.limit * _LEAST)), int(paging.limit * _LARGEST))
             if self._grant_locked(holder, use + ahead):
