@@ -131,18 +131,14 @@ def _run_together(
             if attempt is not None:
                 attempts[rival.name] = attempt
                 stack.callback(tried, rival, attempt.close)
-        was_enabled = gc.isenabled()
+        stack.callback(gc.enable if gc.isenabled() else gc.disable)
         gc.collect()
         gc.disable()
-        try:
-            for part in range(workload.parts):
-                for rival in rivals[:: -1 if part % 2 else 1]:
-                    figures = None if rival.name in problems else tried(rival, attempts[rival.name].run)
-                    if figures is not None:
-                        found[rival.name].append(figures)
-        finally:
-            if was_enabled:
-                gc.enable()
+        for part in range(workload.parts):
+            for rival in rivals[:: -1 if part % 2 else 1]:
+                figures = None if rival.name in problems else tried(rival, attempts[rival.name].run)
+                if figures is not None:
+                    found[rival.name].append(figures)
         for rival in rivals:
             if rival.name not in problems:
                 tried(rival, attempts[rival.name].check)
