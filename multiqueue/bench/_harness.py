@@ -131,14 +131,15 @@ def _run_together(
             if attempt is not None:
                 attempts[rival.name] = attempt
                 stack.callback(tried, rival, attempt.close)
-        stack.callback(gc.enable if gc.isenabled() else gc.disable)
-        gc.collect()
-        gc.disable()
-        for part in range(workload.parts):
-            for rival in rivals[:: -1 if part % 2 else 1]:
-                figures = None if rival.name in problems else tried(rival, attempts[rival.name].run)
-                if figures is not None:
-                    found[rival.name].append(figures)
+        with ExitStack() as collecting:
+            collecting.callback(gc.enable if gc.isenabled() else gc.disable)
+            gc.collect()
+            gc.disable()
+            for part in range(workload.parts):
+                for rival in rivals[:: -1 if part % 2 else 1]:
+                    figures = None if rival.name in problems else tried(rival, attempts[rival.name].run)
+                    if figures is not None:
+                        found[rival.name].append(figures)
         for rival in rivals:
             if rival.name not in problems:
                 tried(rival, attempts[rival.name].check)
