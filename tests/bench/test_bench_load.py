@@ -44,7 +44,8 @@ def test_a_load_brings_every_message(name: str, tiny: Suite) -> None:
     assert [(failed.rival.name, failed.problem) for failed in result.failures] == []
     kinds, servers = ["standard queue", "fair queue"], [OURS] + [RELAXED] * ("durable" in name)
     assert [each.rival.name for each in result.rivals] == (kinds if name.startswith("fair") else servers)
-    assert all(each.samples[workload.metrics[0].name][0] > 0 for each in result.rivals)
+    # Of a few messages a part may cost a server less than the system counts.
+    assert all(max(each.samples[workload.metrics[0].name]) > 0 for each in result.rivals)
 
 
 def test_beside_rabbitmq_every_load_has_its_goal() -> None:
