@@ -12,10 +12,11 @@
  *   latency          as publish-consume, RATE messages a second on each connection, persistent ones with confirms
  *
  * Each side has CONNECTIONS connections, a thread each, number N with the queue QUEUE-N. MESSAGES and SIZE (bytes) are
- * those of one connection and part. EXCHANGE is empty, or the one that a single producer publishes to for all queues. For each of
- * PARTS a line is read, when all are connected, and one printed: the seconds until the last of its messages, and the CPU
- * seconds of the process PID (or 0) in them. Of the work latency also the 50th and the 99th percentile of the seconds from the call that publishes to the
- * one that returns the message, and, with confirms, to the one that returns the confirm.
+ * those of one connection and part. EXCHANGE is empty, or the one that a single producer publishes to for all queues.
+ * When all are connected, a line is read and one is printed for each of PARTS. It has the seconds until the last message
+ * of the part, and the CPU seconds that the process PID (0: none) spent in them. The work latency adds the 50th and the
+ * 99th percentile of the seconds from the call that publishes to the one that returns the message, and, with confirms, to
+ * the one that returns the confirm.
  * With TENANTS above 0 messages name so many tenants in turn, in the header `tenant`; KIND is empty, or the `x-queue-kind`
  * of the queues.
  * With BACKLOG above 0 so many messages are on each queue before the first part, and about as many all the while: the two

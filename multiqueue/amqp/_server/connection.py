@@ -53,7 +53,7 @@ _COMMIT = "commit"
 _LOGIN = "login"
 _NEXT_TURN = "next turn"
 _LITTLE = 16 * 1024  # bytes: a read of more is of a peer that waits for rates, which large commits are good for
-_MOST_BODY = 4 * 2**20  # bytes of a body that has its memory before it has come: more would help who sends none
+_MOST_BODY = 4 * 2**20  # bytes: a longer body gets no memory ahead, or a peer could reserve much by sending little
 
 
 class ServerPort(Protocol):

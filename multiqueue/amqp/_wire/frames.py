@@ -110,8 +110,8 @@ class FrameSplitter:
         return frames
 
     def _fill(self, data: Any, at: int, frames: list[Frame]) -> int:
-        """Put together what has come of the body; how far that was in `data`. When the body is whole, or something else
-        comes between, it is handed out as far as it has come."""
+        """Copy what has come of the body; returns where in `data` that ends. A body that is whole is handed out. So is
+        the part that has come, where another frame comes between."""
         body, channel = self._body, self._channel
         largest = min(self.frame_max, len(body))
         filled, lacks, at = fill_body(body, self._filled, self._lacks, data, at, channel, largest)

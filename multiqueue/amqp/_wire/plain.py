@@ -20,7 +20,7 @@ FRAME_END_BYTE: Final = b"\xce"
 FRAME_OVERHEAD: Final = 8  # bytes around a payload: type, channel, size, end
 FRAME_HEAD: Final = Struct(">BHI")  # type, channel, size of the payload
 HEADER_START: Final = Struct(">HHQ")  # of a content header: class, weight, size of the body
-EARLY: Final = 64  # times what has come of a body is as much as is reserved for it
+EARLY: Final = 64  # a body gets its memory once one part in so many has come
 FRAME_TYPES: Final = frozenset({FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT})
 PUBLISH: Final = b"\x00\x3c\x00\x28"
 ACK: Final = b"\x00\x3c\x00\x50"
@@ -65,8 +65,8 @@ def fill_body(
     body: Any, filled: int, left: int, data: Any, at: int, channel: int, largest: int
 ) -> tuple[int, int, int]:
     """Copy the payloads of this channel's body frames from `at` on into a body of which `filled` bytes are there.
-    `left` bytes are lacking in the present frame, -1 between frames. Returns `filled`, `left` and `at` after it: `at`
-    is before whatever is no such frame, no end of one, or more than the body lacks.
+    The present frame lacks `left` bytes; -1: it is between frames. It stops before anything else: another frame, one
+    that is longer than what the body lacks, a wrong end. Returns the new `filled`, `left` and `at`.
     """
     while left >= 0 or filled < len(body):
         if left < 0:

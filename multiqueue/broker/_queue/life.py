@@ -177,7 +177,8 @@ class Life:
         # An entry of this queue is more than a message and its size.
         is_more = settings.has_groups or settings.message_ttl is not None or self._alerts is not None
         self._needs_more = self._has_keys or is_more
-        # Messages without times of their own may come in runs, while `limit.takes_runs`, unless it may drop others.
+        # Messages without times of their own may come in runs, where none is dropped for them; `limit.takes_runs` says
+        # whether one is taken now.
         self._takes_runs = not is_more and (self.is_fair or not (self._has_keys or self.limit.may_overflow))
 
     def govern(self, settings: QueueSettings, after: After) -> None:
