@@ -65,15 +65,21 @@ class Item:
     refused_by: frozenset[object] = frozenset()
 
 
+def with_tenants_that_go(few: bool) -> pytest.MonkeyPatch:
+    """With `few`, a queue remembers few tenants that have nothing, so that they go."""
+    patch = pytest.MonkeyPatch()
+    if few:
+        patch.setattr(tenants, "_FEW", 1)
+        patch.setattr(tenants, "_MANY_KNOWN", 2)
+    return patch
+
+
 class FairMachine(RuleBasedStateMachine):
     """After each delivery: it is its tenant's first, no better level was passed over, and the shares keep the bound."""
 
     @initialize(option=st.sampled_from(sorted(OPTIONS)), setting=st.sampled_from(sorted(SETTINGS)), few=st.booleans())
     def begin(self, option: str, setting: str, few: bool) -> None:
-        self.patch = pytest.MonkeyPatch()
-        if few:  # so that tenants go
-            self.patch.setattr(tenants, "_FEW", 1)
-            self.patch.setattr(tenants, "_MANY_KNOWN", 2)
+        self.patch = with_tenants_that_go(few)
         self.clock = FakeClock(1000.0)
         self.options = OPTIONS[option]
         kind_options = None if option == "plain" else self.options
@@ -382,7 +388,7 @@ class Side:
         return entry and entry.message.body
 
     def settle(self, how: str, first: int, count: int) -> object:
-        """What some of those that were delivered one after the other are told that is done with them."""
+        """Settle some that were delivered one after the other, of one owner; returns what the queue answers."""
         part = self.taken[first : first + count]
         (owner,) = {owner for _, owner in part[:1]} or {None}
         entries = [entry for entry, each in part if each is owner]
@@ -409,10 +415,7 @@ class TwinMachine(RuleBasedStateMachine):
 
     @initialize(option=st.sampled_from(sorted(OPTIONS)), setting=st.sampled_from(sorted(SETTINGS)), few=st.booleans())
     def begin(self, option: str, setting: str, few: bool) -> None:
-        self.patch = pytest.MonkeyPatch()
-        if few:  # so that tenants go
-            self.patch.setattr(tenants, "_FEW", 1)
-            self.patch.setattr(tenants, "_MANY_KNOWN", 2)
+        self.patch = with_tenants_that_go(few)
         settings = QueueSettings(kind="fair", kind_options=OPTIONS[option] or None, **SETTINGS[setting])
         self.sides = [Side(runs, settings) for runs in (tenants.Runs, PlainRuns)]
         self.is_nested, self.numbers = "key" in OPTIONS[option], _Numbers()

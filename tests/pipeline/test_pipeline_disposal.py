@@ -295,7 +295,9 @@ def test_it_is_tried_again_after_a_pause_by_the_monotonic_clock(tmp_path: Path) 
         clocks.append(run.time)
         return Follow(1.0, 0.0, lambda: lanes, run.time)
 
-    wall = lambda: started + clocks[-1]() + stepped_s  # noqa: E731
+    def wall() -> float:
+        return started + clocks[-1]() + stepped_s
+
     pipeline = Pipeline(tmp_path, lanes, follow=follow, on_idle=mend, wall=wall)
     began = pipeline.time()
     pipeline.run()
