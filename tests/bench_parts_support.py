@@ -12,6 +12,7 @@ from multiqueue.bench._amqp_load import compiled as compiled
 from multiqueue.bench._amqp_load import measured_suite as measured_suite
 from multiqueue.bench._amqp_load import suite as suite
 from multiqueue.bench._amqp_servers import OURS as OURS
+from multiqueue.bench._amqp_servers import QUORUM as QUORUM
 from multiqueue.bench._amqp_servers import RELAXED as RELAXED
 from multiqueue.bench._amqp_servers import THEIRS as THEIRS
 from multiqueue.bench._amqp_servers import Server as Server

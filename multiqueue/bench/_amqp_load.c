@@ -17,8 +17,8 @@
  * of the part, and the CPU seconds that the process PID (0: none) spent in them. The work latency adds the 50th and the
  * 99th percentile of the seconds from the call that publishes to the one that returns the message, and, with confirms, to
  * the one that returns the confirm.
- * With TENANTS above 0 messages name so many tenants in turn, in the header `tenant`; KIND is empty, or the `x-queue-kind`
- * of the queues.
+ * With TENANTS above 0 messages name so many tenants in turn, in the header `tenant`; KIND is empty, or `quorum`, the
+ * `x-queue-type` of the queues, or their `x-queue-kind`.
  * With BACKLOG above 0 so many messages are on each queue before the first part, and about as many all the while: the two
  * sides are at most APART messages apart.
  * Whatever a server refuses goes to standard error, with status 2.
@@ -101,8 +101,9 @@ static void check(const char *doing, amqp_rpc_reply_t reply) {
 }
 
 static void declare(amqp_connection_state_t connection, const char *name) {
+  const char *key = strcmp(kind, "quorum") ? "x-queue-kind" : "x-queue-type";
   amqp_table_entry_t argument = {
-      amqp_cstring_bytes("x-queue-kind"), {.kind = AMQP_FIELD_KIND_UTF8, .value.bytes = amqp_cstring_bytes(kind)}};
+      amqp_cstring_bytes(key), {.kind = AMQP_FIELD_KIND_UTF8, .value.bytes = amqp_cstring_bytes(kind)}};
   amqp_table_t arguments = {*kind ? 1 : 0, &argument};
   amqp_queue_declare(connection, 1, amqp_cstring_bytes(name), 0, persistent, 0, 0, arguments);
   check("queue.declare", amqp_get_rpc_reply(connection));

@@ -6,10 +6,13 @@ publish and consume, in a separate process with a thread to a connection: the se
 
 A fair queue is measured beside a standard one of the same server. Both have the same depth, for a deep one costs more,
 and take turns of some 30 ms: from second to second a shared machine's speed changes by half.
+
+Ours syncs before it confirms, a classic queue of RabbitMQ's does not: some loads have its quorum queue too, which does.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import shutil
@@ -25,7 +28,7 @@ from typing import Final, Literal
 from urllib.parse import unquote, urlsplit
 
 from .._words import counted
-from ._amqp_servers import DOES_NOT_SHOW, OURS, RELAXED, THEIRS, Server, servers
+from ._amqp_servers import DOES_NOT_SHOW, OURS, QUORUM, RELAXED, THEIRS, Server, servers
 from ._harness import expect
 from ._model import RATE, BenchError, Figures, Goal, Metric, Rival, Suite, Workload
 
@@ -79,6 +82,11 @@ class Load:
     @property
     def name(self) -> str:
         return f"{self.label or f'{self.work}-{self.connections}'}{'-durable' if self.persistent else ''}"
+
+    @property
+    def has_quorum(self) -> bool:
+        """Whether it is for quorum queues, too."""
+        return self.persistent and (self.connections == 4 or self.at_half_rate)
 
     @property
     def title(self) -> str:
@@ -260,22 +268,25 @@ def _part(clients: subprocess.Popen[str]) -> list[float]:
     return [float(each) for each in said]
 
 
-def suite(servers: list[Server], program: Path = SOURCE) -> Suite:
-    """The workloads for these servers, ours first; RabbitMQ's figures are the baseline where it is there."""
+def suite(servers: list[Server], program: Path = SOURCE, *, missing: tuple[str, ...] = ()) -> Suite:
+    """The workloads for these servers, ours first; RabbitMQ's figures are the baseline where it is there. `missing`
+    says which server is not among them, and why."""
     return Suite(
         "amqp-load",
         tuple(_workload(load, servers, program) for load in LOADS),
         does_not_show=(
+            *missing,
             *DOES_NOT_SHOW,
-            f"equal safety, but for {RELAXED!r}: {OURS} confirms a persistent message after a sync, RabbitMQ 4 one of a"
-            " classic queue without",
+            f"equal safety, but for {RELAXED!r} and {QUORUM!r}: {OURS} confirms a persistent message after a sync,"
+            " RabbitMQ 4 one of a classic queue without",
         ),
     )
 
 
 def _workload(load: Load, servers: list[Server], program: Path) -> Workload:
     metrics: tuple[Metric, ...] = (RATE, SERVER_CPU)
-    names = [server.name for server in servers if load.persistent or server.name != RELAXED]
+    left_out = {RELAXED: not load.persistent, QUORUM: not load.has_quorum}
+    names = [server.name for server in servers if not left_out.get(server.name)]
     goal, note = RATE, ""
     if load.work == LATENCY:
         metrics, goal = (P50, P99, SERVER_CPU), P99
@@ -285,14 +296,17 @@ def _workload(load: Load, servers: list[Server], program: Path) -> Workload:
             "p50 and p99 are the delivery's: ours comes after the commit; RabbitMQ delivers before it writes, and"
             " confirms without writing what was acknowledged meanwhile"
         )
-    roles: dict[str, Literal["rival"]] = {THEIRS: "rival"}
+    if QUORUM in names:
+        note += f"{'; ' if note else ''}the quorum queue syncs before it confirms, as {OURS} does"
+    roles: dict[str, Literal["rival"]] = {THEIRS: "rival", QUORUM: "rival"}
     rivals = tuple(
-        Rival(server.name, partial(_Attempt, program, server, load, ""), role=roles.get(server.name, "ours"))
+        Rival(server.name, partial(_Attempt, program, server, load, kind), role=roles.get(server.name, "ours"))
         for server in servers
         if server.name in names
+        for kind in ("quorum" if server.name == QUORUM else "",)
     )
     baseline = THEIRS if THEIRS in names else OURS
-    goals = tuple(Goal(goal.name, 1.0, name, THEIRS) for name in names if THEIRS in names and name != THEIRS)
+    goals = tuple(Goal(goal.name, 1.0, name, THEIRS) for name in names if THEIRS in names and name not in roles)
     if load.tenants:
         metrics, baseline, goals = (SERVER_CPU, RATE), STANDARD, (Goal(RATE.name, 0.9, FAIR, STANDARD),)
         kinds = ("", STANDARD), ("fair", FAIR)
@@ -325,4 +339,23 @@ def measured_suite(against: str | None) -> Iterator[Suite]:
     with tempfile.TemporaryDirectory(prefix="multiqueue-bench-") as directory:
         program = compiled(directory)
         with servers(against, with_relaxed=True) as started:
-            yield suite(started, program)
+            if against is None:
+                yield suite(started, program)
+            elif refusal := _quorum_refusal(against):
+                yield suite(started, program, missing=(f"{QUORUM!r}, left out: {refusal}",))
+            else:
+                yield suite([*started, dataclasses.replace(started[-1], name=QUORUM)], program)
+
+
+def _quorum_refusal(url: str) -> str:
+    """Why the server has no quorum queues; empty where it has."""
+    from multiqueue.client import ClientError, connect
+
+    queue = f"load-{os.getpid()}"
+    try:
+        with connect(url, name="bench", recover=False) as connection, connection.channel() as channel:
+            channel.queue_declare(queue, durable=True, arguments={"x-queue-type": "quorum"})
+            channel.queue_delete(queue)
+    except ClientError as error:
+        return str(error)
+    return ""

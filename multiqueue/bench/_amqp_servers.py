@@ -23,10 +23,11 @@ from ._model import BenchError
 OURS = "our server"
 RELAXED = "ours, relaxed"
 THEIRS = "RabbitMQ"
+QUORUM = "RabbitMQ, quorum"
 
 DOES_NOT_SHOW = (
     "a network: clients and server share this machine's CPUs and its loopback interface",
-    "a cluster, mirrored or quorum queues: both servers have one classic queue to a connection",
+    "a cluster: each queue has one copy, and is of the type classic unless its name says quorum",
     "what a sync of the disk costs: that depends on the disk under the temporary directory",
 )
 

@@ -12,6 +12,7 @@ import pytest
 from bench_parts_support import (
     LOADS,
     OURS,
+    QUORUM,
     RELAXED,
     THEIRS,
     BenchError,
@@ -25,13 +26,19 @@ from bench_parts_support import (
 from click.testing import CliRunner
 
 from multiqueue.bench.cli import bench
+from multiqueue.broker import Broker
 
 
 @pytest.fixture(scope="module")
-def tiny(ends_without: Callable[[str], NoReturn]) -> Iterator[Suite]:
-    """The suite at our server, a few messages for each connection."""
+def compiler(ends_without: Callable[[str], NoReturn]) -> None:
+    """What the suite needs is installed."""
     if shutil.which("gcc") is None or ctypes.util.find_library("rabbitmq") is None:
         ends_without("gcc or librabbitmq-dev is not installed: apt-get install gcc librabbitmq-dev")
+
+
+@pytest.fixture(scope="module")
+def tiny(compiler: None) -> Iterator[Suite]:
+    """The suite at our server, a few messages for each connection."""
     with measured_suite(None) as suite:
         yield suite.scaled(0.002)
 
@@ -50,8 +57,8 @@ def test_a_load_brings_every_message(name: str, tiny: Suite) -> None:
 
 def test_beside_rabbitmq_every_load_has_its_goal() -> None:
     """RabbitMQ is the baseline; ours is to be at least as fast, its 99th percentile as short, also at its promises. A
-    fair queue is to have nine tenths of a standard one's rate."""
-    for workload in suite([Server(name, "", None) for name in (OURS, RELAXED, THEIRS)]).workloads:
+    fair queue is to have nine tenths of a standard one's rate. None is to be faster than a quorum queue."""
+    for workload in suite([Server(name, "", None) for name in (OURS, RELAXED, THEIRS, QUORUM)]).workloads:
         if workload.name.startswith("fair"):
             assert [(g.at_least, g.metric, g.rival, g.against) for g in workload.goals] == [
                 (0.9, "rate", "fair queue", "standard queue")
@@ -69,6 +76,39 @@ def test_beside_rabbitmq_every_load_has_its_goal() -> None:
             "latency-half-durable": "confirm_p99",
         }
         assert {goal.metric for goal in workload.goals} == {metrics.get(workload.name, "rate")}
+
+
+def test_what_syncs_is_beside_ours_where_a_message_is_confirmed_or_acknowledged(compiler: None) -> None:
+    """A rival with quorum queues, which are gone afterwards; a note says that they promise what ours does."""
+    with Broker() as broker, measured_suite(broker.listen().url) as suite:
+        workloads = [each for each in suite.workloads if QUORUM in [rival.name for rival in each.rivals]]
+        sizes = "16b", "1k", "4k", "16k", "64k", "256k", "1m"
+        bodies = [f"{label}-{size}-durable" for label in ("body-ack-4", "body-confirm") for size in sizes]
+        first = ["confirm-4-durable", "publish-ack-4-durable", "latency-half-durable"]
+        assert [each.name for each in workloads] == first + bodies
+        assert all(
+            each.note.endswith("the quorum queue syncs before it confirms, as our server does") for each in workloads
+        )
+        for workload in suite.only([*first, "body-ack-4-16b-durable"]).workloads:
+            for rival, arguments in (workload.rivals[2], {}), (workload.rivals[3], {"x-queue-type": "quorum"}):
+                assert rival.role == "rival"
+                attempt = rival.open(80)
+                attempt.run()
+                queues = broker.virtual_host().declared_queues()
+                assert [each.arguments for each in queues] == [arguments] * workload.divisor
+                attempt.check()
+                attempt.close()
+                assert broker.virtual_host().declared_queues() == []
+
+
+def test_a_server_without_quorum_queues_is_measured_without(compiler: None) -> None:
+    """A line says why."""
+    with Broker() as broker:
+        broker.virtual_host().limits.set("max-queues", 0)
+        with measured_suite(broker.listen().url) as suite:
+            assert QUORUM not in {rival.name for workload in suite.workloads for rival in workload.rivals}
+            (line,) = (line for line in suite.does_not_show if line.startswith("'RabbitMQ, quorum', left out: "))
+            assert "queue limit in vhost '/' (0) is reached" in line
 
 
 def test_without_a_compiler_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
