@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import select
 import socket
 import struct
@@ -197,6 +198,20 @@ def assert_nothing_is_left_but_order(broker: Broker) -> None:
     for name in ("stored", "kept"):
         figures = broker.queue(name).statistics()
         assert (figures.consumers, figures.unacked, figures.available) == (0, 0, 3), name
+
+
+@pytest.mark.parametrize("leave", [lambda client: client.socket.close(), reset], ids=["end", "reset"])
+def test_a_client_that_does_not_wait_for_close_ok_is_no_failure(
+    broker: StoredBroker, server: Server, leave: Callable[[RawClient], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It sends its close and leaves. Its machine answers ours with a reset, which is no line of the log."""
+    client = RawClient(server.url)
+    (connection,) = server.connections()
+    client.send_method(0, commands.Connection.Close, reply_code=200)
+    leave(client)
+    wait_until_nobody_is_connected(server)
+    assert connection.is_lost
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 @pytest.mark.parametrize("broken", ["remove_consumer", "fail", "delete"])

@@ -95,3 +95,24 @@ def test_nothing_is_written_past_a_transport_that_closes(ends: tuple[socket.sock
 
     asyncio.run(run())
     assert theirs.recv(10) == b""
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_a_turn_whose_peer_has_left_is_no_line_of_the_log(
+    ends: tuple[socket.socket, socket.socket], size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The transport meets it at the first write; what the rest of the turn has to say is dropped."""
+    ours, theirs = ends
+    theirs.close()
+
+    async def run() -> None:
+        transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=ours)
+        writer = FrameWriter(cast(Any, Nobody()), 131072, 1 << 20, lambda: None)
+        writer.use(transport)
+        for _ in range(20):
+            writer.send(bytes(size))
+            writer.flush()
+        assert writer.pieces == []
+
+    asyncio.run(run())
+    assert caplog.messages == []

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import hashlib
 import logging
+import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from http.client import HTTPConnection
 from typing import Any
+from unittest.mock import AsyncMock
 from urllib.parse import urlsplit
 
 import pytest
@@ -65,6 +68,24 @@ def test_each_door_has_its_files(monkeypatch: pytest.MonkeyPatch, files: int) ->
     assert amqp_most <= 10_000
     assert amqp_most + http <= files
     assert files < 512 or amqp_most + http + 64 <= files
+
+
+def test_a_peer_that_leaves_at_once_does_not_end_accepting() -> None:
+    """Of its socket nothing can be asked any more; who comes next is accepted."""
+    gone, here = socket.socket(), socket.socket()
+    gone.close()
+    waiting = [(gone, ("127.0.0.1", 1)), (here, ("127.0.0.1", 2))]
+    came: list[socket.socket] = []
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        with pytest.MonkeyPatch.context() as patched, here:
+            patched.setattr(loop, "sock_accept", AsyncMock(side_effect=[*waiting, asyncio.CancelledError]))
+            await accepting.accept(here, Newcomers(6), QuietLog(logging.getLogger()), lambda peer, _: came.append(peer))
+
+    with contextlib.suppress(asyncio.CancelledError):
+        asyncio.run(run())
+    assert came == [gone, here]
 
 
 def newcomers(most: int) -> tuple[Newcomers, list[str]]:

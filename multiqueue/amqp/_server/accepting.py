@@ -49,7 +49,6 @@ async def accept(
             newcomers.cut_one()
             await asyncio.sleep(_PAUSE)
             continue
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         hand_over(client, str(address[0]))
 
 

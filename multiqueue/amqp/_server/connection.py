@@ -14,6 +14,7 @@ Ending      docs/design/amqp.md. While a commit is under way, its session and th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import time
@@ -624,7 +625,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         socket with a reset, and a client that was still writing would lose the answer to its close."""
         self.flush()
         if listens and not self.is_lost and not self._transport.is_closing() and self._transport.can_write_eof():
-            self._transport.write_eof()
+            with contextlib.suppress(OSError):  # the peer has left without our answer, as the loop will tell
+                self._transport.write_eof()
             self.writer.lose()
             self.gate.open()
         else:

@@ -112,6 +112,9 @@ class FrameWriter:
                 self.confirm(confirms)
             self.confirming.clear()
         if self.pieces and self.transport is not None:
+            if self.transport.is_closing():  # asyncio would log each write after the peer has left
+                self.pieces.clear()
+                return
             # The last two frames of a body are five pieces, and the last frame may be short.
             if max(map(len, self.pieces[-5:])) >= _GATHERED and self._send_at_once(self.transport):
                 return
@@ -127,7 +130,7 @@ class FrameWriter:
     def _send_at_once(self, transport: asyncio.Transport) -> bool:
         """Give the pieces to the socket as they are, if nothing waits before them; False when it did not take all."""
         pieces = self.pieces
-        if self._descriptor is None or transport.get_write_buffer_size() or transport.is_closing():
+        if self._descriptor is None or transport.get_write_buffer_size():
             return False
         try:
             sent = os.writev(self._descriptor, pieces[:_MOST_PIECES])
