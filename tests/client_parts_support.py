@@ -30,6 +30,7 @@ from multiqueue.client._link.assembler import Assembler as Assembler
 from multiqueue.client._link.direct_link import DirectLink as DirectLink
 from multiqueue.client._link.link import Event as Event
 from multiqueue.client._link.link import Link as Link
+from multiqueue.client._link.socket import TlsSocket as TlsSocket
 from multiqueue.client._link.wire_link import Agreement as Agreement
 from multiqueue.client._link.wire_link import WireLink as WireLink
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import ssl
 import subprocess
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from client_contract_support import Seen
+from client_parts_support import TlsSocket
 
 from multiqueue.amqp import Permissions, User, server_tls
 from multiqueue.broker import Broker
@@ -106,3 +109,17 @@ def test_a_loss_is_noticed_and_mended(broker: Broker, home: Path) -> None:
         link._stream.shutdown(2)  # type: ignore[attr-defined]
         recovered.wait_for(1)
         assert channel.queue_declare(exclusive=True).queue
+
+
+def test_what_a_shut_down_socket_still_sends_is_encrypted(home: Path) -> None:
+    """Another thread may be writing when the reader shuts the socket down."""
+    ours, theirs = socket.socketpair()
+    peer = server_tls(home / "localhost.pem", home / "localhost.key")
+    with ours, theirs, ThreadPoolExecutor() as pool:
+        accepted = pool.submit(peer.wrap_socket, theirs, server_side=True)
+        stream = TlsSocket(trusting(home).wrap_socket(ours, server_hostname="localhost"), PATIENCE)
+        with accepted.result(PATIENCE) as listening:
+            stream.shutdown(socket.SHUT_RD)
+            stream.sendall(b"a secret")
+            assert listening.recv(100) == b"a secret"
+        stream.close()

@@ -85,7 +85,7 @@ class TlsSocket:
         self._timeout = seconds
 
     def shutdown(self, how: int) -> None:
-        self._socket.shutdown(how)
+        socket.socket.shutdown(self._socket, how)  # SSLSocket's drops its keys first: the other thread would send bare
 
     def close(self) -> None:
         self._socket.close()
