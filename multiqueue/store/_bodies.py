@@ -44,6 +44,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import accumulate, chain
 from pathlib import Path
 
 from ._crc import crc32
@@ -180,7 +181,7 @@ class Bodies:
         self.lacks_room = self.disk_bytes + size > self.most_bytes
         return not self.lacks_room and self._has_file()
 
-    def append(self, bodies: Sequence[tuple[int, bytes]]) -> list[int]:
+    def append(self, ids: Sequence[int], bodies: Sequence[bytes]) -> list[int]:
         """Write bodies, each with the id of its (first) message; their places. Only `sync` makes them certain.
 
         The caller has asked `takes` or `sparse`: there is a file to write to.
@@ -189,18 +190,16 @@ class Bodies:
             OSError: undo; where the disk is full, that is said by `errno`.
         """
         assert self._descriptor is not None
-        places: list[int] = []
-        parts: list[bytes] = []
-        start = end = self._new_end
-        for message_id, body in bodies:
-            places.append(self._number << _OFFSET_BITS | end)
-            parts += (_RECORD.pack(message_id, len(body), crc32(body, message_id & 0xFFFFFFFF)), body)
-            end += _RECORD.size + len(body)
+        sizes = list(map(len, bodies))
+        start = self._new_end
+        *offsets, end = accumulate([_RECORD.size + size for size in sizes], initial=start)
+        heads = map(_RECORD.pack, ids, sizes, map(crc32, bodies, ids))
         self._is_dirty = True
-        self._write(parts, start)
+        self._write([*chain.from_iterable(zip(heads, bodies, strict=True))], start)
         self._new_end = end
         self._changes.append((self._number, end - start))
-        return places
+        first = self._number << _OFFSET_BITS
+        return [first | offset for offset in offsets]
 
     def release(self, gone: Iterable[tuple[int, int]]) -> None:
         """The last rows with these places, and sizes, are deleted by the transaction in progress."""

@@ -16,8 +16,8 @@ import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 from functools import cache
-from itertools import groupby
-from operator import attrgetter
+from itertools import groupby, repeat
+from operator import attrgetter, is_
 from zlib import crc32 as crc32_of_few
 
 from ._bodies import Bodies
@@ -165,8 +165,10 @@ class Plan:
             headers += [expires_at, deliveries, map(int, map(bool, transient)), held_until_ms]
         checks: Iterable[int] = map(crc32, bodies, ids)
         data: Iterable[object] = map(bytearray if max(sizes) <= _COPIED else _bound, bodies)
-        places = self._write_bodies(puts, sizes)
-        if places:
+        places = self._write_bodies(puts, bodies, sizes)
+        if len(places) == len(puts):
+            checks, data = zip(*places.values(), strict=True)
+        elif places:
             kept = [places.get(one.id) or (crc32(one.body, one.id), _bound(one.body)) for one in puts]
             checks, data = zip(*kept, strict=True)
         _insert_rows(connection, insert, headers, len(puts))
@@ -174,11 +176,19 @@ class Plan:
         self.messages += len(puts)
         self.bytes += sum(sizes)
 
-    def _write_bodies(self, puts: Sequence[Put], sizes: Sequence[int]) -> dict[int, tuple[int, int]]:
+    def _write_bodies(
+        self, puts: Sequence[Put], bodies: Sequence[bytes], sizes: Sequence[int]
+    ) -> dict[int, tuple[int, int]]:
         """Write the bodies that are worth it into a file: the `check` and the place in the row of each such message."""
-        if sum(sizes) < self._bodies.large_commit_bytes:
+        total = sum(sizes)
+        if total < self._bodies.large_commit_bytes:
             return {}
         least, least_shared = self._bodies.large_bytes, self._bodies.shared_bytes
+        if min(sizes) >= least and not any(map(is_, bodies, bodies[1:])):  # as below, without a look at each
+            if not self._bodies.takes(total, total):
+                return {}
+            ids = list(map(_ID, puts))
+            return dict(zip(ids, zip(repeat(0), self._bodies.append(ids, bodies)), strict=True))
         runs: list[list[Put]] = []  # messages with one object for their body
         run: list[Put] = []
         previous = puts[0]
@@ -203,7 +213,7 @@ class Plan:
         if not large or not self._bodies.takes(size, in_rows):
             return {}
         owners = [min([put.id for put in run]) for run in large]
-        places = self._bodies.append([(owner, run[0].body) for owner, run in zip(owners, large, strict=True)])
+        places = self._bodies.append(owners, [run[0].body for run in large])
         return {
             put.id: (put.id - owner + 1 if len(run) > 1 else 0, place)
             for owner, run, place in zip(owners, large, places, strict=True)

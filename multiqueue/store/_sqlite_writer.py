@@ -373,7 +373,7 @@ class SqliteWriter:
             return
         self._room.unlimit()
         self._begin()
-        places = self._bodies.append([(owner, body) for owner, _, body in moved])
+        places = self._bodies.append([owner for owner, _, _ in moved], [body for _, _, body in moved])
         self._connection.executemany(_MOVE, [(place, old) for place, (_, old, _) in zip(places, moved, strict=True)])
         self._bodies.release([(place, len(body)) for _, place, body in moved])
         self._end_transaction()

@@ -123,9 +123,9 @@ def test_a_large_batch_is_written_while_the_one_before_is_synced(
             raise OSError(errno.EIO, "Input/output error")
         sync(descriptor)
 
-    def noted(bodies: _bodies.Bodies, given: list[tuple[int, bytes]]) -> list[int]:
-        places = append(bodies, given)
-        if given[0][1] == b"y" * 300_000:
+    def noted(bodies: _bodies.Bodies, ids: list[int], given: list[bytes]) -> list[int]:
+        places = append(bodies, ids, given)
+        if given[0] == b"y" * 300_000:
             both_written.set()
         return places
 
@@ -230,7 +230,7 @@ def test_a_file_is_ended_only_after_its_sync(tmp_path: Path, monkeypatch: pytest
         bodies = _bodies.Bodies(tmp_path, file_bytes=1 << 20, durability=Durability.SYNC, large_commit_bytes=1)
         bodies.begin([])
         assert bodies.takes(1000, 1000)
-        (place,) = bodies.append([(1, bytes(1000))])
+        (place,) = bodies.append([1], [bytes(1000)])
         bodies.begin_sync()
         bodies.release([(place, 1000)])
         bodies.committed()
