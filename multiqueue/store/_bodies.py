@@ -15,8 +15,9 @@ Promise     A body is on the disk before anybody is told of the commit that name
 Relaxed     No commit syncs. A file is synced when it is ended, beside the next one, and before a checkpoint; the log,
             before a file goes.
 Spares      A long file that is emptied gets the name `spare-N`, and its next turn as a file of bodies: to write over
-            bytes that are there costs a quarter of what new ones cost, for file system and page cache have them. Two
-            are kept, none where there is a quota, and none at a full disk. Closing and opening remove them.
+            bytes that are there costs a quarter of what new ones cost, for file system and page cache have them. Eight
+            are kept while commits come, none where there is a quota, and none at a full disk. Closing and opening
+            remove them.
 Cache       Synced bytes of a new file leave the page cache, unless bodies were read since the file was begun: a program
             that reads none has them in memory, and pages that the cache had just now are cheaper to write than others.
             A spare's pages stay, to be written over.
@@ -64,7 +65,7 @@ _OFFSETS = (1 << _OFFSET_BITS) - 1
 _NUMBERS = 1 << (63 - _OFFSET_BITS)  # files have numbers below; a place is a signed number of 64 bits
 _PREFIX = "bodies-"
 _SPARE = "spare-"
-_MOST_SPARES = 2
+_MOST_SPARES = 8
 _NO_QUOTA = 1 << 62
 _RECORD = struct.Struct(">QQI")  # id, bytes of the body, its check sum
 _MOST_PARTS = 1000  # of one write: the kernel takes 1,024
@@ -441,6 +442,10 @@ class Bodies:
                 self._postponed.clear()
                 return
         self._remove(number)
+
+    @property
+    def has_spares(self) -> bool:
+        return bool(self._spares)
 
     def drop_spares(self) -> None:
         """Give the disk back the spare files."""

@@ -37,6 +37,7 @@ from ._sync_beside import SyncBeside
 
 IDS_RESERVED = 1 << 20  # ids that may be given before the next one is written down
 _IDLE_SECONDS = 1.0  # after so long without a commit the log is copied into the file
+_SPARES_SECONDS = 30.0  # and after so long its spare files go
 _STEP_ROWS = 100  # a step of removal: a millisecond, and each commit may have to wait for one
 _STEP_BYTES = 256 << 10  # of bodies that are moved in a step
 _BODIES_OF = (
@@ -379,15 +380,19 @@ class SqliteWriter:
         self._end_transaction()
 
     def _tidy(self) -> float | None:
-        """Give free pages back, then copy the log into the file once nothing has come for a while."""
+        """Give free pages back; once nothing has come for a while, copy the log into the file, later drop spares."""
         if self._room.is_worth_giving_back():
             self._room.give_back()
             return 0.0
+        idle = time.monotonic() - self._last_commit
         if self._room.has_news_in_log():
-            left = self._last_commit + _IDLE_SECONDS - time.monotonic()
-            if left > 0:
-                return left
+            if idle < _IDLE_SECONDS:
+                return _IDLE_SECONDS - idle
             self._room.checkpoint("PASSIVE")
+        if self._bodies.has_spares and not self._room.is_tight:
+            if idle < _SPARES_SECONDS:
+                return _SPARES_SECONDS - idle
+            self._bodies.drop_spares()
         return _IDLE_SECONDS if self._room.is_tight else None
 
     def _look(self, *, at_once: bool = False) -> None:
