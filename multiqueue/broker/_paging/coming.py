@@ -7,13 +7,14 @@ State       Guarded by the queue's lock. Its entries are charged to W.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass, field
 
 from .._base.message import MESSAGE_BYTES
 from .._queue.entry import Entry, Position
 from .._queue.entry_list import newcomers
 from .._queue.entry_source import ResidentEntries
+from .lists import Paging
 from .memory import MemoryManager
 from .target_list import Account, Area, TargetList
 
@@ -47,18 +48,25 @@ class Coming:
         first = self._entries.after(self._cursor)
         return first is None or (isinstance(entry.key, int) and isinstance(first.key, int) and entry.key < first.key)
 
-    def add(self, entry: Entry) -> None:
-        self._entries.add(entry)
-        self._charge(_cost_of(entry))
+    def add(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self._entries.add(entry)
+        self._charge(sum(map(_cost_of, entries)))
 
-    def first(self) -> Entry | None:
-        return self._entries.after(self._cursor)
+    def first(self, most: int) -> list[Entry]:
+        """The next to leave."""
+        found: list[Entry] = []
+        position = self._cursor
+        while len(found) < most and (entry := self._entries.after(position)) is not None:
+            found.append(entry)
+            position = entry.position
+        return found
 
-    def leave(self, entry: Entry) -> list[TargetList]:
-        """The first entry is here no longer; the lists whose browsers have seen it."""
+    def leave(self, entry: Entry, paging: Paging) -> list[TargetList]:
+        """The first entry is here no longer; the lists whose browsers have seen it. In a hold of the memory's lock."""
         self._cursor = position = entry.position
         self._entries.remove(entry)
-        self._charge(-_cost_of(entry))
+        self._charge_locked(-_cost_of(entry), paging)
         is_unseen = not self._seen or position in self._unseen or self._is_new(entry)
         return [] if is_unseen else [target for target, has_seen in self._seen if has_seen(position)]
 
@@ -80,11 +88,14 @@ class Coming:
         self._charge(-self._cost)
 
     def _charge(self, cost: int) -> None:
+        with self._memory as paging:
+            self._charge_locked(cost, paging)
+
+    def _charge_locked(self, cost: int, paging: Paging) -> None:
         cost = max(cost, -self._cost)
         self._cost += cost
-        with self._memory as paging:
-            paging.room(max(cost, 0), first=True)  # it stays whether there is or not
-            paging.charge(Account.WRITING, cost)
+        paging.room(max(cost, 0), first=True)  # it stays whether there is or not
+        paging.charge(Account.WRITING, cost)
 
 
 def _cost_of(entry: Entry) -> int:

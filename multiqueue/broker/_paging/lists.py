@@ -221,7 +221,11 @@ class Paging(PagingBudget):
         `backed`: the store has it. Otherwise it stays in memory until it has.
         """
         level = position >> LEVEL_SHIFT
-        previous, tail = area.last[level], END if area.is_keyed else area.tail
+        previous = area.last[level]
+        if backed and not area.lists and max(area.head_end, level << LEVEL_SHIFT) < previous:
+            area.last[level] = position  # nobody waits for it, and the head ends before it
+            return
+        tail = END if area.is_keyed else area.tail
         area.last[level] = position
         slot = None
         if not backed:

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from multiqueue.store import Held as StoredHeld
@@ -85,22 +87,21 @@ class PagedEntries(EntrySource):
     # -- entries
 
     def add(self, entries: Sequence[Entry], after: After) -> Entry | None:
-        for entry in entries:
-            is_last = self._coming is not None and not self._coming.goes_before(entry)
-            if self._coming is not None and is_last:
-                self._coming.add(entry)
-            self._count(entry)
-            if is_last:
-                self.adopt_some(_ADOPTED_BY_A_PUT)
-            else:
-                self._give_number(entry)
-                self._arrive(entry)
+        coming = self._coming
+        if coming is not None and not coming.goes_before(entries[0]):  # of several, none does, or each
+            coming.add(entries)
+            self._count_all(entries)
+            self.adopt_some(_ADOPTED_BY_A_PUT * len(entries))
+        else:
+            self._count_all(entries)
+            self._give_numbers(entries)
+            self._arrive(entries)
         if not (entries[0].is_stored and self._coming is None) and self._memory.writes_too_much:
             after.append(self._paged.catch_up)
         return None
 
-    def _count(self, entry: Entry) -> None:
-        """A new entry has come."""
+    def _count_all(self, entries: Sequence[Entry]) -> None:
+        """New entries have come."""
 
     # -- taking over what was in memory
 
@@ -117,52 +118,66 @@ class PagedEntries(EntrySource):
 
     def adopt_some(self, most: int) -> int:
         """Adopt the next entries, as if they came now; how many that were."""
-        coming, count = self._coming, 0
+        coming = self._coming
         if coming is None or self.area.is_closed:
             return 0
-        while count < most and (entry := coming.first()) is not None:
-            self._give_number(entry)  # while it is still there: a store that has ended raises
-            self._adopt(entry, coming.leave(entry))
-            count += 1
+        entries = coming.first(most)
+        self._give_numbers(entries)  # while they are still there: a store that has ended raises
+        for state, alike in groupby(entries, attrgetter("state")):
+            some = list(alike)
+            if state is EntryState.AVAILABLE:
+                self._arrive(some, coming)
+            for entry in some:
+                if state is EntryState.AVAILABLE:
+                    self.held.may_end(entry)  # nothing is far yet
+                else:
+                    self._adopt(entry, coming)
+                if entry.expires_at is not None and self.remind(entry.expires_at, entry, holds=False):
+                    self._life.visit_by(entry.expires_at)
         if not len(coming):
             self._coming = None
             self._let_surplus_go()
-        return count
+        return len(entries)
 
     @property
     def is_whole(self) -> bool:
         return self._coming is None
 
-    def _adopt(self, entry: Entry, seen_by: Collection[TargetList]) -> None:
-        if entry.state is EntryState.AVAILABLE:
-            self._arrive(entry, seen_by)
-            self.held.may_end(entry)  # nothing is far yet
-        else:
-            position, cost = self._place(entry), cost_of(entry.message, entry.size)
-            self.taken[position] = entry
-            share = self.assignments.share_of(entry.owner)
-            with self._memory as paging:
-                paging.arrive_taken(self.area, position, cost, entry, share, backed=entry.is_stored)
+    def _adopt(self, entry: Entry, coming: Coming) -> None:
+        """Adopt an entry that is not ready."""
+        share, cost = self.assignments.share_of(entry.owner), cost_of(entry.message, entry.size)
+        self._find_level(entry)
+        with self._memory as paging:
+            coming.leave(entry, paging)
+            self.taken[self._place(entry)] = entry
+            paging.arrive_taken(self.area, entry.position, cost, entry, share, backed=entry.is_stored)
         if entry.state is EntryState.HELD and entry.held_until is not None:
             self._deadlines.add(entry.held_until, entry)
             self._keep(entry)
-        if entry.expires_at is not None and self.remind(entry.expires_at, entry, holds=False):
-            self._life.visit_by(entry.expires_at)
 
-    def _arrive(self, entry: Entry, seen_by: Collection[TargetList] = ()) -> None:
-        position, cost = self._place(entry), cost_of(entry.message, entry.size)
-        self._keep_past(entry)
+    def _arrive(self, entries: Sequence[Entry], coming: Coming | None = None) -> None:
+        """Have entries stand behind all others, ready; those that leave what is coming are adopted."""
+        for entry in entries:
+            self._find_level(entry)
         with self._memory as paging:
-            paging.arrive(self.area, position, cost, entry, backed=entry.is_stored, seen_by=seen_by)
+            for entry in entries:
+                seen_by = () if coming is None else coming.leave(entry, paging)
+                position, cost = self._place(entry), cost_of(entry.message, entry.size)
+                self._keep_past(entry)
+                paging.arrive(self.area, position, cost, entry, backed=entry.is_stored, seen_by=seen_by)
 
-    def _give_number(self, entry: Entry) -> None:
+    def _give_numbers(self, entries: Sequence[Entry]) -> None:
         if self._own_rows is not None:
-            entry.number = self._own_rows.store.allocate()
+            for entry in entries:
+                entry.number = self._own_rows.store.allocate()
 
-    def _place(self, entry: Entry) -> int:
+    def _find_level(self, entry: Entry) -> None:
         if self._own_rows is not None and self._has_levels:
             assert isinstance(entry.key, int)
             entry.level = entry.key
+
+    @staticmethod
+    def _place(entry: Entry) -> int:
         position: int = entry.level << LEVEL_SHIFT | entry.number
         entry.position = position
         return position

@@ -63,12 +63,12 @@ class PagedFairEntries(PagedEntries):
             self.tenants.misread += is_odd
         return lane
 
-    def _place(self, entry: Any) -> int:
+    def _find_level(self, entry: Any) -> None:
         entry.level = _place(self._lane_of(entry))
-        return super()._place(entry)
 
-    def _count(self, entry: Any) -> None:
-        self.tenants.count(self._lane_of(entry), 1, entry.size)
+    def _count_all(self, entries: Sequence[Any]) -> None:
+        for entry in entries:
+            self.tenants.count(self._lane_of(entry), 1, entry.size)
 
     def open_tenant(self, entry: Any, messages: int, size: int) -> None:
         """So many messages of the tenant of this one are in the store."""
