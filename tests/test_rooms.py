@@ -26,6 +26,7 @@ MAY_KNOW: dict[str, set[str]] = {
     "_copies": {"_copier"},
     "_directory_lock": set(),
     "_extras": set(),
+    "_kinds": set(),
     "_locks": set(),
     "_toml": {"_toml_lines"},
     "_toml_lines": set(),
@@ -33,10 +34,10 @@ MAY_KNOW: dict[str, set[str]] = {
     "_words": set(),
     "core": {"errors"},
     "store": {"errors", "_directory_lock", "_logs", "_words", "_locks"},
-    "broker": {"core", "store", "errors", "_carried", "_copies", "_logs", "_locks", "_patterns"},
+    "broker": {"core", "store", "errors", "_carried", "_copies", "_kinds", "_logs", "_locks", "_patterns"},
     "amqp": {"broker", "core", "errors", "_carried", "_copies", "_extras", "_toml"}
-    | {"_logs", "_words", "_locks", "_patterns"},
-    "client": {"core", "amqp", "errors", "_logs", "_words", "_locks"},
+    | {"_kinds", "_logs", "_words", "_locks", "_patterns"},
+    "client": {"core", "amqp", "errors", "_kinds", "_logs", "_words", "_locks"},
     "spark": {"core", "client", "errors", "_directory_lock", "_logs", "_locks"},
     "pipeline": {"spark", "broker", "client", "store", "core", "errors"}
     | {"_extras", "_locks", "_logs", "_toml", "_words"},

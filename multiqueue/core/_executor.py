@@ -73,7 +73,11 @@ class MultiQueueExecutor(ThreadPoolExecutor):
         if max_workers is None:
             cpus: Callable[[], int | None] = getattr(os, "process_cpu_count", os.cpu_count)  # the former from 3.13
             max_workers = min(32, (cpus() or 1) + 4)
-        if not max_workers > 0:  # not NaN either
+        try:
+            is_right = max_workers > 0  # not NaN either
+        except TypeError:
+            raise TypeError(f"'max_workers' must be a number, not {max_workers!r}") from None
+        if not is_right:
             raise ValueError("max_workers must be greater than 0")
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")

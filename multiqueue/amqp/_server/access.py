@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 from ..._carried import short_string
+from ..._kinds import check_kind, checked_list
 from ..._locks import Lock
 from ..._patterns import Search, bounded_pattern
 from ...broker import checked_limit
@@ -48,6 +49,7 @@ _Key = TypeVar("_Key")
 
 def hash_password(password: str) -> str:
     """A scrypt hash of the password with a new salt, for a configuration."""
+    check_kind("a password", password, str, "a string")
     salt = os.urandom(16)
     derived = hashlib.scrypt(password.encode(), salt=salt, n=_N, r=_R, p=_P)
     hashed = f"scrypt${_N}${_R}${_P}${_text(salt)}${_text(derived)}"
@@ -125,6 +127,7 @@ class Permissions:
 
     def __post_init__(self) -> None:
         for name in ("configure", "write", "read"):
+            check_kind(name, getattr(self, name), str, "a regular expression, as a string")
             try:
                 bounded_pattern(getattr(self, name))
             except ValueError as error:
@@ -154,6 +157,7 @@ class TopicPermissions:
 
     def __post_init__(self) -> None:
         for name in ("write", "read"):
+            check_kind(name, getattr(self, name), str, "a regular expression, as a string")
             try:
                 self.search(name, "", "")
             except ValueError as error:
@@ -251,8 +255,11 @@ class Access:
     def __init__(
         self, users: Iterable[User], *, fixed: Iterable[User] = (), keep: Callable[[list[User]], None] | None = None
     ) -> None:
-        self._fixed = {user.name: user for user in fixed}
-        self._users = {user.name: user for user in users} | self._fixed
+        self._fixed, known = (
+            {user.name: user for user in checked_list("users", each, User, "a User, such as guest()")}
+            for each in (fixed, users)
+        )
+        self._users = known | self._fixed
         self._keep = keep
         self._lock = Lock()
 

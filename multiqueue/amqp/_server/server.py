@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from ..._kinds import check_kind
 from ..._locks import Condition, Lock
 from ...broker import Broker, Compat, NotAllowed, VirtualHost
 from .._session.figures import ChannelFigures, ConnectionFigures, ServerPast, host_figures
@@ -436,6 +437,9 @@ def serve(
         ServerError: the address cannot be had, or the file of users cannot be read.
         ValueError: `tls_port` without `tls`.
     """
+    check_kind("broker", broker, Broker, "a multiqueue.broker.Broker")
+    check_kind("settings", settings, (ServerSettings, type(None)), "ServerSettings")
+    check_kind("tls", tls, (ssl.SSLContext, type(None)), "what server_tls(certificate, key) makes")
     if tls_port is not None and tls is None:
         raise ValueError(f"tls_port={tls_port} needs tls=, what server_tls(certificate, key) makes")
     directory = None if data is None else Path(data)

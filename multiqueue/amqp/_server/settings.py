@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
+from ..._kinds import check_kind
 from .._wire.errors import ServerError
 from .._wire.frames import DEFAULT_FRAME_MAX, MIN_FRAME_MAX
 
@@ -64,6 +65,7 @@ class ServerSettings:
     def __post_init__(self) -> None:
         for name, (least, most) in RANGES.items():
             value = getattr(self, name)
+            check_kind(name, value, (int, float, type(None)), "a number")
             if value is not None and not least <= value <= most:
                 raise ValueError(f"{name} is {value!r}; it is from {least} to {most}")
 
@@ -161,7 +163,12 @@ def listening_socket(host: str, port: int, option: str = "--port") -> socket.soc
 
     Raises:
         ServerError: the address cannot be had.
+        TypeError: the host is no text, or the port no number.
     """
+    check_kind("host", host, str, "a name or an address, such as '127.0.0.1'")
+    check_kind("port", port, int, "a number; 0 is a free port")
+    if not 0 <= port <= 65535:  # the C library takes the rest of it
+        raise ServerError(f"cannot listen on {host}: port {port} is not from 0 to 65535; choose another with {option}")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)

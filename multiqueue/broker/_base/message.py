@@ -13,6 +13,8 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
+from ..._kinds import check_kind
+
 # What a message takes in memory beside its body and properties: entry, message, bytes object, and their places.
 MESSAGE_BYTES: Final = 768
 _NO_HEADERS: Final[Mapping[str, object]] = MappingProxyType({})
@@ -109,16 +111,14 @@ def anew(message: Message) -> Message:
 
 def plain_name(what: str, name: object) -> str:
     """The name as a string whose hash and comparison run no user code: it is looked up under a lock."""
-    if not isinstance(name, str):
-        raise TypeError(f"{what} is {name!r}, a {type(name).__name__}; it is a string")
+    check_kind(what, name, str, "a string")
     return str.__str__(name)
 
 
 def _check_seconds(name: str, value: float | None) -> None:
     if value is None:
         return
-    if not isinstance(value, int | float):
-        raise TypeError(f"{name} is {value!r}, a {type(value).__name__}; it is a number of seconds")
+    check_kind(name, value, (int, float), "a number of seconds")
     if math.isnan(value):
         raise ValueError(f"{name} is {value!r}; it is a number of seconds")
 

@@ -26,6 +26,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final
 
+from ..._kinds import check_kind
 from ..._locks import Condition, Lock
 from .._base.ports import AT_ONCE, Kept
 
@@ -43,6 +44,7 @@ class Housekeeping:
     """
 
     def __init__(self, interval: float = 0.25, *, clock: Callable[[], float] = time.monotonic) -> None:
+        check_kind("interval", interval, (int, float), "a number of seconds")
         if interval <= 0:
             raise ValueError(f"interval is {interval!r} s; it must be more than 0")
         self._interval = interval

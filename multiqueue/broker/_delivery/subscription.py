@@ -28,6 +28,7 @@ from typing import Final, ParamSpec, Self
 from multiqueue.core import LinkedBlockingMultiQueue
 from multiqueue.errors import ShutDown
 
+from ..._kinds import check_kind
 from ..._locks import Lock
 from .._base.credit import Credit
 from .._queue.consumer import QueueConsumer
@@ -240,6 +241,7 @@ class Scheduler:
     """
 
     def __init__(self, threads: int = 2, *, name: str = "multiqueue-broker") -> None:
+        check_kind("threads", threads, int, "a whole number")
         if threads < 1:
             raise ValueError(f"threads is {threads}; a scheduler needs at least 1")
         self._name = name

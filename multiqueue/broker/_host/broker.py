@@ -22,12 +22,13 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from multiqueue._carried import short_string
 from multiqueue.core import notebook_table
 from multiqueue.store import Durability, StoreError
 
+from ..._kinds import check_kind
 from ..._locks import Lock
 from .._base.alerts import Alert
 from .._base.errors import BrokerClosed, NotAllowed
@@ -44,6 +45,7 @@ from .virtual_host import CONSUMER_TIMEOUT, MEMORY_LIMIT, VirtualHost, VirtualHo
 _PATIENCE: Final = 2.0  # seconds for callbacks and clients where a store failed
 
 
+@runtime_checkable
 class Front(Protocol):
     """A server that listens for a broker."""
 
@@ -348,7 +350,9 @@ class Broker(Verbs):
 
         Raises:
             BrokerClosed: the broker was closed meanwhile, and the server is.
+            TypeError: it has not all of a server's methods.
         """
+        check_kind("a server", server, Front, "an object with close, forget_virtual_host and leave_virtual_host")
         with self._hosts_lock:
             self._servers.append(server)
         if self.is_closed:

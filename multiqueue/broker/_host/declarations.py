@@ -120,7 +120,7 @@ class Declarations:
             return self._exchange(name)
         what = self._label("exchange", name)
         arguments = checked_arguments(what, arguments)
-        self.compat.check_exchange(what, type, arguments)
+        self.compat.check_exchange(what, plain_name("an exchange's type", type), arguments)
         flags = {"durable": durable, "auto_delete": auto_delete, "internal": internal}
         found = self._topology.find_exchange(name)
         if found is None:

@@ -78,6 +78,11 @@ class Published(NamedTuple):
 _ON_ONE_QUEUE = Published(1)
 
 
+def _check_message(message: object) -> None:
+    if not isinstance(message, Message):
+        raise TypeError(f"a Message is published, such as Message(b'...', routing_key='orders'), not {message!r}")
+
+
 class Publishing:
     """Puts messages on the queues of one virtual host. Any thread may call anything."""
 
@@ -90,8 +95,7 @@ class Publishing:
 
     def publish(self, message: Message, mandatory: bool, immediate: bool, wait: bool) -> Published:
         """As `Verbs.publish`; without `wait`, as `Verbs.publish_nowait`."""
-        if not isinstance(message, Message):
-            raise TypeError(f"a Message is published, such as Message(b'...', routing_key='orders'), not {message!r}")
+        _check_message(message)
         if self._host_state.is_closed or self.journal is not None:
             self._host_state.check()
         if message.failures or "x-delay" in message.headers:
@@ -103,6 +107,7 @@ class Publishing:
         return self.topology.delayed(anew(message))
 
     def route(self, message: Message, further_keys: Sequence[str] = ()) -> list[BrokerQueue]:
+        _check_message(message)
         self._host_state.check()
         return self.topology.route(message, further_keys)
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypedDict, Unpack
 
+from ..._kinds import check_kind
 from ..._locks import Lock
 from .._base.credit import Credit
 from .._base.message import Message, plain_name
@@ -237,6 +238,7 @@ class Verbs(Declarations):
             if (selector := compile_selector(options.pop("selector", None))) is None:
                 selector = arguments.selector
             options.setdefault("priority", arguments.priority)
+            check_kind("queues", queues, Iterable, "a queue's name, or several")
             for name in [queues] if isinstance(queues, str) else queues:
                 queue, cancelled = self.queue(name, owner=owner), subscription.queue_deleted
                 self.compat.check_consumer(queue.label, queue.settings.type, given, CONSUMER_ARGUMENTS)

@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ..._kinds import check_kind
 from ..._locks import Condition, Lock, attempts, hold
 from .._base.errors import ConsumerNotAdmitted, MessageTooLarge
 from .._base.message import MESSAGE_BYTES
@@ -544,7 +545,6 @@ class MemoryManager:
 
 
 def _check_limit(limit: int) -> None:
-    if not isinstance(limit, int):
-        raise TypeError(f"memory_limit is {limit!r}, a {type(limit).__name__}; it is a whole number of bytes")
+    check_kind("memory_limit", limit, int, "a whole number of bytes")
     if limit <= 0:
         raise ValueError(f"a memory limit of {limit} bytes has no room for a message")

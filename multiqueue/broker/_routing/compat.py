@@ -15,6 +15,7 @@ from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from ..._kinds import check_kind
 from .._base.errors import CommandInvalid, DeprecatedFeature, NotImplementedByBroker, PreconditionFailed, ResourceLocked
 from .._base.settings import LONGEST, DeliveryCounting
 
@@ -233,7 +234,8 @@ class Compat:
     """
 
     def __init__(self, version: str = VERSIONS[0], permitted: Mapping[str, bool] | None = None) -> None:
-        permitted = permitted or {}
+        permitted = {} if permitted is None else permitted
+        check_kind("deprecated_features", permitted, Mapping, "a mapping, such as {'global_qos': True}")
         if version not in VERSIONS:
             raise ValueError(f"compat is {version!r}; one of {', '.join(map(repr, VERSIONS))}")
         if unknown := sorted(permitted.keys() - FEATURES.keys()):

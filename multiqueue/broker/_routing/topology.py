@@ -60,7 +60,7 @@ class Topology:
 
     def find_exchange(self, name: str) -> Exchange | None:
         """The exchange of this name. Raises TypeError: it is no string."""
-        found = self._exchanges.get(name)
+        found = self._exchanges.get(name) if isinstance(name, str) else None
         if found is None:
             plain_name("an exchange's name", name)
         return found
@@ -75,7 +75,7 @@ class Topology:
 
     def find_queue(self, name: str) -> DeclaredQueue | None:
         """The queue of this name. Raises TypeError: it is no string."""
-        found = self._queues.get(name)
+        found = self._queues.get(name) if isinstance(name, str) else None
         if found is None:
             plain_name("a queue's name", name)
         return found

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
+from ..._kinds import check_kind
 from .errors import BadAddress, CallbackFailure, close_channel
 
 _PORTS = {"amqp": 5672, "amqps": 5671}
@@ -163,8 +164,12 @@ def settings_for(address: Address | None, options: Mapping[str, Any]) -> Setting
     settings = replace(Settings(), **asked | dict(options))
     for each in fields(Settings):
         least, value = each.metadata.get("least"), getattr(settings, each.name)
-        if least is not None and value != each.default and value < least:
+        if least is None or value == each.default:
+            continue
+        check_kind(each.name, value, (int, float), "a number")
+        if value < least:
             raise BadAddress(f"{each.name} is {value:g}; it must be at least {least:g}")
+    check_kind("client_properties", settings.client_properties, Mapping, "a mapping")
     if settings.login not in ("password", "external"):
         raise BadAddress(f"login is {settings.login!r}; it is 'password' or 'external'")
     return settings

@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import uvicorn
 
+from ..._kinds import check_kind, checked_list
 from ..._locks import Lock
 from ...amqp import (
     Access,
@@ -130,8 +131,10 @@ class _Door:
 
     def __init__(self, host: str, port: int, tls: Tls | None, hosts: Iterable[str], proxies: Iterable[str]) -> None:
         self.tls = tls
-        self.hosts: Hosts = Hosts(host, hosts)
-        self.proxies: list[str] = list(proxies)
+        check_kind("host", host, str, "a name or an address, such as '127.0.0.1'")
+        check_kind("tls", tls, (tuple, type(None)), "a tuple: the path of a certificate chain, and of its key")
+        self.hosts: Hosts = Hosts(host, checked_list("hosts", hosts, str, "a name"))
+        self.proxies: list[str] = checked_list("proxies", proxies, str, "an address or a network")
         try:
             self.listener: socket.socket = listening_socket(host, port, "--http")
         except ServerError as error:
@@ -257,6 +260,8 @@ def serve_http(
     Raises:
         MonitorError: the address cannot be had, or the certificate cannot be used.
     """
+    check_kind("broker", broker, Broker, "a multiqueue.broker.Broker")
+    check_kind("amqp", amqp, (Server, type(None)), "what `Broker.listen` returns")
     access = Access([guest()] if users is None else users) if amqp is None else amqp.access
     directory = None if data is None else Path(data)
     sampler = Sampler(broker, amqp, data=directory)
@@ -290,6 +295,7 @@ def serve_lanes(
     proxies: Iterable[str] = (),
 ) -> HttpServer:
     """As `serve_http`, of a program without a broker: the page shows its lanes, `/metrics` has their figures."""
+    check_kind("lanes", lanes, Lanes, "a multiqueue.monitor.Lanes")
     access = Access([guest()] if users is None else users)
     return _serve(_Door(host, port, tls, hosts, proxies), access, Sampler(None), lanes, None, None, [])
 
