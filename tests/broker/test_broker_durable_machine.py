@@ -204,7 +204,8 @@ class DurableMachine(RuleBasedStateMachine):
         self.lists.queues[name].remove(copy)
         if name == "letters":
             self.settled()
-            self.lists.add("dead", Copy(copy.body, copy.persistent, copy.priority))
+            failed_before = True  # so it is flagged, as at RabbitMQ 4.3
+            self.lists.add("dead", Copy(copy.body, copy.persistent, copy.priority, in_doubt=failed_before))
 
     # Several at once
 
