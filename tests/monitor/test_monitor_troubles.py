@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any
 
 import monitor_parts_support as parts
@@ -151,6 +152,34 @@ def test_the_oldest_message_without_an_ack_is_told(
     channel.basic_ack(later)
     channel.queue_declare("q", passive=True)
     assert since() == {}
+
+
+def test_troubles_keep_their_age_when_the_wall_clock_is_set_back(
+    broker: Broker, server: Any, clock: FakeClock, connection: Any
+) -> None:
+    """What has lasted for a minute began a minute ago by the new time too, and a queue that rests still does."""
+    steps = [0.0]
+    sampler = Sampler(broker, server, clock=clock, wall_clock=lambda: clock() + steps[0])
+    for name in ("mail", "orders", "rests"):
+        broker.declare_queue(name)
+        broker.publish(Message(b"x", routing_key=name))
+    connection.channel().basic_get("orders")
+    sampler.refresh()
+    received = broker.get("mail")
+    assert received is not None
+    received.release()
+    broker.get("mail")
+    clock.advance(1.0)
+    sampler.refresh()
+    for steps[0] in (0.0, -3600.0, -3600.0):
+        clock.advance(30.0)
+        pair = sampler.refresh()
+    troubles = parts._views.troubles_view(pair, ["/"])
+    now = clock() - 3600.0
+    assert [now - each["since"] / 1000 for each in troubles["redelivering"]] == [90.0]
+    assert now - troubles["oldest_unacknowledged"]["since"] / 1000 == 91.0
+    rests = parts._views.queue_view(pair, pair.latest.queues["/", "rests"])
+    assert datetime.fromisoformat(rests["idle_since"]).timestamp() == now - 91.0
 
 
 @pytest.fixture

@@ -318,7 +318,7 @@ class Reading:
         for each in declared:
             sample = known.get((host, each.name))
             if sample is None or sample.declared.queue is not each.queue:
-                sample = QueueSample(host, each, each.queue.statistics(), pair.latest.wall)
+                sample = QueueSample(host, each, each.queue.statistics(), pair.latest.time)
             found.append(sample)
         return found
 

@@ -159,8 +159,8 @@ def queue_view(pair: Pair, sample: QueueSample) -> View:
         **_special_consumers(sample),
         "head_message_timestamp": _head_timestamp(sample),
         "idle_since": _idle_since(pair, sample),
-        "redelivering_since": milliseconds(sample.redelivering_since) if is_in_a_loop(pair, sample) else None,
-        "oldest_unacknowledged_since": milliseconds(pair.latest.held_since.get(sample.key)),
+        "redelivering_since": _since(pair, sample.redelivering_since) if is_in_a_loop(pair, sample) else None,
+        "oldest_unacknowledged_since": _since(pair, pair.latest.held_since.get(sample.key)),
         "policy": governing.policy,
         "operator_policy": governing.operator_policy,
         "effective_policy_definition": dict(governing.definition),
@@ -202,15 +202,20 @@ def milliseconds(at: float | None) -> int | None:
     return None if at is None else int(at * 1000)
 
 
+def _since(pair: Pair, time: float | None) -> int | None:
+    """A time of samples as the API writes it."""
+    return None if time is None else milliseconds(pair.latest.since_1970(time))
+
+
 def is_in_a_loop(pair: Pair, sample: QueueSample) -> bool:
     """Whether a queue has delivered the same messages again and again for some time."""
     since = sample.redelivering_since
-    return since is not None and pair.latest.wall - since >= LOOP
+    return since is not None and pair.latest.time - since >= LOOP
 
 
 def _idle_since(pair: Pair, sample: QueueSample) -> str | None:
     """When a sample first saw the queue as it is; null where that is the latest one."""
-    at = sample.changed_at
+    at = pair.latest.since_1970(sample.changed_at)
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds") if at < pair.latest.wall else None
 
 
@@ -243,7 +248,7 @@ def troubles_view(pair: Pair, hosts: Collection[str]) -> View:
     oldest = None
     if held is not None:
         since, (host, queue) = held
-        oldest = {"since": milliseconds(since), "vhost": host, "queue": queue}
+        oldest = {"since": _since(pair, since), "vhost": host, "queue": queue}
     return {
         "virtual_hosts_down": {name: why for name, why in latest.down.items() if name in hosts},
         "alarms": sorted(latest.alarms),
@@ -251,7 +256,7 @@ def troubles_view(pair: Pair, hosts: Collection[str]) -> View:
         "connections_blocking": states["blocking"],
         "queues_redelivering": len(loops),
         "redelivering": [
-            {"vhost": each.virtual_host, "queue": each.declared.name, "since": milliseconds(each.redelivering_since)}
+            {"vhost": each.virtual_host, "queue": each.declared.name, "since": _since(pair, each.redelivering_since)}
             for each in loops[:_MOST_LOOPS]
         ],
         "oldest_unacknowledged": oldest,
@@ -401,7 +406,7 @@ def connection_view(pair: Pair, now: ConnectionFigures) -> View:
         "auth_mechanism": now.mechanism,
         "client_properties": plain(now.client_properties),
         "user_provided_name": user_provided_name(now),
-        "oldest_unacknowledged_since": milliseconds(oldest),
+        "oldest_unacknowledged_since": _since(pair, oldest),
         "connected_at": int(now.connected_at * 1000),
         "timeout": now.heartbeat,
         "frame_max": now.frame_max,
@@ -441,7 +446,7 @@ def channel_view(pair: Pair, connection: ConnectionFigures, now: ChannelFigures)
         "global_prefetch_count": now.global_prefetch,
         "consumer_count": len(now.consumers),
         "messages_unacknowledged": now.unacked,
-        "oldest_unacknowledged_since": milliseconds(pair.latest.unacked_since.get((connection.name, now.number))),
+        "oldest_unacknowledged_since": _since(pair, pair.latest.unacked_since.get((connection.name, now.number))),
         "messages_unconfirmed": now.unconfirmed,
         "messages_uncommitted": now.uncommitted,
         "acks_uncommitted": now.acks_uncommitted,

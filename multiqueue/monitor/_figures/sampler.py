@@ -66,7 +66,6 @@ class Sampler:
         self._clock = clock
         self._taking = Lock()
         self._census = Census(broker, server, data, wall_clock)
-        self._time = wall_clock()  # of the histories, guarded by _taking
         self._gaps = Gaps()
         self._queues = History((*LENGTHS, "publish", *DELIVERIES), self._gaps)
         self._hosts = History((*self._queues.names, *OCTETS), self._gaps)  # by name; None: all of them
@@ -136,7 +135,8 @@ class Sampler:
                     "connection": self._connections,
                     "node": self._nodes,
                 }
-                histories[kind].add_samples(view, key, self._time, query, self._time - pair.latest.wall)
+                latest = pair.latest
+                histories[kind].add_samples(view, key, latest.time, query, latest.time - latest.wall)
 
     def refresh(self) -> Pair:
         """A sample of now: for those who have just changed something and look at it next."""
@@ -166,12 +166,8 @@ class Sampler:
                 last, interval = self._pair, self._interval
             began, cpu = self._clock(), time.thread_time()
             sample = self._census.take(began)
-            before, self._time = self._time, sample.wall
             if last is not None:
-                # A machine that slept has a step of the wall clock alone; when that is set back, time goes on.
-                passed = max(sample.at - last.latest.at, sample.wall - last.latest.wall)
-                self._time = before + passed
-                self._gaps.look_at(before, self._time, max(_LEAST_GAP, _LATE * interval))
+                self._gaps.look_at(last.latest.time, sample.time, max(_LEAST_GAP, _LATE * interval))
             self._note(sample)
             cost = time.thread_time() - cpu  # not the clock's: on a busy machine no time would be short enough
             with self._lock:
@@ -184,7 +180,7 @@ class Sampler:
 
     def _note(self, sample: Sample) -> None:
         """Write a sample into the histories."""
-        at = self._time
+        at = sample.time
         self._queues.note(at, ((each.key, _of_queue(each)) for each in sample.changed), sample.queues)
         hosts: dict[str | None, Totals] = {None: sample.total}
         hosts.update(sample.hosts)

@@ -65,8 +65,8 @@ QueueKey = tuple[str, str]  # virtual host, name
 class QueueSample:
     """One queue of a sample.
 
-    In seconds since 1970: at `changed_at` the sample was taken that first had these figures; from `redelivering_since`
-    on more messages were delivered again than left the queue.
+    In seconds of `Sample.time`: at `changed_at` the sample was taken that first had these figures; from
+    `redelivering_since` on more messages were delivered again than left the queue.
     """
 
     virtual_host: str
@@ -126,12 +126,13 @@ class Sample:
 
     `changed` are the queues whose figures are others than in the sample before; `redelivering` those that deliver
     the same messages again and again. `unacked_since` and `held_since` say, for channels by connection and number, and
-    for queues, when the first sample saw delivered what is unacked for longest: of each channel one message is looked
-    at.
+    for queues, when, in seconds of `time`, the first sample saw delivered what is unacked for longest: of each channel
+    one message is looked at.
     """
 
     at: float  # seconds of a clock that never goes back
     wall: float  # seconds since 1970
+    time: float  # the same at the first sample; it goes on as the wall clock does, but never back with it
     queues: Mapping[QueueKey, QueueSample] = field(default_factory=dict)
     changed: tuple[QueueSample, ...] = ()
     redelivering: tuple[QueueSample, ...] = ()
@@ -144,6 +145,10 @@ class Sample:
     alarms: frozenset[str] = frozenset()
     down: Mapping[str, str] = field(default_factory=dict)  # virtual hosts whose store failed, and why
     node: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(NODE_FIGURES, 0))
+
+    def since_1970(self, time: float) -> float:
+        """A time of samples, as the wall clock of this one would have told it."""
+        return time - (self.time - self.wall)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +189,7 @@ class Census:
         self._server = server
         self._data = data
         self._wall_clock = wall_clock
+        self._last: tuple[float, float, float] | None = None  # `at`, `wall` and `time` of the sample before
         self._hosts: dict[VirtualHost, _HostCensus] = {}
         self._delivered: dict[tuple[str, int], list[tuple[float, int]]] = {}  # when channels had so many deliveries
         self._gone = Totals()  # the counters of virtual hosts that were deleted
@@ -193,7 +199,12 @@ class Census:
         """Read the changed objects, and return all. Any thread, one at a time."""
         broker, server = self._broker, self._server
         past = _NO_PAST if server is None else server.past()  # first: a channel that ends is not counted twice
-        wall = self._wall_clock()
+        wall = now = self._wall_clock()
+        if self._last is not None:
+            last_at, last_wall, last = self._last
+            # A machine that slept has a step of the wall clock alone; when that is set back, time goes on.
+            now = last + max(at - last_at, wall - last_wall)
+        self._last = at, wall, now
         connections = {} if server is None else {each.name: each for each in server.connection_figures()}
         exchanges: dict[str, dict[str, ExchangeStatistics]] = {}
         hosts: dict[str, Totals] = {}
@@ -210,7 +221,7 @@ class Census:
             census = before.get(host) or _HostCensus(host)
             try:
                 gone = host.past()  # first: what goes meanwhile is not counted twice
-                changed += census.look(wall)
+                changed += census.look(now)
                 known = host.exchange_statistics()
             except BrokerClosed:
                 continue
@@ -226,7 +237,7 @@ class Census:
             self._queues = {each.key: each for census in self._hosts.values() for each in census.samples}
         elif changed:
             self._queues = self._queues | {each.key: each for each in changed}
-        unacked_since, held_since = self._unacked(connections.values(), wall)
+        unacked_since, held_since = self._unacked(connections.values(), now)
         total = _sum([*hosts.values(), self._gone])
         counted = {
             "queue_declared": total.queues_declared,
@@ -238,6 +249,7 @@ class Census:
         return Sample(
             at=at,
             wall=wall,
+            time=now,
             queues=self._queues,
             changed=tuple(changed),
             redelivering=tuple(each for census in self._hosts.values() for each in census.redelivering.values()),
@@ -253,7 +265,7 @@ class Census:
         )
 
     def _unacked(
-        self, connections: Iterable[ConnectionFigures], wall: float
+        self, connections: Iterable[ConnectionFigures], now: float
     ) -> tuple[dict[tuple[str, int], float], dict[QueueKey, float]]:
         """`Sample.unacked_since` and `held_since`. A delivery is no later than the first sample that has its tag, so no
         delivery need note its time.
@@ -269,12 +281,12 @@ class Census:
                 place = connection.name, channel.number
                 seen = before.get(place, [])
                 if not seen or seen[-1][1] > channel.delivered:  # or another channel has its number
-                    seen = [(wall, channel.delivered)]
+                    seen = [(now, channel.delivered)]
                 elif seen[-1][1] < channel.delivered:
-                    seen = [*(each for each in seen if each[1] >= tag), (wall, channel.delivered)]
+                    seen = [*(each for each in seen if each[1] >= tag), (now, channel.delivered)]
                     del seen[1:-_MOST_SEEN]  # the first is that of the oldest message
                 self._delivered[place] = seen
-                since = channels[place] = next((at for at, delivered in seen if delivered >= tag), wall)
+                since = channels[place] = next((at for at, delivered in seen if delivered >= tag), now)
                 key = connection.virtual_host, queue
                 queues[key] = min(since, queues.get(key, since))
         return channels, queues
@@ -293,8 +305,8 @@ class _HostCensus:
         self.redelivering: dict[QueueKey, QueueSample] = {}  # Invariant: those of `samples`.
         self.is_another: bool = True  # the latest look found queues declared or deleted
 
-    def look(self, wall: float) -> list[QueueSample]:
-        """Read the queues that have changed, `wall` seconds after 1970; returns those.
+    def look(self, now: float) -> list[QueueSample]:
+        """Read the queues that have changed, at this time; returns those.
 
         Raises:
             BrokerClosed: the virtual host is closed.
@@ -316,13 +328,13 @@ class _HostCensus:
             before = known[place]
             if before is not None:
                 gone.append(before.figures)
-            since = None if before is None else _redelivering_since(before, figures, wall)
-            known[place] = now = QueueSample(self._host.name, declared[place], figures, wall, since)
-            changed.append(now)
+            since = None if before is None else _redelivering_since(before, figures, now)
+            known[place] = sample = QueueSample(self._host.name, declared[place], figures, now, since)
+            changed.append(sample)
             if since is not None:
-                self.redelivering[now.key] = now
+                self.redelivering[sample.key] = sample
             elif before is not None:
-                self.redelivering.pop(now.key, None)
+                self.redelivering.pop(sample.key, None)
         self.samples = [each for each in known if each is not None]  # a queue that is new has changed
         self._add((each.figures for each in changed), 1)
         self._add(gone, -1)
@@ -333,14 +345,14 @@ class _HostCensus:
             self.sums[name] += sign * sum(column)  # a column at once: there may be 10,000 rows, or none
 
 
-def _redelivering_since(before: QueueSample, now: QueueStatistics, wall: float) -> float | None:
+def _redelivering_since(before: QueueSample, now: QueueStatistics, time: float) -> float | None:
     """A loop begins when more is delivered again than leaves, and ends when as much leaves, or nothing is there."""
     again = now.redelivered - before.figures.redelivered
     gone = now.dequeued - before.figures.dequeued
     if not now.depth:
         return None
     if again > gone:
-        return wall if before.redelivering_since is None else before.redelivering_since
+        return time if before.redelivering_since is None else before.redelivering_since
     return None if gone else before.redelivering_since
 
 

@@ -266,8 +266,8 @@ def _traffic(sample: Sample) -> Iterator[Metric]:
 
 def _troubles(sample: Sample, per_object: bool) -> Iterator[Metric]:
     """What somebody should look at, under names of ours: RabbitMQ has none for it."""
-    loops = [(each.key, sample.wall - (each.redelivering_since or sample.wall)) for each in sample.redelivering]
-    held = [(key, sample.wall - since) for key, since in sample.held_since.items()]
+    loops = [(each.key, sample.time - (each.redelivering_since or sample.time)) for each in sample.redelivering]
+    held = [(key, sample.time - since) for key, since in sample.held_since.items()]
     for name, text, rows in (
         ("redelivering_seconds", "For how long a queue has delivered the same messages again and again", loops),
         ("oldest_unacked_seconds", "For how long a consumer has had a message without an ack", held),
