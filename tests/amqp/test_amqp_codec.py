@@ -261,9 +261,15 @@ def test_a_large_body_frame_comes_in_pieces_however_it_is_cut(cuts: list[int]) -
     assert [len(piece) for _, _, piece in splitter.feed(whole[:20_007])] == [20_000]
     assert splitter.feed(whole[20_007:-1]) == []
     assert splitter.pending_bytes
-    with pytest.raises(FrameError, match="ends with 0xcd") as refused:
+    with pytest.raises(FrameError, match="body frame on channel 2 ends with 0xcd") as refused:
         splitter.feed(b"\xcd")
     assert refused.value.frames == []
+    begun = amqp.FrameSplitter()
+    begun.most_body = 100_000
+    header = amqp.FRAME_HEAD.pack(2, 2, 14) + _frames.HEADER_START.pack(60, 0, 60_000) + b"\x00\x00\xce"
+    feed_view(begun, header + frame.marshal(pamqp_body.ContentBody(b"x" * 10_000), 2) + whole[:20_007])
+    with pytest.raises(FrameError, match="body frame on channel 2 ends with 0xcd"):
+        feed_view(begun, whole[20_007:-1] + b"\xcd")
 
 
 @given(st.lists(st.integers(1, 90), min_size=1), st.integers(0, 5))

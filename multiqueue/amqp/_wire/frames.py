@@ -117,7 +117,7 @@ class FrameSplitter:
         filled, lacks, at = fill_body(body, self._filled, self._lacks, data, at, channel, largest)
         left = len(data) - at
         if lacks >= 0 and left:
-            raise FrameError(_wrong_end(filled, channel, data[at]), frames)
+            raise FrameError(_wrong_end("body frame", channel, data[at]), frames)
         self._filled, self._lacks = filled, lacks
         is_whole = filled == len(body)
         if lacks < 0 and (is_whole or left >= FRAME_HEAD.size):
@@ -132,7 +132,7 @@ class FrameSplitter:
             raise FrameError(self._describe(kind, channel, size), frames)
         end, stop = len(data), at + 7 + size
         if stop < end:
-            raise FrameError(_wrong_end(size, channel, data[stop]), frames)
+            raise FrameError(_wrong_end(f"frame of {size} bytes", channel, data[stop]), frames)
         least = self._least_piece if end < _MUCH else min(self._least_piece, 1)
         if kind != FRAME_BODY or end - at - 7 < least or stop == end:
             return False
@@ -145,7 +145,7 @@ class FrameSplitter:
         left = self._left
         if len(data) > left:
             if data[left] != FRAME_END:
-                raise FrameError(_wrong_end(left, self._channel, data[left]), frames)
+                raise FrameError(_wrong_end("body frame", self._channel, data[left]), frames)
             frames.append((FRAME_BODY, self._channel, bytes(data[:left])))
             self._left = 0
             return left + 1
@@ -171,8 +171,8 @@ class FrameSplitter:
         return f"frame with {size} bytes of payload on channel {channel} is too large, frame_max is {self.frame_max}"
 
 
-def _wrong_end(size: int, channel: int, found: int) -> str:
-    return f"frame of {size} bytes on channel {channel} ends with {found:#04x}, not 0xce"
+def _wrong_end(what: str, channel: int, found: int) -> str:
+    return f"{what} on channel {channel} ends with {found:#04x}, not 0xce"
 
 
 class HeartbeatMonitor:
