@@ -147,7 +147,7 @@ def where(host: VirtualHost, *keys: str, **properties: object) -> list[str]:
 @pytest.mark.parametrize("kind", ["x-random", "x-local-random"])
 def test_a_random_exchange_chooses_for_each_message(kind: str) -> None:
     """Each message goes to one queue, and no queue is forgotten, whatever the key; with no queue it is unroutable."""
-    host = with_queues(kind, {"a": "", "b": "k", "c": ""})
+    host = with_queues(kind, {"a": "", "b": "", "c": ""})
     assert set(where(host, *["k"] * 300)) == {"a", "b", "c"}
     publisher = host.publisher(lambda *told: None)
     assert publisher.publish_all([Message(b"", exchange="x")] * 2, []) is None

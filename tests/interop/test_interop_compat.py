@@ -73,6 +73,20 @@ def _typed(newest: Answer, older: Answer, kind: str) -> Row:
 
 
 _NEGATIVE, _TEXT = ": {{value_negative,-1}}", ': "expected integer, got longstr"'
+
+
+_REFUSED = "PRECONDITION_FAILED"
+
+
+def _local(newest: Answer, type: str, key: str) -> Row:
+    def exchange(name: str) -> Any:
+        return Exchange.Declare(exchange=name, exchange_type="x-local-random")
+
+    older = 503, "COMMAND_INVALID - unknown exchange type 'x-local-random'"
+    bound = (_queue(type), exchange, lambda name: Queue.Bind(queue=name, exchange=name, routing_key=key))
+    return Row(bound, newest, older)
+
+
 _FAR = "cannot delete queue '{}' in vhost '/'. queue.delete operations with"
 SEEN: dict[str, Row] = {
     # Properties
@@ -260,6 +274,19 @@ SEEN: dict[str, Row] = {
         (406, "PRECONDITION_FAILED - unknown exchange type 'bogus'"),
         (503, "COMMAND_INVALID - unknown exchange type 'bogus'"),
         "bogus",
+    ),
+    "local random, a classic queue": _local(None, "classic", ""),
+    "local random, with a key": _local((406, f"{_REFUSED} - Non empty binding 'k' key not permitted"), "classic", "k"),
+    "local random, a quorum queue": _local(
+        (406, f"{_REFUSED} - Queue type rabbit_quorum_queue not valid for this exchange type"), "quorum", ""
+    ),
+    "local random, an exchange": Row(
+        (
+            lambda name: Exchange.Declare(exchange=name, exchange_type="x-local-random"),
+            lambda name: Exchange.Bind(destination="amq.fanout", source=name),
+        ),
+        (406, f"{_REFUSED} - Destination not found"),
+        (503, "COMMAND_INVALID - unknown exchange type 'x-local-random'"),
     ),
 }
 
@@ -579,3 +606,51 @@ def test_a_commit_needs_the_queues_of_its_messages(kind: str, version: str, port
         with pytest.raises(ConnectionClosed, match="failed to deliver message: ") as closed:
             other.call(commands.Tx.Commit())
         assert (closed.value.code, closed.value.cause) == (506, (90, 20))
+
+
+# -- publishing
+
+
+@pytest.mark.parametrize("mode", [0, 3, 255])
+def test_a_delivery_mode_that_means_nothing(mode: int, version: str, port: int, queue: str) -> None:
+    """4.3 keeps it, and the message is transient; 3.10 refuses it."""
+    with Wire(port) as wire:
+        channel = wire.open().channel()
+        channel.declare(queue, durable=True)
+        channel.send(Basic.Publish(exchange="", routing_key=queue))
+        payload = b"\0\x3c\0\0" + bytes(8) + b"\x10\0" + bytes([mode])
+        wire.send_bytes(b"\x02\0\x01" + len(payload).to_bytes(4) + payload + b"\xce")
+        if version == "3.10":
+            with pytest.raises(ChannelClosed, match=r"delivery mode|delivery_mode") as closed:
+                channel.sync()
+            assert closed.value.code == 406
+        else:
+            message = _next(channel, queue)
+            assert message is not None
+            assert message.properties.delivery_mode == mode
+
+
+def test_an_expiration_with_a_sign(port: int, queue: str) -> None:
+    """As Erlang reads numbers: +60000 is one."""
+    with Wire(port) as wire:
+        channel = wire.open().channel()
+        channel.declare(queue, durable=True)
+        channel.publish(queue, b"!", expiration="+60000")
+        message = _next(channel, queue)
+        assert message is not None
+        assert message.body == b"!"
+
+
+# -- channels
+
+
+def test_a_channel_that_is_opened_again_before_its_close_is_answered(port: int, queue: str) -> None:
+    """504: the client has not said that it knows of the end."""
+    with Wire(port) as wire:
+        channel = wire.open().channel()
+        channel.send(Queue.Declare(queue=queue, passive=True))
+        assert isinstance(wire.read_frame()[1], commands.Channel.Close)
+        channel.send(commands.Channel.Open())
+        with pytest.raises(ConnectionClosed, match=r"second 'channel.open' seen") as closed:
+            wire.wait(1)
+        assert closed.value.code == 504

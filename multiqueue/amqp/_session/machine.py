@@ -63,6 +63,8 @@ MOVES: Final[Mapping[ChannelState, Mapping[ChannelEvent, Cell]]] = {
         **dict.fromkeys(_E, EXPECTED_OPEN),
         _E.OPEN: _S.OPEN,
         _E.CLOSE_OK: _S.CLOSED,  # the answer to a close that crossed with ours
+        _E.HEADER: EXPECTED_METHOD,
+        _E.BODY: EXPECTED_METHOD,
     },
     _S.OPEN: {
         _E.OPEN: SECOND_OPEN,
@@ -75,7 +77,7 @@ MOVES: Final[Mapping[ChannelState, Mapping[ChannelEvent, Cell]]] = {
     },
     _S.HEADER: {**dict.fromkeys(_E, EXPECTED_HEADER), _E.HEADER: _S.BODY},
     _S.BODY: {**dict.fromkeys(_E, EXPECTED_BODY), _E.BODY: _S.BODY},
-    _S.CLOSING: {**dict.fromkeys(_E, _S.CLOSING), _E.CLOSE_OK: _S.CLOSED},
+    _S.CLOSING: {**dict.fromkeys(_E, _S.CLOSING), _E.OPEN: SECOND_OPEN, _E.CLOSE_OK: _S.CLOSED},
 }
 
 _OF_METHOD: Final = {CHANNEL_OPEN: _E.OPEN, CHANNEL_CLOSE: _E.CLOSE, CHANNEL_CLOSE_OK: _E.CLOSE_OK, PUBLISH: _E.PUBLISH}

@@ -17,7 +17,7 @@ from .._wire.errors import AmqpError, ChannelFault, ConnectionFault
 from .._wire.fields import encode_short_string
 from .._wire.frames import Content, decode_hot
 from .._wire.message import WireMessage, content_of, digest_of, wire_message, wire_messages
-from .._wire.properties import encode_properties
+from .._wire.properties import decode_properties, encode_properties
 from .confirms import Confirms
 from .effects import Client, Effects, Output
 from .routing import REPLY_PREFIX, routed, with_reply_address
@@ -47,7 +47,12 @@ def _looked_at(
     host: VirtualHost, user: str, message: WireMessage, reply_address: str | None
 ) -> tuple[list[BrokerQueue], WireMessage]:
     """The queues that a message goes to, and the message as it goes there: with its reply-to, without BCC. Raises
-    ChannelFault: it says that it is another user's, or `reply_address` is needed. As `routed`."""
+    ChannelFault: it says that it is another user's, or `reply_address` is needed, or its delivery mode is none. As
+    `routed`."""
+    if host.compat.says("a delivery mode is 1 or 2"):
+        mode = decode_properties(message.properties).get("delivery_mode", 1)
+        if mode not in (1, 2):
+            raise ChannelFault(406, f"invalid delivery mode {mode}: 1 is transient, 2 persistent")
     if message.user_id is not None and message.user_id != user:
         raise ChannelFault(406, f"user_id property set to '{message.user_id}' but authenticated user was '{user}'")
     queues, message = routed(host, with_reply_address(message, reply_address))

@@ -144,21 +144,21 @@ _wire_forms: Final = Copier(_Came, ("block",)).copies
 class Digest(NamedTuple):
     """A block of properties as publishing needs it."""
 
-    special: bool  # user-id, reply-to, CC, BCC, x-delay: somebody has to look
+    special: bool  # user-id, reply-to, CC, BCC, x-delay, a delivery mode of no meaning: somebody has to look
     template: WireMessage  # a message with these properties, without body, address and publisher
 
 
 def digest(properties: bytes) -> Digest:
     """Validate a block, and tell what publishing has to know of it. Raises MalformedFrame: it does not decode.
-    ChannelFault: its expiration is no number of milliseconds, or its delivery mode neither 1 nor 2."""
+    ChannelFault: its expiration is no number of milliseconds."""
     found = decode_properties(properties)
     mode = found.get("delivery_mode", 1)
-    if mode not in (1, 2):
-        raise ChannelFault(406, f"invalid delivery mode {mode}: 1 is transient, 2 persistent")
     headers = found.get("headers", _NO_HEADERS)
     special = "user_id" in found or "reply_to" in found or not headers.keys().isdisjoint(_LOOKED_AT)
     expiration = _expiration(found) if "expiration" in found else None
     wire = _wire_forms(_NO_FORM, [properties])
+    if mode not in (1, 2):
+        special, wire[0].kept = True, properties
     template = _templates(_PERSISTENT if mode == 2 else _TRANSIENT, wire, [properties], [headers], [expiration])[0]
     if mode == 2:
         _set_rest(template, _rest_of(found))
@@ -167,7 +167,8 @@ def digest(properties: bytes) -> Digest:
 
 def _expiration(found: Properties) -> float:
     text = found["expiration"]
-    if not (text.isascii() and text.isdigit()) or len(text) > 18 or int(text) > _LONGEST_LIFE:
+    digits = text.removeprefix("+")
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 18 or int(digits) > _LONGEST_LIFE:
         raise ChannelFault(406, f"invalid expiration '{text}': not milliseconds, a whole number up to {_LONGEST_LIFE}")
     return int(text) / 1000
 
@@ -253,8 +254,8 @@ def _keep(found: dict[str, object], message: Message, block: bytes) -> None:
     came = decode_properties(block)
     if found["headers"] is None and "headers" in came:
         found["headers"] = {}
-    if not message.persistent and "delivery_mode" not in came:
-        found["delivery_mode"] = None
+    if not message.persistent and came.get("delivery_mode") != 2:
+        found["delivery_mode"] = came.get("delivery_mode")
     found["cluster_id"] = came.get("cluster_id")
     text = came.get("expiration")
     if text is not None and message.expiration == int(text) / 1000:

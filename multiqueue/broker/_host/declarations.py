@@ -329,6 +329,8 @@ class Declarations:
             source, destination = self._exchange(exchange), end()  # the source is missed first, as by RabbitMQ
             if isinstance(source.matcher, HashRing):
                 ring_weight(key)
+            kind = destination.settings.type if isinstance(destination, BrokerQueue) else None
+            self.compat.check_binding(source.type, key, kind)
             condition = binding_condition(source, arguments)
             if self._topology.bind(Binding(source, destination, key, arguments, condition)):
                 self._topology.wait_for_commits()

@@ -181,6 +181,8 @@ RULES: Final[Mapping[str, frozenset[str]]] = {
     "a prefetch with global is each consumer's, unless `global_qos` is permitted": frozenset({"4.3"}),
     "a commit fails where a queue of its messages is gone": frozenset({"4.3"}),
     "a dead letter goes on counting its failures": frozenset({"4.3"}),
+    "an x-local-random exchange is bound to classic queues, without a key": frozenset({"4.3"}),
+    "a delivery mode is 1 or 2": frozenset({"3.10"}),
     "quorum queues: no prefetch with global": frozenset({"4.3", "3.10"}),
     "quorum queues: no deletion if unused or empty": frozenset({"4.3", "3.10"}),
     "quorum queues: no get beside a single active consumer": frozenset({"4.3", "3.10"}),
@@ -362,6 +364,19 @@ class Compat:
             raise CommandInvalid(f"unknown exchange type '{type}'")
         known = ", ".join(name for name, columns in EXCHANGES.items() if self.version in columns)
         raise PreconditionFailed(f"unknown exchange type '{type}'; one of {known}")
+
+    def check_binding(self, source: str, key: str, queue: str | None) -> None:
+        """Return when an exchange of this type can be bound with this key to a queue of this type, or, None, to an
+        exchange. Raises PreconditionFailed."""
+        rule = "an x-local-random exchange is bound to classic queues, without a key"
+        if source != "x-local-random" or not self.says(rule):
+            return
+        if key:
+            raise PreconditionFailed(f"Non empty binding '{key}' key not permitted")
+        if queue is None:
+            raise PreconditionFailed("Destination not found")
+        if queue != "classic":
+            raise PreconditionFailed(f"Queue type rabbit_{queue}_queue not valid for this exchange type")
 
     # -- methods on quorum queues
 
