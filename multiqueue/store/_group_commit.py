@@ -39,6 +39,7 @@ BATCH_BYTES = 4 << 20  # a batch beyond this is closed: the next submission star
 LARGE_BATCH_BYTES = 8 << 20  # as long as it has few operations: a sync then costs less a byte
 _FEW_OPERATIONS = 32
 BATCH_OPERATIONS = 4000
+_LARGE_OPERATION = 16 << 10  # bytes, on average
 _AHEAD_BYTES = 256 << 10  # a batch of so many is written while the one before is synced; smaller ones rather grow
 LINGER = 0.02  # seconds: a removal alone is not worth a sync, and a crash within them only redelivers
 _IDS_BETWEEN_COMMITS = 1 << 18
@@ -51,10 +52,12 @@ def give_way(seconds: float) -> None:
     """Return at once while nothing is committed, else when those who wait for a commit were told, or after `seconds`.
 
     For a thread that often lets go of the GIL, and each time for microseconds only, as one that serves sockets: it has
-    it back before a writer is awake, which needs it twenty times for one commit.
+    it back before a writer is awake, which needs it twenty times for one commit. A commit of large bodies is no reason:
+    it takes long, and most of that without the GIL.
     """
     for batch in tuple(_committing)[:1]:
-        batch.done.wait(seconds)
+        if batch.bytes < _LARGE_OPERATION * batch.operations:
+            batch.done.wait(seconds)
 
 
 class Backend(Protocol):

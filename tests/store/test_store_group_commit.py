@@ -294,6 +294,19 @@ class SlowBackend:
         pass
 
 
+def test_nobody_gives_way_to_a_commit_of_large_bodies() -> None:
+    """It takes long, and most of that without the GIL (0511)."""
+    backend = SlowBackend()
+    commits = _group_commit.GroupCommit(backend, name="slow", next_id=1, max_pending_bytes=1 << 20)
+    commits.submit([Put(1, b"", bytes(40_000)), Delete([1])])
+    assert backend.began.wait(60)
+    began = time.monotonic()
+    give_way(60)
+    assert time.monotonic() - began < 30
+    backend.may_go_on.set()
+    commits.close()
+
+
 def test_who_gives_way_waits_until_those_who_wait_for_the_commit_are_told() -> None:
     """While one is under way, and not without one; nor longer than was said (0511)."""
     give_way(60)
