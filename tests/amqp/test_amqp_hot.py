@@ -170,6 +170,20 @@ def test_a_body_of_many_frames_is_joined_once(form: ModuleType) -> None:
     assert found == [sent[0], (3, 1, b"abcd"), *sent[3:]]
 
 
+@forms
+def test_bodies_of_very_many_long_frames_are_those_that_were_sent(form: ModuleType) -> None:
+    """However many copies that takes, made together or not."""
+    bodies = [bytes((number,)) * (3000 * (number % 3) + number) for number in range(1, 200)]
+    data, expected = b"", []
+    for body in bodies:
+        pieces = [body[at : at + 700] for at in range(0, len(body), 700)]
+        data += frame(2, 1, header(len(body))) + b"".join(frame(3, 1, piece) for piece in pieces)
+        expected += [(2, 1, header(len(body))), (3, 1, body)]
+    found: list[tuple[int, int, bytes]] = []
+    at, _, begun = form.whole_frames(memoryview(data), 0, 4096, 1 << 20, found)
+    assert (at, begun, found) == (len(data), None, expected)
+
+
 @both
 @settings(max_examples=examples(500))
 @given(

@@ -49,7 +49,28 @@ static int append(PyObject *frames, int kind, uint32_t channel, PyObject *payloa
     return failed;
 }
 
-static PyObject *cut(Bytes data, Py_ssize_t at, Py_ssize_t end, uint64_t largest, Py_ssize_t most, PyObject *frames) {
+/* Copies that are still to be made, into bytes that nobody else has yet: together, and without the GIL where they are long. */
+enum { MOST_COPIES = 128, LONG = 64 * 1024 };
+typedef struct {
+    struct { char *to; Bytes from; size_t size; } each[MOST_COPIES];
+    int count;
+    size_t size;
+} Copies;
+
+static void make(Copies *copies) {
+    PyThreadState *state = copies->size >= LONG ? PyEval_SaveThread() : NULL;
+    for (int i = 0; i < copies->count; i++) memcpy(copies->each[i].to, copies->each[i].from, copies->each[i].size);
+    if (state) PyEval_RestoreThread(state);
+    copies->count = 0, copies->size = 0;
+}
+
+static void later(Copies *copies, char *to, Bytes from, size_t size) {
+    if (copies->count == MOST_COPIES) make(copies);
+    copies->each[copies->count].to = to, copies->each[copies->count].from = from, copies->each[copies->count++].size = size;
+    copies->size += size;
+}
+
+static PyObject *cut(Bytes data, Py_ssize_t at, Py_ssize_t end, uint64_t largest, Py_ssize_t most, PyObject *frames, Copies *copies) {
     Py_ssize_t count = 0, begun = 0;
     int joins = most >= 0;
     int64_t size, of = -1, left = 0; /* the channel whose header came last, and what its content lacks */
@@ -75,11 +96,11 @@ static PyObject *cut(Bytes data, Py_ssize_t at, Py_ssize_t end, uint64_t largest
             PyObject *joined = PyBytes_FromStringAndSize(NULL, total);
             if (joined) {
                 char *to = PyBytes_AS_STRING(joined);
-                memcpy(to, payload, (size_t)size);
+                later(copies, to, payload, (size_t)size);
                 to += size;
                 for (; at < behind; to += more, at += OVERHEAD + (Py_ssize_t)more) {
                     more = four(data + at + 3);
-                    memcpy(to, data + at + HEAD, (size_t)more);
+                    later(copies, to, data + at + HEAD, (size_t)more);
                 }
                 count += parts - 1;
             }
@@ -103,8 +124,10 @@ static PyObject *whole_frames(PyObject *module, PyObject *const *args, Py_ssize_
     if (!PyList_CheckExact(args[4])) return PyErr_Format(PyExc_TypeError, "frames are a list");
     Py_buffer data;
     if (PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE) < 0) return NULL;
+    Copies copies = {.count = 0, .size = 0};
     PyObject *done = at < 0 || at > data.len ? PyErr_Format(PyExc_ValueError, "at is %zd of %zd bytes", at, data.len)
-                                             : cut(data.buf, at, data.len, largest, most, args[4]);
+                                             : cut(data.buf, at, data.len, largest, most, args[4], &copies);
+    if (done) make(&copies); /* else nobody looks at what is in the list, and the last of it may be gone */
     PyBuffer_Release(&data);
     return done;
 }
