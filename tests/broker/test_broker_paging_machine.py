@@ -37,6 +37,11 @@ def test_a_load_that_takes_back_what_it_gave_is_not_repeated() -> None:
     random_history(11_433, levels=3, is_keyed=True)
 
 
+def test_a_list_that_ends_for_a_message_that_comes_back_hides_no_other() -> None:
+    """The room that one list needs for it is had from another, which is gone with that: the next has its turn."""
+    random_history(12_058, steps=300)
+
+
 @pytest.mark.slow
 def test_invariants_hold_in_many_longer_histories() -> None:
     """The same for thousands of histories, and for longer ones."""

@@ -211,7 +211,8 @@ class PagingBudget:
                     self.unlink(target, target.entries.first)
             if not target.entries:
                 del self.leaving[target]
-                target.area.lists.remove(target)
+                area = target.area  # another list of lists: a message may just be on its way round this one
+                area.lists = [each for each in area.lists if each is not target]
             return True
         return False
 
