@@ -54,7 +54,7 @@ PROPERTIES: list[dict[str, Any]] = [
     {"message_id": 5},
     {"type": "\ud800"},
     {"delivery_mode": "2"},
-    {"delivery_mode": 3},
+    {"delivery_mode": 300},
     {"delivery_mode": True},
     {"expiration": "soon"},
     {"expiration": -1},
@@ -231,7 +231,14 @@ DOORS: dict[str, tuple[list[Any], Enter]] = {
         lambda house, bad: house.runs("publish", "--exchange", "x", "--routing-key", bad),
     ),
     "command publish: property": (
-        ["priority=3000", "priority=x", "message_id=" + "x" * 300, "type=\ud800", "delivery_mode=3", "expiration=soon"],
+        [
+            "priority=3000",
+            "priority=x",
+            "message_id=" + "x" * 256,
+            "type=\ud800",
+            "delivery_mode=999",
+            "expiration=soon",
+        ],
         lambda house, bad: house.runs("publish", "--queue", "q", "--property", bad),
     ),
     "Broker.declare_queue: name": (
