@@ -380,7 +380,7 @@ class SqliteWriter:
         self._end_transaction()
 
     def _tidy(self) -> float | None:
-        """Give free pages back; once nothing has come for a while, copy the log into the file, later drop spares."""
+        """Give free pages back. When commits have stopped for a second, copy the log; for 30, remove the spares."""
         if self._room.is_worth_giving_back():
             self._room.give_back()
             return 0.0

@@ -3,7 +3,8 @@
  * Promise     Nothing is read past the end of what is given, whatever its lengths say: each is compared with what is left
  *             before it is added to anything. What is not plain (no whole frame, no content in three frames, a block that
  *             Python has to look at) is left where it is, so that every error is found and worded in Python.
- * Threads     No state. A list or a buffer that is given belongs to the caller.
+ * Threads     No state. A list or a buffer that is given belongs to the caller alone: `whole_frames` lets go of the GIL while
+ *             it copies long bodies out of it.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
