@@ -420,3 +420,19 @@ def test_a_server_closes_under_commits(broker: StoredBroker) -> None:
     for name in ("stored", "kept"):
         figures = broker.queue(name).statistics()
         assert (figures.consumers, figures.unacked, figures.available) == (0, 0, 54)
+
+
+def test_a_get_whose_queue_goes_meanwhile_is_not_told_that_it_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its messages may be there still, as when a virtual host is closed to be opened again."""
+    get = BrokerQueue.get
+
+    def late(queue: BrokerQueue, owner: object, *, auto_accept: bool = False) -> object:
+        broker.virtual_host().delete_queue("q")
+        return get(queue, owner, auto_accept=auto_accept)
+
+    with Broker() as broker, client.connect(broker.listen().url, recover=False) as connection:
+        broker.declare_queue("q")
+        broker.publish(Message(b"x", routing_key="q"))
+        monkeypatch.setattr(BrokerQueue, "get", late)
+        with pytest.raises(client.ChannelClosed, match="no queue 'q'"):
+            connection.channel().basic_get("q")

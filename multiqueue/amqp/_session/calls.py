@@ -296,6 +296,7 @@ def _get(session: Session, method: Any) -> None:
     # The window does not apply: a get is asked for, one by one.
     entry = queue.get(session, auto_accept=method.no_ack)
     if entry is None:
+        client.host.queue(name, owner=client.owner)  # raises where it is gone meanwhile: that is not to be empty
         session.deliveries.got_empty += 1
         session.reply(commands.Basic.GetEmpty)
     else:
