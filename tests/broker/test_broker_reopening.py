@@ -6,13 +6,15 @@ import errno
 import logging
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
-from broker_parts_support import reopening
+from broker_parts_support import Housekeeping, Spill, reopening
 from store_parts_support import SqliteWriter
 
-from multiqueue.broker import Broker, BrokerClosed, Message, NotAllowed, VirtualHost
+from multiqueue.broker import Broker, BrokerClosed, BrokerQueue, Message, NotAllowed, VirtualHost
 from multiqueue.store import SqliteStore, StoreFailed
 from multiqueue.testing import wait_until_blocked
 
@@ -93,6 +95,41 @@ def test_it_is_open_again_when_the_disk_works_again(
         failed.publish(Message(b"to the old one", routing_key="q", persistent=True))
     said = [record.getMessage() for record in caplog.records if "vhost 'x'" in record.getMessage()]
     assert [each.partition(":")[0] for each in said] == ["vhost 'x' stays down", "vhost 'x' is open again"]
+
+
+def test_housekeeping_comes_to_no_queue_that_is_half_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs while a virtual host is opened again, and would take a queue that is not counted yet for an empty one."""
+    with closing(VirtualHost(store=SqliteStore(tmp_path))) as host:
+        host.declare_queue("q", durable=True)
+        host.publish(Message(b"kept", routing_key="q", persistent=True))
+    keeper, recover = Housekeeping(), Spill.recover
+
+    def disturbed(spill: Spill, *arguments: Any) -> bool:
+        is_taken = recover(spill, *arguments)
+        keeper.run_once()
+        return is_taken
+
+    monkeypatch.setattr(Spill, "recover", disturbed)
+    with closing(VirtualHost(store=SqliteStore(tmp_path), housekeeping=keeper)) as host:
+        keeper.run_once()
+        received = host.get("q", auto_accept=True)
+        assert received is not None
+        assert received.body == b"kept"
+
+
+def test_a_get_that_its_virtual_host_is_closed_under_is_not_told_that_nothing_is_there(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it asks for is on the disk."""
+    host, get = broker.virtual_host("x"), BrokerQueue.get
+
+    def late(queue: BrokerQueue, owner: object, *, auto_accept: bool = False) -> object:
+        host.close()
+        return get(queue, owner, auto_accept=auto_accept)
+
+    monkeypatch.setattr(BrokerQueue, "get", late)
+    with pytest.raises(BrokerClosed):
+        host.get("q")
 
 
 def test_it_stays_down_while_its_directory_is_gone(

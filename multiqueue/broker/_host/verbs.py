@@ -173,7 +173,10 @@ class Verbs(Declarations):
             ConsumerNotAdmitted: the queue is paged, and unsettled messages leave no memory for its next one.
             StoreError: the store cannot be read.
         """
-        return self.parts.receiving.getter.get(self.queue(queue, owner=owner), auto_accept=auto_accept)
+        received = self.parts.receiving.getter.get(self.queue(queue, owner=owner), auto_accept=auto_accept)
+        if received is None:
+            self.queue(queue, owner=owner)  # raises where it is gone meanwhile: that is not to be empty
+        return received
 
     def consume(
         self,

@@ -145,7 +145,9 @@ class VirtualHost(Verbs):
             self.metadata.recover(definitions)
             self.parameters.recover(definitions)
             self._journal.on_failed = self._store_failed
-            if housekeeping is not None:
+            if housekeeping is not None:  # not before: it would look at queues that are half opened
+                for queue in self.queues():
+                    housekeeping.add(queue)
                 housekeeping.add(self._journal)
             self._pid = os.getpid()
             atexit.register(self._close_at_exit)  # after the store's own, so it comes before that
@@ -156,14 +158,17 @@ class VirtualHost(Verbs):
         if self._journal is not None and settings.durable and not settings.exclusive:
             self._journal.check()
             number = self._journal.store.allocate()
-        return self._make(name, settings, number)
+        queue = self._make(name, settings, number)
+        if self._housekeeping is not None:
+            self._housekeeping.add(queue)
+        return queue
 
     def _make(self, name: str, settings: QueueSettings, number: int | None) -> BrokerQueue:
         """`number` is the queue's in the store, None for one that no store keeps."""
         journal = None
         if self._journal is not None and number is not None:
             journal = QueueJournal(self._journal, number, self.parts.dead_letters.send_on)
-        queue = BrokerQueue(
+        return BrokerQueue(
             name,
             settings=settings,
             clock=self._clock,
@@ -175,9 +180,6 @@ class VirtualHost(Verbs):
             pager_of=lambda queue: Spill(queue, self._memory, self._spill_rows),
             consumer_timeout=self._consumer_timeout if settings.counts_failures else None,
         )
-        if self._housekeeping is not None:
-            self._housekeeping.add(queue)
-        return queue
 
     def _store_failed(self) -> None:
         """Nothing is accepted any more: subscriptions would go on with what cannot be settled."""
