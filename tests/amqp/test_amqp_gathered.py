@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -79,6 +81,33 @@ def test_a_body_whose_last_frame_is_short_goes_without_a_copy(
         transport.abort()
 
     asyncio.run(run())
+
+
+def test_large_bodies_are_collected_up_to_a_mebibyte(
+    ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each write wakes the peer: once it has taken one, several go in one write, but never very much."""
+    ours, _ = ends
+    written: list[int] = []
+
+    def writev(_: int, pieces: list[bytes]) -> int:
+        written.append(sum(map(len, pieces)) // 2**18)
+        return sum(map(len, pieces))
+
+    async def run() -> None:
+        transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=ours)
+        writer = FrameWriter(cast(Any, Nobody()), 131072, 1 << 20, lambda: None)
+        writer.use(transport)
+        monkeypatch.setattr(os, "writev", writev)
+        consumer = cast(Any, SimpleNamespace(prefix=deliver_prefix("t")))
+        for tag in range(10):
+            writer.deliver_all(1, consumer, tag, [False], [(b"\0\1q", b"\0\0", bytes(2**18))])
+        writer.flush()
+        assert writer.pieces == []
+        transport.abort()
+
+    asyncio.run(run())
+    assert written == [1, 4, 4, 1]
 
 
 def test_nothing_is_written_past_a_transport_that_closes(ends: tuple[socket.socket, socket.socket]) -> None:

@@ -62,7 +62,8 @@ _TURN: Final = 1536  # frames that are dealt with between two looks at the socke
 _NO_METHOD: Final = b"\0\0\0\0"
 _METHOD: Final = 7  # as many frames more as any other method counts for
 _IN_A_MESSAGE: Final = (ChannelState.HEADER, ChannelState.BODY)
-_LARGE: Final = 16 * 1024  # bytes; a piece beyond that is written at once: nothing is won by collecting such
+_LARGE: Final = 16 * 1024  # bytes; a reply beyond that is written now, and bodies that a peer may not fetch
+_AT_ONCE: Final = 1024 * 1024  # bytes of bodies for one that keeps up: each write wakes it, and costs a call
 _GATHERED: Final = 1024  # bytes of a piece; from here on a copy costs more than to give the system many pieces
 _MOST_PIECES: Final = 512  # of one call; the system takes 1,024
 _SELECTORS: Final = "asyncio.selector_events"
@@ -85,6 +86,8 @@ class FrameWriter:
     is_held_back: bool = False  # the peer reads too slowly: its consumers want nothing
     sent_bytes: int = 0
     transport: asyncio.Transport | None = None  # while there is one to write to
+    _bodies_bytes: int = 0  # of deliveries among the pieces
+    _takes_all: bool = False  # the socket took all that it was given last
     _descriptor: int | None = None  # of its socket, where bytes may go there without it
     _unread_bytes: int = 0  # written since `is_held_back`: replies, for no consumer wants anything then
 
@@ -111,6 +114,7 @@ class FrameWriter:
             for confirms in self.confirming:
                 self.confirm(confirms)
             self.confirming.clear()
+        self._bodies_bytes = 0
         if self.pieces and self.transport is not None:
             if self.transport.is_closing():  # asyncio would log each write after the peer has left
                 self.pieces.clear()
@@ -130,6 +134,7 @@ class FrameWriter:
     def _send_at_once(self, transport: asyncio.Transport) -> bool:
         """Give the pieces to the socket as they are, if nothing waits before them; False when it did not take all."""
         pieces = self.pieces
+        self._takes_all = False
         if self._descriptor is None or transport.get_write_buffer_size():
             return False
         try:
@@ -144,7 +149,8 @@ class FrameWriter:
         if sent:
             pieces[at] = memoryview(pieces[at])[sent:]
         del pieces[:at]
-        return not pieces
+        self._takes_all = not pieces
+        return self._takes_all
 
     def caught_up(self) -> None:
         self.is_held_back = False
@@ -162,7 +168,8 @@ class FrameWriter:
             return
         for tag, flag, size, content in zip(count(first_tag), redelivered, sizes, contents):
             self.pieces += deliver_pieces(number, consumer.prefix, tag, flag, content, self.frame_max)
-            if size > _LARGE:
+            self._bodies_bytes += size
+            if self._bodies_bytes >= (_AT_ONCE if self._takes_all else _LARGE):
                 self.flush()
 
     def got(self, number: int, tag: int, redelivered: bool, left: int, content: Content) -> None:
