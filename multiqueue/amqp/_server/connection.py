@@ -42,7 +42,7 @@ from .._wire.methods import commands
 from .access import Access, Rights, User, is_loopback
 from .frame_io import FrameReader, FrameWriter, ReadGate
 from .handshake import ConnectionMachine, ConnectionState, check_limit, claim, common_name
-from .io_thread import IoThread, Piecework
+from .io_thread import LARGE_FRAMES, IoThread, Piecework
 from .settings import ServerSettings
 from .strangers import Logins, Newcomer, Newcomers, QuietLog
 
@@ -174,12 +174,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._set_timer(patience, partial(self.cut, "%s: not open after %g s, cut", patience))
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        io = self.io
-        return io.read_buffer if self.reader.splitter.has_large_frames else io.small_read_buffer
+        return self.io.buffer_for(self.reader.splitter.frame_bytes)
 
     def buffer_updated(self, nbytes: int) -> None:
         data = self.io.read_buffer[:nbytes]
-        self.reader.receive(data if self.reader.splitter.has_large_frames else bytes(data))
+        self.reader.receive(data if self.reader.splitter.frame_bytes > LARGE_FRAMES else bytes(data))
         if nbytes < _LITTLE:
             give_way()
 

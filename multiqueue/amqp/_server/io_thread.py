@@ -28,7 +28,12 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 _READ: Final = 64 * 1024  # bytes of one read: then the others have their turn, the consumers of what was read first
-_LARGE_READ: Final = 16 * _READ  # and where frames are long, so that these are few as well
+# And where frames have so many bytes on average, so that these are few as well: of messages of 3 KiB and more, and of
+# 48 KiB and more. Smaller ones would come by so many at once that their work is no longer beside the peer's.
+LARGE_FRAMES: Final = 1024
+_LONG_READ: Final = 1024 * 1024
+_HUGE_FRAMES: Final = 16 * 1024
+_HUGE_READ: Final = 4 * 1024 * 1024
 
 
 class IoThread:
@@ -37,13 +42,19 @@ class IoThread:
     def __init__(self, name: str) -> None:
         self.loop: asyncio.AbstractEventLoop = new_event_loop()
         # Bytes come here from one socket after the other, and are taken out before the next is read.
-        self.read_buffer: memoryview = memoryview(bytearray(_LARGE_READ))
-        self.small_read_buffer: memoryview = self.read_buffer[:_READ]
+        self.read_buffer: memoryview = memoryview(bytearray(_HUGE_READ))
+        self._short, self._long = self.read_buffer[:_READ], self.read_buffer[:_LONG_READ]
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.turns: Turns = Turns(self._schedule)
         # Invariant: if it is not empty, `_do_first_piece` is scheduled or running. This thread's.
         self._pieces: deque[Callable[[], object]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def buffer_for(self, frame_bytes: int) -> memoryview:
+        """Where the next read goes, of a peer whose frames have so many bytes on average."""
+        if frame_bytes <= LARGE_FRAMES:
+            return self._short
+        return self._long if frame_bytes <= _HUGE_FRAMES else self.read_buffer
 
     def start(self) -> None:
         self._thread.start()

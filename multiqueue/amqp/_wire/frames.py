@@ -51,7 +51,6 @@ OLD_PROTOCOL_HEADERS: Final = {b"AMQP\x01\x01\x09\x01": (8, 0), b"AMQP\x01\x01\x
 
 _PIECE: Final = 16 * 1024  # bytes; of a body frame less than that is not handed out: a peer may send single bytes
 _MUCH: Final = 64 * 1024  # and of a read of so many, any piece is
-_LARGE_FRAMES: Final = 1024  # bytes of a frame on average: of messages of 3 KiB and more a short read has few
 
 
 class FrameSplitter:
@@ -65,7 +64,7 @@ class FrameSplitter:
         self.frame_max = frame_max
         self.most_body: int = 0  # bytes of a body that is put together here, of large reads
         self._least_piece = _PIECE if in_pieces else 1 << 62
-        self.has_large_frames: bool = False  # the last frames were long
+        self.frame_bytes: int = 0  # of a frame of the last ones, on average
         self._rest = b""
         self._left = 0  # bytes of a body frame's payload that come before anything else; at least 1 if it has begun
         self._channel = 0  # of that frame, or of the body
@@ -106,7 +105,7 @@ class FrameSplitter:
             break
         self._rest = bytes(data[at:])
         if frames:
-            self.has_large_frames = end > _LARGE_FRAMES * count
+            self.frame_bytes = end // max(count, 1)
         return frames
 
     def _fill(self, data: Any, at: int, frames: list[Frame]) -> int:
