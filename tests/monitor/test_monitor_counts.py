@@ -10,6 +10,7 @@ import pytest
 from monitor_support import Client
 
 from multiqueue.broker import Broker, Message
+from multiqueue.testing import wait_until_blocked
 
 
 def counts(view: dict[str, Any]) -> dict[str, int]:
@@ -109,6 +110,7 @@ def test_what_comes_and_goes_is_counted(client: Client, server: Any) -> None:
         "queue_created": 3,
         "queue_deleted": 1,
     }
+    wait_until_blocked(lambda: not server.connections())  # the client goes when the close is answered
     client("PUT", "/api/queues/%2F/three", {})
     (node,) = client.get("/api/nodes")
     assert (node["connection_closed"], node["channel_closed"], node["sockets_used"]) == (1, 2, 0)
