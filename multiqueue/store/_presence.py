@@ -43,9 +43,13 @@ class Presence:
 
 
 def left_alone(file: Path) -> Path | None:
-    """A file that a store left beside its file, where that is gone: a log that is not empty, or one of bodies."""
-    if file.exists():
-        return None
+    """A file that a store left beside its file, where that is gone or empty: a log that is not empty, or one of bodies.
+
+    SQLite removes a log beside an empty file, also where it is only to read.
+    """
+    with suppress(FileNotFoundError, NotADirectoryError):
+        if file.stat().st_size:
+            return None
     log = file.with_name(f"{file.name}-wal")
     with suppress(FileNotFoundError, NotADirectoryError):
         if log.stat().st_size:

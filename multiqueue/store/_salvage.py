@@ -18,6 +18,7 @@ from ._bodies import BodyDamaged, newest_files, owner_of, places_of, read_bodies
 from ._confirmed import LogIndex, confirmed_pages, damage_of_log, read_log
 from ._errors import NoStore, StoreDamaged, StoreError
 from ._plan import check
+from ._presence import left_alone
 from ._protocol import Definition
 from ._schema import DAMAGE, FILE_NAME, check_format, connect
 from ._sqlite_reader import shortfall
@@ -51,6 +52,7 @@ def store_file(path: Path) -> Path:
 
     Raises:
         NoStore: the directory has no store, but perhaps its directories: a broker's data has one for each virtual host.
+        StoreDamaged: the file is empty, and what its store left is there.
     """
     file = path / FILE_NAME
     try:
@@ -61,6 +63,9 @@ def store_file(path: Path) -> Path:
         file.open("rb").close()
     except OSError as error:
         raise NoStore(f"cannot read {str(file)!r}: {error.strerror}") from error
+    left = left_alone(file)
+    if left is not None:
+        raise StoreDamaged(f"{str(file)!r} is empty, and {left.name!r} of its store is there: put it back")
     return file
 
 

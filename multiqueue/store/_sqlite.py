@@ -151,7 +151,7 @@ class SqliteStore(StoreFront):
                 left = left_alone(self._file)
                 if left is not None:
                     raise StoreDamaged(
-                        f"{str(self._file)!r} is gone, and {left.name!r} of its store is there: "
+                        f"{str(self._file)!r} is gone or empty, and {left.name!r} of its store is there: "
                         "put it back, or remove the directory to begin a new store"
                     )
                 if log_bytes is None:

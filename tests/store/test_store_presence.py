@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 from store_parts_support import _presence
-from store_support import ids, put, stored
+from store_support import ids, put, run, stored
 
 from multiqueue.store import SqliteStore, StoreDamaged, StoreFailed
 
@@ -96,9 +97,25 @@ def test_no_store_is_begun_beside_what_another_one_left(tmp_path: Path, left: st
         store.close()
     before = (store.path / left).read_bytes()
     assert SqliteStore.is_in(store.path)
-    with pytest.raises(StoreDamaged, match=f"messages.sqlite' is gone, and '{left}' of its store is there"):
+    with pytest.raises(StoreDamaged, match=f"messages.sqlite' is gone or empty, and '{left}' of its store is there"):
         open_store(tmp_path)
     assert (store.path / left).read_bytes() == before
+
+
+def test_an_empty_file_of_messages_costs_nothing_beside_it(tmp_path: Path) -> None:
+    """Where the file of messages was cut to nothing, opening and every tool refuse, and all it had beside it stays."""
+    with open_store(tmp_path) as store:
+        stored(store, put(1))
+        copy = shutil.copytree(store.path, tmp_path / "copy")  # as a crash would leave it
+    whole = (copy / "messages.sqlite").read_bytes()
+    (copy / "messages.sqlite").write_bytes(b"")
+    for command in ("info", "check", "dump", "compact"):
+        assert "messages.sqlite' is empty, and 'messages.sqlite-wal' of its store" in str(run(command, copy).exception)
+    with pytest.raises(StoreDamaged, match=r"is gone or empty, and 'messages.sqlite-wal' of its store is there"):
+        SqliteStore(copy, reserve_bytes=0)
+    (copy / "messages.sqlite").write_bytes(whole)
+    with SqliteStore(copy, reserve_bytes=0) as opened:
+        assert len(ids(opened, 1)) == 1
 
 
 def test_it_looks_once_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
