@@ -341,6 +341,9 @@ class Bodies:
         while number == self._number or number in self._sizes:
             number = number + 1 if number + 1 < _NUMBERS else 1
         path = body_file(self._directory, number)
+        for one in [*self._spares]:
+            if not self._spare_file(one).exists():  # somebody removed it, and nothing is lost with it
+                self._forget(self._spares.pop(one))
         spare = next(iter(self._spares), None)
         if spare is None:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)

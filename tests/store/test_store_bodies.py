@@ -230,6 +230,23 @@ def test_a_file_that_is_emptied_is_written_anew(store: SqliteStore, tmp_path: Pa
         assert list(tmp_path.glob("spare-*")) == [tmp_path / "spare-x"]
 
 
+def test_nothing_ends_with_a_spare_file_that_somebody_removes(store: SqliteStore, tmp_path: Path) -> None:
+    """Whoever needs the disk may remove the spare files of an open store: it goes on, and counts them no longer."""
+    given = [stored(store, put(1, large(number)))[0] for number in range(20)]
+    store.submit([Delete(given)]).wait()
+    spares = list(tmp_path.glob("spare-*"))
+    assert len(spares) > 1
+    for spare in spares:
+        spare.unlink()
+    given = [stored(store, put(1, large(number)))[0] for number in range(20)]
+    assert store.read(given) == {one: large(number) for number, one in enumerate(given)}
+    assert store.statistics().file_bytes == sum(
+        file.stat().st_size
+        for file in tmp_path.iterdir()
+        if file.name.startswith(("bodies-", "messages.sqlite")) and not file.name.endswith("-shm")
+    )
+
+
 def test_a_file_that_is_written_anew_under_a_reader(
     store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
