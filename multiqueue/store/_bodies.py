@@ -16,7 +16,7 @@ Relaxed     No commit syncs. A file is synced when it is ended, beside the next 
             before a file goes.
 Spares      A long file that is emptied gets the name `spare-N`, and its next turn as a file of bodies: to write over
             bytes that are there costs a quarter of what new ones cost, for file system and page cache have them. Eight
-            are kept while commits come, none where there is a quota, and none at a full disk. Closing and opening
+            are kept while bodies come, none where there is a quota, and none at a full disk. Closing and opening
             remove them.
 Cache       Synced bytes of a new file leave the page cache, unless bodies were read since the file was begun: a program
             that reads none has them in memory, and pages that the cache had just now are cheaper to write than others.
@@ -43,6 +43,7 @@ import mmap
 import os
 import struct
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate, chain
@@ -124,6 +125,7 @@ class Bodies:
         self.log = self._names = -1
         self._beside = SyncBeside()
         self._spares: dict[int, int] = {}  # the sizes of files that are written anew when the next one begins
+        self.last_append = time.monotonic()
         self.most_bytes = _NO_QUOTA  # of all files, where there is a quota
         self.lacks_room = False  # quota or disk had none for what was to be written last
         self.damaged: set[int] = set()  # files that cannot be written anew, for a body in them cannot be read
@@ -191,6 +193,7 @@ class Bodies:
             OSError: undo; where the disk is full, that is said by `errno`.
         """
         assert self._descriptor is not None
+        self.last_append = time.monotonic()
         sizes = list(map(len, bodies))
         start = self._new_end
         *offsets, end = accumulate([_RECORD.size + size for size in sizes], initial=start)

@@ -37,7 +37,7 @@ from ._sync_beside import SyncBeside
 
 IDS_RESERVED = 1 << 20  # ids that may be given before the next one is written down
 _IDLE_SECONDS = 1.0  # after so long without a commit the log is copied into the file
-_SPARES_SECONDS = 30.0  # and after so long its spare files go
+_SPARES_SECONDS = 30.0  # and after so long without large bodies its spare files go
 _STEP_ROWS = 100  # a step of removal: a millisecond, and each commit may have to wait for one
 _STEP_BYTES = 256 << 10  # of bodies that are moved in a step
 _BODIES_OF = (
@@ -157,6 +157,8 @@ class SqliteWriter:
         if sparse is not None:
             self._move_bodies(sparse)
             return 0.0
+        if self._spares_left() <= 0:
+            self._bodies.drop_spares()
         return self._tidy() if is_idle else 0.0
 
     def finish(self, next_id: int) -> None:
@@ -380,7 +382,7 @@ class SqliteWriter:
         self._end_transaction()
 
     def _tidy(self) -> float | None:
-        """Give free pages back. When commits have stopped for a second, copy the log; for 30, remove the spares."""
+        """Give free pages back. When commits have stopped for a second, copy the log."""
         if self._room.is_worth_giving_back():
             self._room.give_back()
             return 0.0
@@ -389,11 +391,14 @@ class SqliteWriter:
             if idle < _IDLE_SECONDS:
                 return _IDLE_SECONDS - idle
             self._room.checkpoint("PASSIVE")
-        if self._bodies.has_spares and not self._room.is_tight:
-            if idle < _SPARES_SECONDS:
-                return _SPARES_SECONDS - idle
-            self._bodies.drop_spares()
-        return _IDLE_SECONDS if self._room.is_tight else None
+        if self._room.is_tight:
+            return _IDLE_SECONDS
+        return self._spares_left() if self._bodies.has_spares else None
+
+    def _spares_left(self) -> float:
+        """For how many seconds the spare files are kept, unless large bodies come, whatever else is committed: a server
+        that is low on disk takes none until the disk has more."""
+        return self._bodies.last_append + _SPARES_SECONDS - time.monotonic()
 
     def _look(self, *, at_once: bool = False) -> None:
         """Raise FileNotFoundError where a file is not the one that was opened."""

@@ -247,6 +247,19 @@ def test_nothing_ends_with_a_spare_file_that_somebody_removes(store: SqliteStore
     )
 
 
+def test_spare_files_go_though_small_commits_do_not_end(store: SqliteStore, tmp_path: Path) -> None:
+    """Half a minute after the last large body the spare files go, also while consumers go on: a server that is low on
+    disk holds its publishers until there is more, so no body would ever come to be written over them."""
+    given = [stored(store, put(1, large(number)))[0] for number in range(20)]
+    store.submit([Delete(given)]).wait()
+    kept = stored(store, *(put(2, b"small") for _ in range(10)))
+    assert list(tmp_path.glob("spare-*"))
+    store._bodies.last_append -= 31.0
+    for one in kept:
+        store.submit([Delete([one])]).wait()
+    settled(store, lambda: list(tmp_path.glob("spare-*")) == [])
+
+
 def test_a_file_that_is_written_anew_under_a_reader(
     store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
