@@ -154,6 +154,28 @@ def _shared(nodeid: str) -> str | None:
     return next((name for name, shared in SHARED.items() if shared.search(nodeid)), None)
 
 
+class Written(pytest.Module):
+    """A file of tests that, without a library it is written with, ends as a test without its peer."""
+
+    def collect(self) -> Any:
+        """Its tests. A module of this house that is missing is a defect, as ever."""
+        try:
+            return super().collect()
+        except self.CollectError as error:
+            cause: BaseException | None = error
+            while cause is not None and not isinstance(cause, ModuleNotFoundError):
+                cause = cause.__cause__ or cause.__context__
+            name = str(cause and cause.name).partition(".")[0]
+            if cause is None or name == "multiqueue" or name.endswith("_support"):
+                raise
+            do_without(f"{name} is not installed: pip install 'blocking-multiqueue[test]'")
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module:
+    """Each file of tests is one that can be left out."""
+    return Written.from_parent(parent, path=module_path)
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
     """Note what the process is like before a test."""

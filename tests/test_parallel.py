@@ -75,6 +75,24 @@ def test_a_test_that_would_start_a_peer_of_its_own_is_refused(tmp_path: Path) ->
     assert "test_suite.py::test_of_frames would start a rabbitmq of its own" in done.stderr, done.stdout
 
 
+@pytest.mark.parametrize(
+    ("needed", "required", "said"),
+    [
+        ("no_such_library.part", "", ": no_such_library is not installed: pip install"),
+        ("no_such_library.part", "1", "MULTIQUEUE_REQUIRE_PEERS is set, and no_such_library is not installed"),
+        ("no_such_support", "", "No module named 'no_such_support'"),
+    ],
+)
+def test_a_file_without_its_library_is_left_out_at_a_desk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, needed: str, required: str, said: str
+) -> None:
+    """A file that imports what is not installed is skipped, and fails in CI; without a part of ours it always fails."""
+    monkeypatch.setenv("MULTIQUEUE_REQUIRE_PEERS", required)
+    done = run_suite(tmp_path, f"import {needed}\n", "-n0", "-rs")
+    assert said in done.stdout
+    assert ("1 skipped" if said.startswith(":") else "1 error") in done.stdout, done.stdout
+
+
 def test_a_test_that_leaves_its_process_changed_fails(tmp_path: Path) -> None:
     """It is named at once, with what it has left; those after it, which would only suffer from that, are not."""
     suite = (

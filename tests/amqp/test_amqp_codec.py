@@ -21,14 +21,12 @@ from amqp_parts_support import (
     encode_return,
     encode_short_string,
 )
+from amqp_parts_support import frames as _frames
+from amqp_parts_support import methods as _methods
 from amqp_strategies_support import octets, properties, short_text, tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis_support import examples
-
-pytest.importorskip("pamqp")
-from amqp_parts_support import frames as _frames
-from amqp_parts_support import methods as _methods
 from pamqp import body as pamqp_body
 from pamqp import commands, frame, header
 

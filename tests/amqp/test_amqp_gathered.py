@@ -13,8 +13,6 @@ import pytest
 from amqp_parts_support import FrameWriter, deliver_prefix
 from amqp_parts_support import frames as splitting
 
-pytest.importorskip("pamqp")
-
 
 class Nobody:
     """The connection of a writer that has none."""

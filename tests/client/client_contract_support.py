@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from multiqueue.client import Channel, Message
 from multiqueue.testing import PATIENCE
+
+if TYPE_CHECKING:
+    from multiqueue.client import Channel, Message
 
 # A broker in the process, our server over TCP, RabbitMQ over TCP: the names of what `peer` gives.
 PEERS = ["in_process", "server", "rabbitmq"]

@@ -7,14 +7,16 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from client_contract_support import PEERS
 from rabbitmq_support import Peer
 
 from multiqueue.broker import Broker
-from multiqueue.client import Channel, Connection, connect
+
+if TYPE_CHECKING:
+    from multiqueue.client import Channel, Connection
 
 _numbers = itertools.count(1)
 
@@ -48,6 +50,8 @@ def peer(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture
 def opened(peer: Any) -> Iterator[Callable[..., Connection]]:
     """Makes connections to the peer, which are checked and closed after the test."""
+    from multiqueue.client import connect  # needs pamqp, which a desk may lack
+
     with ExitStack() as stack:
 
         def open_one(**options: Any) -> Connection:

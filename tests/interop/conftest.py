@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,21 +17,6 @@ from multiqueue.broker import Broker
 
 if TYPE_CHECKING:
     from interop_wire_support import Wire, WireChannel
-
-# What each file of tests is written with; without it they are left out at a desk, and cannot be imported in CI.
-WRITTEN_WITH = {
-    "aio_pika": ["test_interop_aio_pika.py"],
-    "amqpstorm": ["test_interop_amqpstorm.py"],
-    "celery": ["test_interop_celery.py"],
-    "kombu": ["test_interop_kombu.py"],
-    "pamqp": ["test_interop_*.py"],
-    "pika": ["test_interop_pika.py"],
-}
-collect_ignore_glob: list[str] = []
-if not os.environ.get("MULTIQUEUE_REQUIRE_PEERS"):
-    collect_ignore_glob += [
-        pattern for module, patterns in WRITTEN_WITH.items() if find_spec(module) is None for pattern in patterns
-    ]
 
 BROKERS = ("rabbitmq", "multiqueue")
 

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
-from pipeline_support import do_without
-
-if find_spec("pamqp") is None:
-    do_without("pamqp is not installed: pip install 'blocking-multiqueue[amqp]'")
 
 from multiqueue.broker import Broker
 from multiqueue.client import Connection, connect

@@ -6,14 +6,13 @@ import io
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+import pyarrow as pa
 import pytest
+from fsspec.implementations import memory
 from pipeline_parts_support import _executor_write
 
-pa = pytest.importorskip("pyarrow")
-memory = pytest.importorskip("fsspec.implementations.memory")
 
-
-class Counted(memory.MemoryFileSystem):  # type: ignore[name-defined, misc]
+class Counted(memory.MemoryFileSystem):  # type: ignore[misc]
     """A store in memory that knows how many objects are written at once."""
 
     protocol = "counted"

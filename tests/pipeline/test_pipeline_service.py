@@ -6,16 +6,10 @@ import json
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_support import do_without
-
-if find_spec("pamqp") is None:
-    do_without("pamqp is not installed: pip install 'blocking-multiqueue[amqp]'")
-
 from test_pipeline_spark import COMMAND, environment, rows, wait_for_done
 
 from multiqueue.amqp import Server, serve

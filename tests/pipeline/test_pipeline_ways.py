@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pipeline_parts_support import (
     Inputs,
@@ -32,8 +33,6 @@ from pipeline_support import spark_for_tests
 from test_pipeline_input import ODD, write
 
 from multiqueue.pipeline import FileSeen, Item, JobError
-
-pa = pytest.importorskip("pyarrow")
 
 as_wanted = _executor_read._as
 

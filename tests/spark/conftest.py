@@ -18,12 +18,6 @@ HERE = Path(__file__).parent
 # Said by pyspark about the pandas that happens to be installed.
 PANDAS_IS_NEW = "ignore:PySpark does not yet fully support pandas:FutureWarning"
 
-collect_ignore_glob: list[str] = []
-try:
-    import pyspark  # noqa: F401
-except ImportError:
-    collect_ignore_glob += ["test_*.py"]
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
