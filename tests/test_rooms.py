@@ -23,6 +23,7 @@ HOUSE = Path(multiqueue.__file__).parent
 MAY_KNOW: dict[str, set[str]] = {
     "errors": set(),
     "_carried": set(),
+    "_compiled": set(),
     "_copies": {"_copier"},
     "_directory_lock": set(),
     "_extras": set(),
@@ -32,10 +33,10 @@ MAY_KNOW: dict[str, set[str]] = {
     "_toml_lines": set(),
     "_patterns": set(),
     "_words": set(),
-    "core": {"errors"},
+    "core": {"errors", "_compiled"},
     "store": {"errors", "_directory_lock", "_logs", "_words", "_locks"},
     "broker": {"core", "store", "errors", "_carried", "_copies", "_kinds", "_logs", "_locks", "_patterns"},
-    "amqp": {"broker", "core", "errors", "_carried", "_copies", "_extras", "_toml"}
+    "amqp": {"broker", "core", "errors", "_carried", "_compiled", "_copies", "_extras", "_toml"}
     | {"_kinds", "_logs", "_words", "_locks", "_patterns"},
     "client": {"core", "amqp", "errors", "_kinds", "_logs", "_words", "_locks"},
     "spark": {"core", "client", "errors", "_directory_lock", "_logs", "_locks"},

@@ -34,16 +34,9 @@ def _has_extension() -> bool:
         return False
     missing = [name for name in NAMES.split() if not hasattr(_engine, name)]
     if missing:
-        import warnings
+        from .._compiled import warn_of_older
 
-        where = getattr(_engine, "__file__", "the engine in C")
-        warnings.warn(
-            f"{where} was built from an older source and has no {', '.join(missing)}; the engine in Python "
-            "runs instead. To build it again: pip install --force-reinstall --no-deps blocking-multiqueue, or "
-            "pip install -e . in a checkout",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        warn_of_older(_engine, missing)
     return not missing
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module, util
 from types import ModuleType
@@ -339,3 +341,25 @@ def test_a_mistake_of_the_house_raises(form: ModuleType, call: tuple[str, Sequen
         return  # slices of Python read nothing beside it
     with pytest.raises((IndexError, ValueError, OverflowError, struct.error)):
         getattr(form, name)(*arguments)
+
+
+def test_functions_that_were_built_from_an_older_source_are_passed_over() -> None:
+    """An extension that lacks a function warns, with the remedy, and what is in Python runs."""
+    code = (
+        "import sys, types, warnings\n"
+        "old = types.ModuleType('multiqueue.amqp._wire._frames')\n"
+        "old.__file__, old.whole_frames = '_frames.so', None\n"
+        "sys.modules[old.__name__] = old\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always')\n"
+        "    from multiqueue.amqp._wire import hot, plain\n"
+        "print(*[each.message for each in caught])\n"
+        "print(all(getattr(hot, name) is getattr(plain, name) for name in hot.NAMES))\n"
+    )
+    environment = {**os.environ, "MULTIQUEUE_PURE": ""}
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    warning, same = ended.stdout.splitlines() or ["", ended.stderr]
+    assert warning.startswith("_frames.so was built from an older source and has no acks_in_a_row, contents_in_a_row,")
+    assert "pip install -e ." in warning
+    assert same == "True"

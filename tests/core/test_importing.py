@@ -73,7 +73,7 @@ def test_an_engine_that_was_built_from_an_older_source_is_passed_over() -> None:
         "q = multiqueue.core.Queue(); q.put(1); print(multiqueue.core.engine, q.get(), multiqueue.core.Ring().due())",
         MULTIQUEUE_PURE="",
     )
-    assert warning.startswith("_engine.so was built from an older source and has no Ring, Turn; the engine in Python")
+    assert warning.startswith("_engine.so was built from an older source and has no Ring, Turn; what is in Python")
     assert "pip install -e ." in warning
     assert rest == ["python 1 None"]
 
