@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import pytest
@@ -75,6 +76,7 @@ def _typed(newest: Answer, older: Answer, kind: str) -> Row:
 _NEGATIVE, _TEXT = ": {{value_negative,-1}}", ': "expected integer, got longstr"'
 
 
+_TIME = datetime(2026, 1, 2, tzinfo=UTC)
 _REFUSED = "PRECONDITION_FAILED"
 
 
@@ -100,6 +102,10 @@ SEEN: dict[str, Row] = {
     # Values
     "ttl -1": _declared(*[_invalid("message-ttl", _NEGATIVE)] * 2, message_ttl=-1),
     "ttl text": _declared(*[_invalid("message-ttl", _TEXT)] * 2, "quorum", message_ttl="1"),
+    "ttl a time": _declared(*[_invalid("message-ttl", ': "expected integer, got timestamp"')] * 2, message_ttl=_TIME),
+    "ttl bytes": _declared(
+        *[_invalid("message-ttl", ': "expected integer, got binary"')] * 2, message_ttl=bytearray(b"1")
+    ),
     "ttl huge": _declared(*[_invalid("message-ttl", f": {{{{value_too_large,{10**15}}}}}")] * 2, message_ttl=10**15),
     "expires 0": _declared(*[_invalid("expires", ": {{value_zero,0}}")] * 2, expires=0),
     "max-length -1": _declared(*[_invalid("max-length", _NEGATIVE)] * 2, max_length=-1),

@@ -53,7 +53,7 @@ from .._wire.frames import (
     encode_settlement,
 )
 from .._wire.methods import commands, decode_method, encode_method
-from .handshake import CLOSE, ConnectionMachine, ConnectionState
+from .handshake import CLOSE, DROPS_WHAT_IT_DOES_NOT_KNOW, ConnectionMachine, ConnectionState
 from .strangers import Newcomer
 
 _RUN: Final = 64  # publishes that are done at once: their queue's lock is held for some 100 us
@@ -466,6 +466,9 @@ class FrameReader:
     def _receive(self, kind: int, number: int, payload: bytes) -> None:
         session: Session | None = None
         try:
+            if kind == FRAME_METHOD and len(payload) < 4 and self._machine.state not in DROPS_WHAT_IT_DOES_NOT_KNOW:
+                octets = ",".join(map(str, payload))
+                raise ConnectionFault(501, f"type 1, all octets = <<{octets}>>: unknown_frame")  # in RabbitMQ's words
             if number and kind <= FRAME_BODY:
                 if self._machine.state is not ConnectionState.RUNNING and not self._machine.check_channel_frame():
                     return

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -27,7 +28,16 @@ _RELEASES: Final = {"3.10": "3.10.8"}
 _NEWEST: Final = "4.3.6"
 QUEUE_TYPE: Final = "x-queue-type"
 QUEUE_TYPES: Final = ("classic", "quorum")
-_WIRE_TYPES: Final = {bool: "bool", str: "longstr", float: "double", list: "array", dict: "table", type(None): "void"}
+_WIRE_TYPES: Final = {
+    bool: "bool",
+    bytes: "binary",
+    datetime: "timestamp",
+    dict: "table",
+    float: "double",
+    list: "array",
+    str: "longstr",
+    type(None): "void",
+}
 _MOST_TOLD: Final = 1000  # words of clients that are remembered, so that each is told once
 
 # RabbitMQ's objection to a value, None for none.
