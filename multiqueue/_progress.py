@@ -10,8 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from html import escape
+from io import IOBase
 from time import monotonic
 from typing import Any, Final, TextIO
+
+from ._kinds import check_kind, check_seconds, checked_list
 
 _BAR: Final = 20  # characters
 _STATES: Final = ("done", "failed", "cancelled", "running", "waiting")
@@ -28,7 +31,10 @@ def show_progress(
     line at the beginning and one at the end, on `to` or standard output. An item of a SparkDispatcher counts by what
     Spark says of its stages. Ctrl-C ends the showing alone: the futures go on.
     """
-    everything = list(futures)
+    everything = checked_list("futures", futures, Future, "a future")
+    check_seconds("every", every)
+    if to is not None and not hasattr(to, "write"):
+        check_kind("to", to, IOBase, "a text stream")
     began, show = monotonic(), _show(to)
     left: set[Future[Any]] = set(everything)
     while True:

@@ -24,9 +24,10 @@ import weakref
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
 from ._extras import needs
+from ._kinds import check_kind
 from ._locks import Lock
 from ._logs import LogContext as LogContext
 from ._logs import in_item
@@ -39,11 +40,24 @@ __all__ = ["LogContext", "Tracing", "log_lanes", "show_progress"]
 
 _log = logging.getLogger("multiqueue.observe")
 _one_line_each("multiqueue.observe")
+_EXECUTOR: Final = "a MultiQueueExecutor or a SparkDispatcher"
 _MOST_WAITING: Final = 10_000  # items whose submitter's context is kept until they begin
+
+
+@runtime_checkable
+class _Connection(Protocol):
+    def channel(self) -> Any: ...
+
+
+@runtime_checkable
+class _Message(Protocol):
+    properties: Any
+    channel: Any
 
 
 def log_lanes(executor: MultiQueueExecutor) -> None:
     """Have the records that are logged in this executor's jobs say their `lane` and `item`; see `LogContext`."""
+    check_kind("executor", executor, MultiQueueExecutor, _EXECUTOR)
     executor.watch(_LogLanes())
 
 
@@ -77,6 +91,7 @@ class Tracing:
 
     def client(self, connection: Any) -> None:
         """Trace the channels that a connection of `multiqueue.client` opens from now on. Twice is once."""
+        check_kind("connection", connection, _Connection, "a connection of multiqueue.client")
         if "channel" in vars(connection):
             return
         open_channel = connection.channel
@@ -128,6 +143,7 @@ class Tracing:
 
     def received(self, message: Any, queue: str, operation: str = "process") -> AbstractContextManager[Any]:
         """A span of a message's delivery whose parent is its publish, for `with`. For messages of `channel.consume`."""
+        check_kind("message", message, _Message, "a message of multiqueue.client")
         headers = message.properties.get("headers") or {}
         carrier = {name: value for name, value in headers.items() if isinstance(value, str)}
         attributes = _attributes(message.channel, operation, message.exchange, message.routing_key)
@@ -146,6 +162,7 @@ class Tracing:
         A job's span begins with it and ends with its future. It is the current one in the job's thread, and a child of
         the span in which it was submitted, or is linked to that if it began before its submitter came back.
         """
+        check_kind("executor", executor, MultiQueueExecutor, _EXECUTOR)
         executor.watch(_TracedJobs(self, executor))
 
     def current(self) -> Any:

@@ -34,17 +34,17 @@ MAY_KNOW: dict[str, set[str]] = {
     "_patterns": set(),
     "_words": set(),
     "core": {"errors", "_compiled"},
-    "store": {"errors", "_directory_lock", "_logs", "_words", "_locks"},
+    "store": {"errors", "_directory_lock", "_kinds", "_logs", "_words", "_locks"},
     "broker": {"core", "store", "errors", "_carried", "_copies", "_kinds", "_logs", "_locks", "_patterns"},
     "amqp": {"broker", "core", "errors", "_carried", "_compiled", "_copies", "_extras", "_toml"}
     | {"_kinds", "_logs", "_words", "_locks", "_patterns"},
     "client": {"core", "amqp", "errors", "_kinds", "_logs", "_words", "_locks"},
-    "spark": {"core", "client", "errors", "_directory_lock", "_logs", "_locks"},
+    "spark": {"core", "client", "errors", "_directory_lock", "_kinds", "_logs", "_locks"},
     "pipeline": {"spark", "broker", "client", "store", "core", "errors"}
-    | {"_extras", "_locks", "_logs", "_toml", "_words"},
+    | {"_extras", "_kinds", "_locks", "_logs", "_toml", "_words"},
     "testing": {"broker", "core", "errors", "_locks"},
-    "observe": {"core", "errors", "_extras", "_logs", "_progress", "_locks"},
-    "_progress": set(),
+    "observe": {"core", "errors", "_extras", "_kinds", "_logs", "_progress", "_locks"},
+    "_progress": {"_kinds"},
 }
 # They may see all, and no other room imports them.
 SEES_ALL = {"monitor", "cli", "demo", "transfer", "bench", "pytest_plugin", "__init__", "__main__"}

@@ -35,9 +35,14 @@ def ordered_results(
 
     Raises:
         ValueError: `look_ahead` is less than 1.
+        TypeError: one of the numbers is none.
     """
+    if look_ahead is not None and not isinstance(look_ahead, int):
+        raise TypeError(f"'buffersize' must be an int, not {look_ahead!r}")
     if look_ahead is not None and look_ahead < 1:
         raise ValueError(f"buffersize must be at least 1 or None, not {look_ahead}")
+    if timeout is not None and not isinstance(timeout, int | float):
+        raise TypeError(f"'timeout' must be a number, not {timeout!r}")
     deadline = None if timeout is None else _sync.monotonic() + timeout
     submitted = (submit(call, _seconds_left(deadline)) for call in calls)  # once exhausted it holds nothing
     pending: deque[Future[T]] = deque()

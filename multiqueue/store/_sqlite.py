@@ -22,6 +22,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
+from .._kinds import check_path
 from ._bodies import BODIES_IN_FILES, LARGE_COMMIT_BYTES, LARGE_RELAXED_BYTES, Bodies, BodyDamaged
 from ._confirmed import MARK_NAME, LogIndex, Mark
 from ._errors import NoStore, StoreDamaged, StoreFailed, StoreLocked
@@ -79,6 +80,7 @@ class SqliteStore(StoreFront):
         reserve_bytes: int | None = None,
         large_commit_bytes: int | None = None,
     ) -> None:
+        check_path("path", path)
         durability = Durability(durability)
         if large_commit_bytes is None:
             large_commit_bytes = LARGE_RELAXED_BYTES if durability is Durability.RELAXED else LARGE_COMMIT_BYTES
@@ -136,7 +138,7 @@ class SqliteStore(StoreFront):
             ("reserve_bytes", reserve_bytes, 0),
             ("large_commit_bytes", large_commit_bytes, 1),
         ):
-            if size is not None and not (isinstance(size, int) and size >= least):
+            if (size is not None or name == "max_pending_bytes") and not (isinstance(size, int) and size >= least):
                 raise ValueError(f"{name} is {size!r}; it is a whole number of bytes, at least {least}")
         path = path.absolute()  # wherever the program goes
         self._path = path

@@ -204,5 +204,5 @@ def test_a_broker_that_is_closed_while_one_is_down_ends_its_thread(broker: Broke
 
 def test_a_policy_that_there_is_not() -> None:
     """An unknown policy is refused before anything is started."""
-    with pytest.raises(ValueError, match="'restart' is not a valid"):
+    with pytest.raises(ValueError, match="on_store_failure is 'stay', 'reopen' or 'stop', not 'restart'"):
         Broker(on_store_failure="restart")

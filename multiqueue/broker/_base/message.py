@@ -6,14 +6,13 @@ delivered) is the business of the queue's entry, so one message can stand on man
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
-from ..._kinds import check_kind
+from ..._kinds import check_kind, check_seconds
 
 # What a message takes in memory beside its body and properties: entry, message, bytes object, and their places.
 MESSAGE_BYTES: Final = 768
@@ -79,8 +78,8 @@ class Message:
     def __post_init__(self) -> None:
         # Here, before any queue has the message: a queue in the middle of a fan-out could only refuse what others have.
         if self.expiration is not None or self.delay is not None:
-            _check_seconds("expiration", self.expiration)
-            _check_seconds("delay", self.delay)
+            check_seconds("expiration", self.expiration)
+            check_seconds("delay", self.delay)
         if self.priority is not None and not isinstance(self.priority, int):
             raise TypeError(f"priority is {self.priority!r}, a {type(self.priority).__name__}; it is a whole number")
         if type(self.routing_key) is not str or type(self.exchange) is not str:
@@ -113,14 +112,6 @@ def plain_name(what: str, name: object) -> str:
     """The name as a string whose hash and comparison run no user code: it is looked up under a lock."""
     check_kind(what, name, str, "a string")
     return str.__str__(name)
-
-
-def _check_seconds(name: str, value: float | None) -> None:
-    if value is None:
-        return
-    check_kind(name, value, (int, float), "a number of seconds")
-    if math.isnan(value):
-        raise ValueError(f"{name} is {value!r}; it is a number of seconds")
 
 
 class PutOutcome(Enum):

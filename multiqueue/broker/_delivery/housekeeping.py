@@ -44,9 +44,9 @@ class Housekeeping:
     """
 
     def __init__(self, interval: float = 0.25, *, clock: Callable[[], float] = time.monotonic) -> None:
-        check_kind("interval", interval, (int, float), "a number of seconds")
+        check_kind("housekeeping_interval", interval, (int, float), "a number of seconds")
         if interval <= 0:
-            raise ValueError(f"interval is {interval!r} s; it must be more than 0")
+            raise ValueError(f"housekeeping_interval is {interval!r} s; it must be more than 0")
         self._interval = interval
         self._clock = clock
         self._longest_wait = math.inf if clock is time.monotonic else interval

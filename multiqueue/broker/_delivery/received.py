@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, Literal
 
+from ..._kinds import check_kind
 from ..._locks import Lock
 from .._base.message import Message
 from .._queue.entry import Entry, EntryQueue
@@ -166,6 +167,9 @@ class Holder(Settler):
 
     def _settle(self, received: Collection[Received], how: Disposition, options: Mapping[str, bool] = _NONE) -> None:
         """Have these settled by that method of their queues. Raises as `accept`."""
+        for each in received:
+            if type(each) is not Received:
+                check_kind("a message to settle", each, Received, "what `get` or a subscription gave")
         distinct = received if len(received) == 1 else dict.fromkeys(received)
         with self._lock:
             messages = self._messages

@@ -28,7 +28,7 @@ from typing import Final, ParamSpec, Self
 from multiqueue.core import LinkedBlockingMultiQueue
 from multiqueue.errors import ShutDown
 
-from ..._kinds import check_kind
+from ..._kinds import check_function, check_kind
 from ..._locks import Lock
 from .._base.credit import Credit
 from .._queue.consumer import QueueConsumer
@@ -185,10 +185,11 @@ class CallbackSubscription(Subscription):
         on_error: FailureHandler | None,
         on_closed: Callable[[Subscription], None],
     ) -> None:
+        self._callback, self._on_error = callback, _log_error if on_error is None else on_error
+        check_function("callback", self._callback)
+        check_function("on_error", self._on_error)
         self.name = name
         self._scheduler = scheduler
-        self._callback = callback
-        self._on_error = on_error or _log_error
         self._lock = Lock()
         self._closing = False
         self._idle = threading.Event()

@@ -34,6 +34,7 @@ from typing import Any, Final
 
 from multiqueue.errors import Empty, ShutDown
 
+from ..._kinds import check_kind, check_seconds
 from ..._locks import Lock
 from .._base.credit import Credit
 from .._queue.consumer import QueueConsumer
@@ -237,6 +238,8 @@ class ConsumerTarget(Holder):
             ValueError: `most` is less than 1.
             Empty, ShutDown: as `get`.
         """
+        check_kind("most", most, int, "a whole number")
+        check_seconds("timeout", timeout)
         if most < 1:
             raise ValueError(f"most is {most}; ask for 1 delivery or more")
         deadline = None if timeout is None else monotonic() + timeout

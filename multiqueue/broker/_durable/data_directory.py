@@ -17,6 +17,8 @@ from urllib.parse import unquote_to_bytes
 
 from multiqueue.store import Durability, MessageStore, SqliteStore, StoreError
 
+from ..._kinds import check_path
+
 _PLAIN: Final = frozenset((string.ascii_lowercase + string.digits + "-_").encode())
 _LONGEST: Final = 255  # bytes of one name, as the usual file systems allow
 _GOING: Final = ".deleted-"
@@ -26,6 +28,7 @@ class DataDirectory:
     """The stores of one broker's virtual hosts. Knows names and paths; opens the store of each virtual host."""
 
     def __init__(self, path: str | Path, durability: str) -> None:
+        check_path("data", path)
         if not str(path):
             raise ValueError("data is an empty path; name a directory, or None to keep everything in memory")
         self.path = Path(path)

@@ -28,7 +28,7 @@ from multiqueue._carried import short_string
 from multiqueue.core import notebook_table
 from multiqueue.store import Durability, StoreError
 
-from ..._kinds import check_kind
+from ..._kinds import check_kind, check_seconds
 from ..._locks import Lock
 from .._base.alerts import Alert
 from .._base.errors import BrokerClosed, NotAllowed
@@ -255,6 +255,7 @@ class Broker(Verbs):
                 start opens it again.
             RuntimeError: called by something that follows a commit, on its store's own thread. Nothing was done.
         """
+        check_seconds("timeout", timeout)
         self.check_open()
         reopened: threading.Event | None = threading.Event()
         while reopened is not None:
@@ -386,6 +387,7 @@ class Broker(Verbs):
             StoreFailed: a disk failed at the very end. All virtual hosts are closed; all committed messages survive.
             RuntimeError: called by something that follows a commit, on a store's own thread. Nothing was done.
         """
+        check_seconds("timeout", timeout)
         for host in self.virtual_hosts():
             host.check_closable()
         self._closed = True

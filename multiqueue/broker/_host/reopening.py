@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from enum import StrEnum
 from queue import SimpleQueue
-from typing import Final
+from typing import Final, Never
 
 from ..._locks import Lock
 from ...errors import MultiQueueError
@@ -36,6 +36,10 @@ class OnStoreFailure(StrEnum):
     STAY = "stay"
     REOPEN = "reopen"
     STOP = "stop"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Never:
+        raise ValueError(f"on_store_failure is 'stay', 'reopen' or 'stop', not {value!r}")
 
 
 class Reopening:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypedDict, Unpack
 
-from ..._kinds import check_kind
+from ..._kinds import check_kind, check_seconds
 from ..._locks import Lock
 from .._base.credit import Credit
 from .._base.message import Message, plain_name
@@ -149,6 +149,7 @@ class Verbs(Declarations):
         """
         if not isinstance(published, Published):
             raise TypeError(f"{published!r} is nothing that was published; give what `publish_nowait` returned")
+        check_seconds("timeout", timeout)
         if runs_callback():
             return not published.throttled
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -162,6 +163,7 @@ class Verbs(Declarations):
             StoreFull: it has no room even to delete what was settled. It tries again; till then that may come back.
             RuntimeError: called by something that follows a commit, on the store's own thread.
         """
+        check_seconds("timeout", timeout)
         journal = self._host_state.journal
         return journal is None or journal.wait_for_commits(timeout)
 
@@ -205,7 +207,7 @@ class Verbs(Declarations):
         scheduler = self.parts.scheduler
         if scheduler is None:
             raise RuntimeError(f"vhost '{self._name}' has no threads for callbacks; use subscribe, or a Broker")
-        credit, forget = Credit(prefetch, prefetch_bytes), self.parts.receiving.forget
+        credit, forget = _credit(prefetch, prefetch_bytes), self.parts.receiving.forget
         subscription = CallbackSubscription(
             scheduler, callback, credit=credit, name=name, on_error=on_error, on_closed=forget
         )
@@ -225,7 +227,7 @@ class Verbs(Declarations):
         Raises as `consume`; it needs no scheduler.
         """
         self._host_state.check()
-        credit, forget = Credit(prefetch, prefetch_bytes), self.parts.receiving.forget
+        credit, forget = _credit(prefetch, prefetch_bytes), self.parts.receiving.forget
         subscription = PullSubscription(credit=credit, name=name, on_closed=forget)
         self._start(subscription, queues, options)
         return subscription
@@ -256,3 +258,9 @@ class Verbs(Declarations):
     def transaction(self) -> Transaction:
         """A new transaction over publishes to this virtual host and settlements of its deliveries."""
         return Transaction(self.parts.host_state, self._publishing, self.parts.dead_letters)
+
+
+def _credit(prefetch: int | None, prefetch_bytes: int | None) -> Credit:
+    for name, value in (("prefetch", prefetch), ("prefetch_bytes", prefetch_bytes)):
+        check_kind(name, value, (int, type(None)), "a whole number, or None")
+    return Credit(prefetch, prefetch_bytes)

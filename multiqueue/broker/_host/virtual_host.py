@@ -22,6 +22,7 @@ from typing import Final
 
 from multiqueue.store import Delivered, MessageStore, SqliteStore, StoreClosed, StoreError, StoreFailed
 
+from ..._kinds import check_function, check_seconds
 from ..._locks import Lock
 from .._base.alerts import Alert
 from .._base.message import Message
@@ -102,6 +103,11 @@ class VirtualHost(Verbs):
         compat: Compat | None = None,
         consumer_timeout: float = CONSUMER_TIMEOUT,
     ) -> None:
+        self._on_alert = _log_alert if on_alert is None else on_alert
+        functions = {"clock": clock, "wall_clock": wall_clock, "on_alert": self._on_alert}
+        for what, function in functions.items():
+            check_function(what, function)
+        check_seconds("consumer_timeout", consumer_timeout)
         self.name: Final = name
         self._memory = MemoryManager(memory_limit, name=name)
         self._make_journal = partial(Journal, memory=self._memory, clock=clock, wall_clock=wall_clock)
@@ -134,7 +140,6 @@ class VirtualHost(Verbs):
         self.parameters: Final = GlobalParameters(self._journal)  # used of `/` alone
         self._clock = clock
         self._consumer_timeout = consumer_timeout
-        self._on_alert = on_alert or _log_alert
         self._on_store_failure = on_store_failure
         self._housekeeping = housekeeping
         if self._journal is not None and isinstance(topology, StoredTopology):
@@ -338,6 +343,7 @@ class VirtualHost(Verbs):
             StoreFailed: the disk failed at the very end. Nothing that was committed is lost.
             RuntimeError: called by something that follows a commit, on the store's own thread. Nothing was done.
         """
+        check_seconds("timeout", timeout)
         self.check_closable()
         atexit.unregister(self._close_at_exit)
         deadline = None if timeout is None else time.monotonic() + timeout

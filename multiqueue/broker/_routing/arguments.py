@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from multiqueue._carried import check_value, short_string
 
+from ..._kinds import check_kind
 from .._base.errors import PreconditionFailed
 from .._base.fair_options import FairOptions
 from .._base.settings import (
@@ -370,6 +371,7 @@ def alternate_exchange(exchange: str, arguments: Table) -> str | None:
 def checked_arguments(what: str, arguments: Table | None) -> Table:
     """The arguments, of which the caller keeps the copy. Raises PreconditionFailed: no AMQP table can carry them."""
     try:
+        check_kind("arguments", arguments, (Mapping, type(None)), "a mapping")
         found = {} if arguments is None else dict(arguments)
         check_value(found)
     except (ValueError, TypeError) as error:

@@ -58,7 +58,7 @@ def parse_address(urls: str | Iterable[str]) -> Address:
         BadAddress: the message names the mistake, the address, and a right one.
         TypeError: it is no address at all.
     """
-    listed = [urls] if isinstance(urls, str) or not isinstance(urls, Iterable) else list(urls)
+    listed = [urls] if isinstance(urls, str | bytes) or not isinstance(urls, Iterable) else list(urls)
     for url in listed:
         if not isinstance(url, str):
             raise TypeError(f"{url!r} is no address such as 'amqp://localhost', and no broker of this process")

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from pamqp import commands
 
+from ..._kinds import check_function
 from ...amqp.wire import Ack, Deliver, GetOk, Nack, Properties, Reject, Return, Settlement, shortened
 from .._base.errors import ChannelClosed, UnknownDelivery
 from .._base.message import Message, Returned
@@ -270,6 +271,8 @@ class Channel(Closing):
         """
         if not callable(callback):
             raise TypeError(f"callback is {callback!r}, which cannot be called; consume() needs none")
+        if on_ended is not None:
+            check_function("on_ended", on_ended)
         tag = plain(consumer_tag) or f"mq.{secrets.token_hex(16)}"
         request = ConsumerRequest(plain(queue), tag, auto_ack, exclusive, no_local, dict(arguments or {}))
         self.consumers.start(Consumer(self.consumers, request, callback, on_ended))

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pamqp import commands
 
+from ..._kinds import check_kind
 from ...core import FairQueue, LinkedBlockingMultiQueue
 from ...errors import ShutDown
 from .._base.errors import Closed, ConsumerCancelled
@@ -78,6 +79,8 @@ class DeliveryTags:
         """The server's tag to settle, 0 for all that there are; None when the message is back in its queue. With
         `multiple`, `tag` and all below it are meant, or all when it is 0. Raises KeyError: there is no such unsettled
         message."""
+        if type(tag) is not int:
+            check_kind("delivery_tag", tag, int, "the number of a delivery")
         unsettled = self._unsettled
         if multiple and tag == 0:
             self._take(list(unsettled))

@@ -70,6 +70,8 @@ class RecordedTopology:
 
     def current_name(self, queue: str) -> str:
         queue = plain(queue)
+        if type(queue) is not str:
+            return queue  # it is refused where it is sent
         with self._lock:
             while queue in self._renamed:
                 queue = self._renamed[queue]

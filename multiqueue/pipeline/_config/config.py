@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ..._kinds import check_kind, check_path
 from ..._toml import Mistaken, placed_sentences, read_toml, validated
 from .._base.errors import ConfigError
 from .._base.items import ALLOW, ERROR, KEEP, Lane, Step
@@ -216,6 +217,7 @@ def load_config(path: str | Path) -> PipelineConfig:
         ConfigError: the file cannot be read, is no TOML, or says something wrong; the message names the file,
             and per mistake the key and its line.
     """
+    check_path("path", path)
     path = Path(path)
     try:
         values, text = read_toml(path)
@@ -232,6 +234,9 @@ def parse_config(
     Raises:
         ConfigError: as `load_config`.
     """
+    check_kind("values", values, Mapping, "a mapping, as of a TOML file")
+    check_kind("base", base, Path, "the Path that relative paths begin at")
+    check_kind("text", text, str, "a string")
     try:
         settings = validated(Settings, values, source, text)
     except Mistaken as error:

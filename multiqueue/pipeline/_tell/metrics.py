@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from ..._kinds import check_function, check_path
 from .._base.errors import Unprepared
 from .._base.lifecycle import ItemState
 from .._run.progress import AttemptEnded, Reporter
@@ -33,7 +34,9 @@ class MetricsFile:
     """
 
     def __init__(self, path: Path, to: Reporter, clock: Callable[[], float] = time.monotonic) -> None:
-        self._path = path
+        check_path("path", path)
+        check_function("clock", clock)
+        self._path = Path(path)
         self._to = to
         self._every = Every(_EVERY_S, clock)
         self._ended: Counter[tuple[str, str]] = Counter()

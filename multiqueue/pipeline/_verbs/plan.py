@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..._kinds import check_kind
 from ...core import LinkedBlockingMultiQueue
 from .._base.errors import PipelineError
 from .._base.items import Item, Lane, Step
@@ -122,6 +123,7 @@ def plan_of(config: PipelineConfig, first: int = 10, *, whole: bool = False) -> 
         StateMismatch: the state is something else, or knows nothing of the results.
         Unprepared: there can be no output where it is to be.
     """
+    check_kind("config", config, PipelineConfig, "what `load_config` returns")
     output = output_of(config)
     output.require_place()
     (lanes, met), steps = config.look(), config.steps()

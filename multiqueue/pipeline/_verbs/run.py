@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..._kinds import check_function, check_kind, check_seconds
 from .._base.errors import ConfigError, ExitStatus, PipelineError, unwritten
 from .._base.items import Lane
 from .._columns.known import KnownColumns
@@ -90,6 +91,9 @@ def run_pipeline(
         StateDamaged: the state is damaged.
         SessionLost: the Spark session ended in the middle.
     """
+    check_kind("config", config, PipelineConfig, "what `load_config` returns")
+    check_function("watch", watch)
+    check_seconds("grace_s", grace_s)
     output = output_of(config)
     output.require_place()
     lanes, met = config.look()

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..._kinds import check_kind
+
 # A mistake in the function or in its data: another attempt would end the same way, and it has nothing to do with the
 # session. By name, for classic and Connect each have classes of their own.
 MISTAKES = frozenset({"AnalysisException", "ParseException", "PythonException"})
@@ -65,6 +67,7 @@ def cause_of(error: BaseException, *, whole: bool = False) -> str:
     Of an error of Spark's these are the JVM's and the server's exceptions; Java's stack is left out. With `whole` the
     other lines of the first one's message follow: the traceback of a Python worker, the plan of a query.
     """
+    check_kind("error", error, BaseException, "an exception")
     chain: list[Cause] = []
     one: BaseException | None = error
     while one is not None and len(chain) < 100:  # a cause can be its own

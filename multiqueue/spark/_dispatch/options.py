@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypedDict
 
+from ..._kinds import check_function, check_kind, check_seconds
 from .transient import is_transient
 
 
@@ -36,6 +37,9 @@ class Retry:
 
     def __post_init__(self) -> None:
         at_least_one("attempts", self.attempts)
+        for name in ("first_pause", "factor", "max_pause"):
+            check_kind(name, getattr(self, name), (int, float), "a number")
+        check_function("when", self.when)
         if self.first_pause < 0 or self.max_pause < 0 or self.factor < 1:
             raise ValueError(
                 f"pauses must not be negative and factor not less than 1, not first_pause={self.first_pause}, "
@@ -69,7 +73,9 @@ class JobOptions:
     retry: Retry | None = None
 
     def __post_init__(self) -> None:
+        check_kind("retry", self.retry, (Retry, type(None)), "a Retry, or None")
         for name, value in (("timeout", self.timeout), ("start_within", self.start_within)):
+            check_seconds(name, value)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be more than 0 seconds, not {value}")
 

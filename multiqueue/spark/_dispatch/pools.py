@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree
 
+from ..._kinds import check_kind, check_path, checked_list
+
 # With one slash as well, which `Path` makes of two; a letter alone is a drive.
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
@@ -24,6 +26,10 @@ class SchedulerPool:
     mode: Literal["FAIR", "FIFO"] = "FAIR"
 
     def __post_init__(self) -> None:
+        for what in ("name", "mode"):
+            check_kind(what, getattr(self, what), str, "a string")
+        for what in ("weight", "min_share"):
+            check_kind(what, getattr(self, what), int, "a whole number")
         if not self.name:
             raise ValueError("a scheduler pool needs a name")
         if self.weight < 1:
@@ -43,11 +49,13 @@ def pools_xml(pools: Iterable[SchedulerPool | str], directory: str | Path | None
     Raises:
         ValueError: two pools have the same name, or the directory is a URL.
     """
+    if directory is not None:
+        check_path("directory", directory)
     if directory is not None and is_url(str(directory)):
         raise ValueError(f"{str(directory)!r} is no directory; Spark's driver reads the file on its own machine")
     root = ElementTree.Element("allocations")
     names: set[str] = set()
-    for entry in pools:
+    for entry in checked_list("pools", pools, (SchedulerPool, str), "a SchedulerPool or a name"):
         pool = SchedulerPool(entry) if isinstance(entry, str) else entry
         if pool.name in names:
             raise ValueError(f"scheduler pool {pool.name!r} is defined twice")

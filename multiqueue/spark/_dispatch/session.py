@@ -9,6 +9,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from ..._kinds import check_kind
+
 
 def session_builder(app_name: str) -> Any:
     """A builder for a session of this name; it returns the existing session if there is one.
@@ -16,6 +18,7 @@ def session_builder(app_name: str) -> Any:
     Sets the environment variable `PYSPARK_PYTHON` to the Python that runs, unless it is set: Spark takes `python3` of
     the `PATH` otherwise, which is another one where a virtual environment is used and not activated.
     """
+    check_kind("app_name", app_name, str, "a string")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return SparkSession.builder.appName(app_name)
 

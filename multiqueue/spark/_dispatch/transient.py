@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..._kinds import check_kind
 from .._backend.causes import MISTAKES, causes, with_causes
 
 # Spark has run the task again by itself before it says these; what lies between is the time that a backoff gives.
@@ -24,6 +25,7 @@ def is_transient(error: BaseException) -> bool:
     for everything else, and always for analysis errors and Python exceptions raised in a worker. What the error was
     raised from or during counts too.
     """
+    check_kind("error", error, BaseException, "an exception")
     chain = list(with_causes(error))
     if any(cls.__name__ in MISTAKES for one in chain for cls in type(one).__mro__):
         return False

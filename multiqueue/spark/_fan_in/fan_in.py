@@ -109,7 +109,7 @@ def fan_in(
             different sessions of Spark Connect, or `batches` is something else.
         TypeError: a source is no DataFrame of Spark, or an argument is no mapping, no number or no bool.
     """
-    if batches not in READ:
+    if batches not in list(READ):
         raise ValueError(f"batches is {batches!r}; it is 'rows' or 'arrow'")
     if not isinstance(prefetch, bool):
         raise TypeError(f"prefetch must be True or False, not {prefetch!r}; max_running and max_bytes are the numbers")
