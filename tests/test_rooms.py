@@ -140,6 +140,7 @@ PRIVATE_IMPORTS = {
     "test_demo.py: multiqueue.demo._fair",  # the demo has no door but its command
     "test_demo.py: multiqueue.demo._picture",
     "test_demo.py: multiqueue.demo._svg",
+    "test_demo.py: multiqueue.demo._tables",
     "test_demo.py: multiqueue.demo._threads",
     "test_copies.py: multiqueue._copies",  # a module without a room, whose own test this is
     "test_distribution.py: multiqueue._extras",  # compares it with pyproject.toml

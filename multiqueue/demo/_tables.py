@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape as html_escape
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.markup import escape
 from rich.table import Table
 
@@ -25,6 +27,7 @@ _NAMED = 12
 _SMALL = 10
 # Small lanes that are shown by themselves.
 _SHOWN = ("json", "email")
+_COLUMNS = ("package", "files", "lines", "functions", "classes", "imports", "unparsed", "longest, lines")
 # Columns of a terminal that have room for every column of a table.
 _WIDE = 76
 
@@ -37,18 +40,23 @@ _SUMMARY = """
 
 def summary_table(spark: SparkSession, frame: DataFrame, width: int = 120) -> Table:
     """One table over everything the demo's jobs wrote, a Spark job of its own; what has no room is left out."""
-    rows = [list(row) for row in spark.sql(_SUMMARY, frame=frame).collect()]
-    table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
-    table.add_column("package", no_wrap=True)
-    names = ("files", "lines", "functions", "classes", "imports", "unparsed", "longest function, lines")
-    fitting = len(names) if width >= _WIDE else 2
-    for name in names[:fitting]:
-        table.add_column(name, justify="left" if name == names[-1] else "right", no_wrap=True)
-    lines = [(row, "") for row in rows[:_NAMED]]
+    return table_of([list(row) for row in spark.sql(_SUMMARY, frame=frame).collect()], width)
+
+
+def table_of(rows: Sequence[Sequence[Any]], width: int) -> Table:
+    """The rows of `_SUMMARY`, in as many whole columns as there is room for."""
+    lines = list(rows[:_NAMED])
     if rows[_NAMED:]:
-        lines.append((_sum(f"{len(rows) - _NAMED} others", rows[_NAMED:]), ""))
-    for row, style in (*lines, (_sum("all", rows), "bold")):
-        table.add_row(*_summary_cells(row)[: fitting + 1], style=style)
+        lines.append(_sum(f"{len(rows) - _NAMED} others", rows[_NAMED:]))
+    columns = list(zip(_COLUMNS, *map(_summary_cells, (*lines, _sum("all", rows))), strict=True))
+    ends = accumulate(max(map(cell_len, column)) + 1 for column in columns)
+    fitting = [column for column, end in zip(columns, ends, strict=True) if end <= width + 1]
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for name, *_ in fitting:
+        table.add_column(name, justify="left" if name in (_COLUMNS[0], _COLUMNS[-1]) else "right", no_wrap=True)
+    for cells in list(zip(*fitting, strict=True))[1:]:
+        table.add_row(*cells)
+    table.rows[-1].style = "bold"
     return table
 
 

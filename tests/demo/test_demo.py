@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import runpy
@@ -19,6 +20,7 @@ from multiqueue.cli import main
 from multiqueue.demo._fair import run_fair
 from multiqueue.demo._picture import Picture, Row, heights
 from multiqueue.demo._svg import bars
+from multiqueue.demo._tables import table_of
 from multiqueue.demo._threads import run_threads
 
 HOUSE = Path(__file__).parents[2]
@@ -50,6 +52,20 @@ def test_a_picture_fits_its_terminal(width: int) -> None:
     assert [len(line) for line in lines] == [min(width, 100)] * 2
     assert lines[0].startswith("broker up █")
     assert lines[1].endswith("  0.123 s")
+
+
+@pytest.mark.parametrize(
+    ("width", "last"), [(120, "longest, lines"), (80, "longest, lines"), (70, "unparsed"), (40, "functions")]
+)
+def test_a_table_has_whole_columns(width: int, last: str) -> None:
+    """What does not fit into the terminal is left out; no number is cut."""
+    console = Console(width=width, record=True, file=io.StringIO())
+    row = ["encodings", 122, 132_340, 7_025, 1_139, 187, "_make_iterencode", 184, 0]
+    console.print(table_of([row, ["json", 5, 1_316, 31, 3, 14, "dumps", 83, 0]], width))
+    head, *lines = console.export_text().splitlines()
+    assert head.rstrip().endswith(last)
+    assert "…" not in "".join(lines)
+    assert lines[-1].split()[:4] == ["all", "127", "133,656", "7,056"]
 
 
 def test_a_picture_without_blocks() -> None:
