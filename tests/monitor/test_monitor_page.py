@@ -171,6 +171,33 @@ def test_every_page_is_shown_in_each_theme_and_width(
             look.page.screenshot(path=Path(shots) / f"{name}-{theme}-{width}.png", full_page=True)
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_short_word_of_a_table_is_not_broken(visit: Visiting, broker: Broker, consumer: str, width: int) -> None:
+    """The name of a user, and a key beside a long name, stand in one line."""
+    exchange = "an-exchange-with-a-rather-long-name-that-takes-all-the-room-of-its-table"
+    broker.declare_exchange(exchange, "topic")
+    broker.bind_queue("orders", exchange, "orders.#")
+    look = visit(width)
+    for address, text in (("#/connections", "guest"), ("#/queue/%2F/orders", "orders.#")):
+        look.go(address)
+        word = look.page.get_by_role("cell", name=text, exact=True)
+        word.wait_for()
+        lines = """(cell) => {
+            const range = document.createRange();
+            range.selectNodeContents(cell);
+            return new Set([...range.getClientRects()].map((each) => each.top)).size;
+        }"""
+        assert word.evaluate(lines) == 1, address
+
+
+@pytest.mark.parametrize("address", ["#/overview", "#/nonsense"])
+def test_an_address_that_names_no_page_is_the_first_one(visit: Visiting, address: str) -> None:
+    """The overview is shown, and is the page that the row of links says."""
+    look = visit()
+    look.go(address)
+    assert look.page.locator("nav [aria-current]").inner_text() == look.page.locator("h1").inner_text() == "Overview"
+
+
 def test_numbers_move_without_a_question(visit: Visiting, broker: Broker) -> None:
     """The open stream shows what is published; the page asks nothing further, nor does it grow.
 

@@ -48,19 +48,19 @@ function show(address) {
   stop();
   const parts = partsOf(address);
   const isThere = names.some(([name]) => name === parts[0]) || parts.length > (OF_ONE[parts[0]] ?? Infinity);
-  const shown = PAGES[isThere ? parts[0] : names[0][0]];
+  const here = isThere ? parts[0] : names[0][0];
   const open = (looks) => {
     stop();
     stop = watch(looks, (number, content) => page.answer(number, content), state);
   };
-  const page = shown(parts.slice(1), open);
+  const page = PAGES[here](parts.slice(1), open);
   document.title = `${page.title} · multiqueue`;
   tick = page.tick ?? (() => {});
   prime = page.prime ?? (() => {});
   prime();
   main.replaceChildren(page.node);
   for (const link of nav.children) {
-    const isHere = link.dataset.page === parts[0] || link.dataset.page === `${parts[0]}s`;
+    const isHere = link.dataset.page === here || link.dataset.page === `${here}s`;
     if (isHere) {
       link.setAttribute("aria-current", "page");
       link.scrollIntoView({ block: "nearest", inline: "nearest" }); // the row of links may be wider than a telephone
