@@ -24,7 +24,7 @@ import click
 
 from .._extras import needs
 from .._logs import OneLine, printable
-from .._words import counted, duration
+from .._words import cells_of, counted, duration
 from ..broker import VERSIONS, Broker
 from ..errors import MultiQueueError
 from ..store import Durability
@@ -281,12 +281,16 @@ def status(url: str, as_json: bool) -> None:
     down = {name: each["failure"] for name, each in found["virtual_hosts"].items() if each["failure"]}
     for name, why in down.items():
         click.echo(f"vhost '{printable(name)}' is down: {printable(why)}")
-    rows: list[tuple[Any, ...]] = [("vhost", "queue", "ready", "unacked", "consumers")]
+    rows: list[tuple[str, ...]] = [("vhost", "queue", "ready", "unacked", "consumers")]
     for host, each in found["virtual_hosts"].items():
-        rows += [(printable(host), printable(name), *figures.values()) for name, figures in each["queues"].items()]
-    widths = [max(len(str(cell)) for cell in column) for column in zip(*rows, strict=True)]
+        rows += [
+            (printable(host), printable(name), *map(str, figures.values())) for name, figures in each["queues"].items()
+        ]
+    widths = [max(map(cells_of, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        cells = [f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)]
+        spaces = [" " * (width - cells_of(cell)) for cell, width in zip(row, widths, strict=True)]
+        names, numbers = zip(row[:2], spaces, strict=False), zip(row[2:], spaces[2:], strict=True)
+        cells = [cell + space for cell, space in names] + [space + cell for cell, space in numbers]
         click.echo("  ".join(cells).rstrip())
     if down:
         sys.exit(1)

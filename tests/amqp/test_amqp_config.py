@@ -309,6 +309,18 @@ def test_status(broker: Broker, url: str) -> None:
     assert re.search(r", 1 connection, 1 channel\n", shown.output)  # that of the question
 
 
+def test_a_status_is_aligned_by_what_a_terminal_shows(broker: Broker, url: str) -> None:
+    """A wide character takes two cells: the figures behind it stand below the others."""
+    for name in ("日本語", "orders"):
+        broker.declare_queue(name)
+    _, *lines = CliRunner().invoke(command, ["status", "--url", url]).output.splitlines()
+    assert lines == [
+        "vhost  queue   ready  unacked  consumers",
+        "/      日本語      0        0          0",
+        "/      orders      0        0          0",
+    ]
+
+
 def test_health_needs_no_account(tmp_path: Path) -> None:
     """`broker health` ends with 0 while every virtual host is up, with 1 when a store failed; nobody logs in.
 

@@ -183,6 +183,7 @@ def test_numbers_stay_whole_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch
 def test_an_empty_table_says_so() -> None:
     """Titles, and that there is nothing."""
     assert list(table([], (field("name"),), "queue")) == ["name", "0 queues"]
+    assert list(table([], (field("name"),), "operator policy")) == ["name", "0 operator policies"]
 
 
 def test_wide_characters_take_two_cells(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ import http.client
 import json
 import shutil
 import ssl
-import unicodedata
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +18,7 @@ from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
 from ..._carried import long_string
-from ..._words import counted
+from ..._words import cells_of, counted
 from .._base.errors import MonitorError
 
 DEFAULT_URL: Final = "http://guest:guest@127.0.0.1:15672"
@@ -194,22 +193,11 @@ def shortened(text: str, width: int) -> str:
     return _beginning(text, head) + _NARROW + _beginning(text[::-1], tail)[::-1]
 
 
-def cells_of(text: str) -> int:
-    """How many cells of a terminal the text takes: wide characters take two, combining ones none."""
-    return len(text) if text.isascii() else sum(map(_cells, text))
-
-
-def _cells(character: str) -> int:
-    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
 def _beginning(text: str, width: int) -> str:
     """As much of the text as fits into so many cells."""
     used = 0
     for place, character in enumerate(text):
-        used += _cells(character)
+        used += cells_of(character)
         if used > width:
             return text[:place]
     return text
