@@ -31,6 +31,8 @@ from multiqueue.broker._durable.submission import QueueJournal as QueueJournal
 from multiqueue.broker._host import reopening as reopening
 from multiqueue.broker._host.dead_letters import dead_letter as dead_letter
 from multiqueue.broker._host.dead_letters import is_cycle as is_cycle
+from multiqueue.broker._host.host_metadata import GlobalParameters as GlobalParameters
+from multiqueue.broker._host.host_state import HostState as HostState
 from multiqueue.broker._paging import budget as budget
 from multiqueue.broker._paging import lists as lists
 from multiqueue.broker._paging import reader as reader

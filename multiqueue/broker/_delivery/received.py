@@ -65,7 +65,7 @@ class Received:
         Without, one that was not deleted before a crash is delivered again, flagged.
 
         Raises:
-            StoreFailed, StoreClosed: with `wait`, the store came to its end first; it may come back.
+            StoreFailed, StoreClosed, BrokerClosed: with `wait`, the store came to its end first; it may come back.
             StoreFull: with `wait`, the store has no room even to delete it; that is tried again, and it may come back.
             RuntimeError: with `wait`, on the store's own thread, in what follows a commit.
         """
@@ -86,6 +86,8 @@ class Received:
         except ValueError:
             if not queue.is_deleted:  # or a subscription, which ends with its last queue, has let go of its messages
                 raise
+            if wait:
+                queue.check_open()  # one that is closed has it again
         if wait:
             queue.wait_for_commits()
 

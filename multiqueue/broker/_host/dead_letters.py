@@ -14,11 +14,14 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
-from .._base.errors import NotFound
+from multiqueue.store import StoreFailed
+
+from .._base.errors import BrokerClosed, NotFound
 from .._base.message import DeadLetterReason, Message, WireForm
 from .._durable.submission import Submission
 from .._queue.entry import EntryQueue
@@ -125,8 +128,9 @@ class DeadLetterRouting:
             self.send_on(queue, message, reason, None)
         else:
             submission = Submission(self._host_state.journal, is_owed=True)
-            self.send_on(queue, message, reason, submission)
-            submission.submit_if_open()
+            with suppress(BrokerClosed, StoreFailed):  # no store has it: it ends with the virtual host
+                self.send_on(queue, message, reason, submission)
+                submission.submit_if_open()
 
     def send_on(
         self, queue: EntryQueue, message: Message, reason: DeadLetterReason, submission: Submission | None
@@ -162,6 +166,11 @@ class DeadLetterRouting:
                 except TypeError as error:  # the store cannot keep what was in memory so far
                     _log.error("a dead letter for %s is lost: %s", target.label, error, extra={"queue": target.name})
             else:
-                submission.then(partial(target.put, letter))
+                submission.then(partial(_put_while_open, target, letter))
                 reached += not target.is_deleted
         self._host_state.past.dead_letter(is_lost=not reached)
+
+
+def _put_while_open(queue: BrokerQueue, letter: Message) -> None:
+    with suppress(BrokerClosed, StoreFailed):  # no store is to have it: it ends with the virtual host
+        queue.put(letter)

@@ -132,7 +132,7 @@ class Declarations:
         for setting, received in {"type": type, **flags}.items():
             assert_same(what, setting, received, getattr(found, setting))
         assert_same_arguments(what, arguments, found.arguments, [ALTERNATE_EXCHANGE, "x-delayed-type"])
-        self._topology.wait_for_commits()
+        self._wait_for_commits()
         return found
 
     def is_topic(self, exchange: str) -> bool:
@@ -155,7 +155,7 @@ class Declarations:
             return False
         if not self._topology.remove_exchange(exchange, if_unused=if_unused):
             raise PreconditionFailed(f"{self._label('exchange', name)} in use")
-        self._topology.wait_for_commits()
+        self._wait_for_commits()
         return True
 
     # Queues
@@ -247,11 +247,12 @@ class Declarations:
                 else:
                     assert_same_settings(what, settings, found.queue.settings)
                 return self._found(found)
+            self._host_state.check()  # or a queue would be forgotten that is closed, and its messages with it
             self._topology.remove_queue(found.queue)
 
     def _found(self, found: DeclaredQueue) -> BrokerQueue:
         found.queue.touch()
-        self._topology.wait_for_commits()
+        self._wait_for_commits()
         self._host_state.past.declared(is_new=False)
         return found.queue
 
@@ -280,7 +281,7 @@ class Declarations:
         self._check_access(found, owner)
         self.compat.check_deletion(found.queue.label, found.queue.settings.type, if_unused=if_unused, if_empty=if_empty)
         deleted = found.queue.delete(if_unused=if_unused, if_empty=if_empty)
-        self._topology.wait_for_commits()
+        self._wait_for_commits()
         return deleted
 
     def queue(self, name: str, *, owner: object = None) -> BrokerQueue:
@@ -293,6 +294,7 @@ class Declarations:
         self._host_state.check()
         found = self._topology.find_queue(name)
         if found is None or found.queue.is_deleted:
+            self._host_state.check()  # it may be closed since: then it is not gone
             raise NotFound(f"no {self._label('queue', name)}")
         if found.owner is not None:
             self._check_access(found, owner)
@@ -333,7 +335,7 @@ class Declarations:
             self.compat.check_binding(source.type, key, kind)
             condition = binding_condition(source, arguments)
             if self._topology.bind(Binding(source, destination, key, arguments, condition)):
-                self._topology.wait_for_commits()
+                self._wait_for_commits()
                 return
 
     def unbind_queue(
@@ -370,10 +372,14 @@ class Declarations:
         if isinstance(end, DeclaredQueue):
             self._check_access(end, owner)
         found = self._topology.unbind(source, identity)
-        self._topology.wait_for_commits()
+        self._wait_for_commits()
         return found
 
     # Details
+
+    def _wait_for_commits(self) -> None:
+        self._topology.wait_for_commits()
+        self._host_state.check()  # what a store that is closed meanwhile was not told comes back with it
 
     def _exchange(self, name: str) -> Exchange:
         exchange = self._topology.find_exchange(name)

@@ -230,6 +230,7 @@ class Transaction:
                     if not queue.is_deleted:
                         raise
                     is_locked = False
+                    self._host_state.check()  # or it would come back although it was committed
                 if is_locked:
                     unlocking.callback(_unlock, delivery)
                 elif queue.is_deleted:

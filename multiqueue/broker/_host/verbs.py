@@ -251,6 +251,7 @@ class Verbs(Declarations):
                     queue, on_cancelled=cancelled, selector=selector, connection=owner, **options
                 )
             subscription.has_all_queues()
+            self._host_state.check()  # what has ended all subscriptions since may not have seen this one
         except BaseException:
             subscription.close()
             raise

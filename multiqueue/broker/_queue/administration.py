@@ -77,6 +77,7 @@ class Administration:
     journal: QueueJournal | None
     life: Life
     callbacks: Callbacks
+    check_open: Callable[[], None]
 
     def purge(self, stop: Callable[[], bool] = lambda: False) -> int:
         """Delete all that is ready; returns how many messages that was.
@@ -87,7 +88,9 @@ class Administration:
         """
         with self.life.pinned() as walk:
             rows = self.life.rows
-            return walk.purge(stop if rows is None else rows.host.paced(stop))
+            count = walk.purge(stop if rows is None else rows.host.paced(stop))
+        self.check_open()
+        return count
 
     def delete_messages(
         self, selector: Predicate | None = None, *, limit: int | None = None, steal: bool = False
@@ -271,3 +274,4 @@ class Administration:
                         continue  # housekeeping's, or its owner's
                     if (entry.is_ready or (steal and entry.is_acquired)) and matches(selector, entry.message):
                         yield entry
+        self.check_open()

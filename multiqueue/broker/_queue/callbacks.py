@@ -46,10 +46,12 @@ class Callbacks:
             yield after
         self.act(after)
 
-    def guard(self, what: str, action: Callable[[], object]) -> bool:
-        """False when it failed."""
+    def guard(self, what: str, action: Callable[[], object], *, untold: tuple[type[BaseException], ...] = ()) -> bool:
+        """False when it failed; nobody is told of the errors that are `untold`."""
         try:
             action()
+        except untold:
+            return False
         except BaseException as error:  # noqa: BLE001  # the next callback still runs
             self._failed(what, error)
             return False

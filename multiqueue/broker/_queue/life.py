@@ -22,10 +22,11 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from multiqueue.store import Header, Level, Put, StoreDamaged
+from multiqueue.store import Header, Level, Put, StoreDamaged, StoreFailed
 
 from ..._copies import Copier
 from .._base.alerts import AlertMonitor
+from .._base.errors import BrokerClosed
 from .._base.fair_options import FairKey, place_of
 from .._base.message import MESSAGE_BYTES, DeadLetterReason, Message, PutOutcome
 from .._base.message_codec import decode_stored
@@ -93,6 +94,7 @@ class Life:
         "deleted",
         "figures",
         "groups",
+        "is_closed",
         "is_fair",
         "is_let_go",
         "key_of",
@@ -146,6 +148,7 @@ class Life:
         self.consumers: QueueConsumerManager = self.notifier.consumers
         self.last_used: float = clock()
         self.deleted: bool = False
+        self.is_closed: bool = False  # it is deleted here, and not where it is stored: its figures stay
         self.is_let_go: bool = False  # it is deleted, and what is left on it goes piece by piece
         self.reason_of_deletion: DeadLetterReason | None = None  # None: what was on the queue is simply gone
         self.consumer_numbers: Iterator[int] = count(1)  # each is one consumer's
@@ -412,6 +415,7 @@ class Life:
         """Whether an entry may come; what is refused may go to the dead letters."""
         limit = self.limit
         if self.deleted:
+            self._queue.check_open()
             return PutOutcome.DELETED
         if willing is not None and not any(each.is_willing for each in willing):
             return PutOutcome.NO_CONSUMER
@@ -649,6 +653,7 @@ class Life:
     def get(self, owner: object, after: After, *, auto_accept: bool) -> tuple[Entry | None, bool]:
         """An entry in memory for an owner that is no consumer, and whether a look into a store may bring more."""
         if self.deleted:
+            self._queue.check_open()
             return None, False
         figures = self.figures
         self.last_used = self.clock()
@@ -862,10 +867,11 @@ class Life:
     def _store_letter(self, message: Message, reason: DeadLetterReason, batch: Submission) -> None:
         assert self._queue.journal is not None
         store = partial(self._queue.journal.dead_letter, self._queue, message, reason, batch)
-        if self._callbacks.guard("dead letter callback", store):
+        if self._callbacks.guard("dead letter callback", store, untold=(BrokerClosed, StoreFailed)):
             batch.submit_if_open()
         else:
-            batch.withdraw()  # it stays where it is stored, and comes back when that is opened
+            # It stays where it is stored, and comes back when that is opened: its next queue may be closed already.
+            batch.withdraw()
 
     # -- limits and time
 
@@ -1009,9 +1015,10 @@ class Life:
     def _let_go(self, after: After) -> None:
         """Make what is ready unavailable: it goes when the lock is free."""
         figures = self.figures
-        figures.depth -= figures.ready
-        figures.depth_bytes -= figures.ready_bytes
-        figures.ready = figures.ready_bytes = figures.held = 0
+        if not self.is_closed:
+            figures.depth -= figures.ready
+            figures.depth_bytes -= figures.ready_bytes
+            figures.ready = figures.ready_bytes = figures.held = 0
         self.source.close(after)
         if self.tenants is not None:
             self.tenants.close()

@@ -30,7 +30,7 @@ from multiqueue.core import notebook_table
 
 from .._base.alerts import Alert, AlertMonitor
 from .._base.credit import Credit
-from .._base.errors import AccessRefused, NotFound, PreconditionFailed
+from .._base.errors import AccessRefused, BrokerClosed, NotFound, PreconditionFailed
 from .._base.message import DeadLetterReason, Message, PutOutcome, plain_name
 from .._base.ports import AT_ONCE, After
 from .._base.settings import Governing, QueueSettings
@@ -432,6 +432,7 @@ class BrokerQueue(Administration):
                 means nothing, as in RabbitMQ.
         """
         with self.callbacks.deciding() as after:
+            self.check_open()
             life = self.life
             if life.deleted:
                 raise NotFound(f"no {self.label}: it was deleted")
@@ -582,6 +583,7 @@ class BrokerQueue(Administration):
         """End the queue without deleting what a store has of it: the virtual host is closed. Consumers learn it."""
         with self.callbacks.deciding() as after:
             if not self.life.deleted:
+                self.life.is_closed = True
                 self.life.delete(None, after)
 
     def housekeeping(self) -> float | None:
@@ -678,7 +680,7 @@ class BrokerQueue(Administration):
             self.life.figures.reset_high_water_marks()
 
     def head(self) -> Message | None:
-        """The message that a get would have next; None if the queue is empty, a store alone has it, or groups decide.
+        """The message that a get would have next; None if there is none in memory, or groups decide.
 
         It stays, and costs no walk over what consumers have.
         """
@@ -741,8 +743,14 @@ class BrokerQueue(Administration):
 
     @property
     def is_deleted(self) -> bool:
-        """True once it was deleted."""
+        """True once it was deleted, or closed."""
         return self.life.deleted
+
+    def check_open(self) -> None:
+        """Return unless it was closed: what a store has of it is not gone then. Raises as `VirtualHost.check_open`."""
+        if self.life.is_closed and self.journal is not None:
+            self.journal.host.check()  # first: a virtual host that is closed to be opened again is down
+            raise BrokerClosed(f"{self.label} is closed")
 
     def in_slices(self, do_some_locked: Callable[[After], bool], most: float = math.inf) -> bool:
         """Have some of it done in each of up to `most` holds of the lock; True when there is more after those."""
