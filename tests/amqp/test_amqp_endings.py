@@ -436,3 +436,39 @@ def test_a_get_whose_queue_goes_meanwhile_is_not_told_that_it_is_empty(monkeypat
         monkeypatch.setattr(BrokerQueue, "get", late)
         with pytest.raises(client.ChannelClosed, match="no queue 'q'"):
             connection.channel().basic_get("q")
+
+
+def test_a_purge_whose_queue_goes_meanwhile_is_not_told_that_nothing_was_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a get."""
+    purge = BrokerQueue.purge
+
+    def late(queue: BrokerQueue) -> int:
+        broker.virtual_host().delete_queue("q")
+        return purge(queue)
+
+    with Broker() as broker, client.connect(broker.listen().url, recover=False) as connection:
+        broker.declare_queue("q")
+        monkeypatch.setattr(BrokerQueue, "purge", late)
+        with pytest.raises(client.ChannelClosed, match="no queue 'q'"):
+            connection.channel().queue_purge("q")
+
+
+def test_a_declaration_whose_queue_goes_before_it_is_counted_makes_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A passive one misses it: it says how many messages are there, or that there is no queue."""
+    statistics = BrokerQueue.statistics
+
+    def late(queue: BrokerQueue) -> object:
+        monkeypatch.undo()
+        broker.virtual_host().delete_queue("q")
+        return statistics(queue)
+
+    with Broker() as broker, client.connect(broker.listen().url, recover=False) as connection:
+        broker.declare_queue("q")
+        monkeypatch.setattr(BrokerQueue, "statistics", late)
+        assert connection.channel().queue_declare("q").message_count == 0
+        assert broker.virtual_host().has_queue("q")
+        monkeypatch.setattr(BrokerQueue, "statistics", late)
+        with pytest.raises(client.ChannelClosed, match="no queue 'q'"):
+            connection.channel().queue_declare("q", passive=True)

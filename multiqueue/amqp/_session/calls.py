@@ -144,8 +144,11 @@ def _declare_queue(session: Session, method: Any) -> Fields:
     if method.queue == REPLY_TO:  # as RabbitMQ: it is there without a declaration
         return {"queue": REPLY_TO, "message_count": 0, "consumer_count": 1}
     queue = _declared(session, method)
-    session.last_queue = queue.name
     now = queue.statistics()
+    if queue.is_deleted:  # meanwhile: what was counted may be nothing
+        queue = _declared(session, method)
+        now = queue.statistics()
+    session.last_queue = queue.name
     return {"queue": queue.name, "message_count": now.available, "consumer_count": now.consumers}
 
 
@@ -195,6 +198,7 @@ def _purge_queue(session: Session, method: Any) -> None:
         return effects.is_closed
 
     def answer(count: int) -> None:
+        client.host.queue(name, owner=client.owner)  # raises where it is gone meanwhile, as `_get`
         if not method.nowait:
             session.reply(commands.Queue.PurgeOk, message_count=count)
 
