@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_parts_support import Housekeeping, Spill, reopening
+from broker_parts_support import GlobalParameters, Housekeeping, Spill, reopening
 from store_parts_support import SqliteWriter
 
 from multiqueue.broker import Broker, BrokerClosed, BrokerQueue, Message, NotAllowed, VirtualHost
@@ -206,3 +206,57 @@ def test_a_policy_that_there_is_not() -> None:
     """An unknown policy is refused before anything is started."""
     with pytest.raises(ValueError, match="on_store_failure is 'stay', 'reopen' or 'stop', not 'restart'"):
         Broker(on_store_failure="restart")
+
+
+def test_it_is_opened_once_more_when_its_store_fails_while_it_is_opened(
+    broker: Broker, disk: Disk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What its opening deletes is committed by the store's thread, which finds the failure before anybody is told."""
+    recover, failures = GlobalParameters.recover, [StoreFailed("the disk failed again")]
+
+    def late(parameters: GlobalParameters, definitions: Any) -> None:
+        recover(parameters, definitions)
+        journal = parameters._kept._journal
+        if failures and journal is not None:
+            journal.note(failures.pop())
+
+    failed = broker.virtual_host("x")
+    monkeypatch.setattr(GlobalParameters, "recover", late)
+    with caplog.at_level(logging.WARNING, "multiqueue.broker"):
+        disk.is_broken = True
+        with pytest.raises(StoreFailed):
+            failed.publish(Message(b"lost", routing_key="q", persistent=True))
+        disk.is_broken = False
+        wait_until_blocked(lambda: "open again" in caplog.text)
+    assert "'x' stays down: the disk failed again" in caplog.text
+    received = broker.virtual_host("x").get("q", auto_accept=True)
+    assert received is not None
+    assert received.body == b"kept"
+
+
+def test_it_is_opened_again_when_its_store_fails_before_its_broker_knows_it(
+    broker: Broker, disk: Disk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The thread that opens it again does not find it under its name then, and is told once more."""
+    make, reopen, tried = broker._make_host, Broker._reopen, threading.Event()
+
+    def failing(name: str, **options: Any) -> VirtualHost:
+        monkeypatch.undo()
+        monkeypatch.setattr(reopening, "_FIRST_PAUSE", 0.001)
+        monkeypatch.setattr(broker._reopening, "_reopen", seen)
+        host = make(name, **options)
+        assert host._journal is not None
+        host._journal.note(StoreFailed("the disk failed"))
+        tried.wait()
+        return host
+
+    def seen(host: VirtualHost) -> bool:
+        is_open = reopen(broker, host)
+        tried.set()
+        return is_open
+
+    monkeypatch.setattr(broker, "_make_host", failing)
+    with caplog.at_level(logging.WARNING, "multiqueue.broker"):
+        broker.add_virtual_host("y")
+        wait_until_blocked(lambda: "'y' is open again" in caplog.text)
+    assert broker.virtual_host("y").failure is None

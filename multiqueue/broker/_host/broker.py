@@ -154,6 +154,8 @@ class Broker(Verbs):
             raise
         with self._hosts_lock:
             self._hosts[name] = host
+        if host.failure is not None:
+            self._reopening.note(host)  # once more: under this name it was not found before
         return host
 
     def add_virtual_host(self, name: str) -> VirtualHost:
@@ -199,6 +201,8 @@ class Broker(Verbs):
     def _close_down(self, host: VirtualHost) -> None:
         """End a virtual host whose store failed; its name is still there, and says why it is down."""
         with self._hosts_lock:
+            if self._hosts.get(host.name) is not host:
+                return  # not yet there, or opened again already
             servers = list(self._servers)
         for server in servers:
             server.leave_virtual_host(host.name, f"vhost '{host.name}' is down: its store failed")

@@ -85,7 +85,7 @@ class VirtualHost(Verbs):
     those of 4.3 a consumer of a quorum queue settles a message within `consumer_timeout` seconds.
 
     Raises:
-        StoreDamaged: the store has something that cannot be read.
+        StoreDamaged: the store has something that cannot be read.  StoreFailed: it failed meanwhile.
     """
 
     def __init__(
@@ -150,6 +150,7 @@ class VirtualHost(Verbs):
             self.metadata.recover(definitions)
             self.parameters.recover(definitions)
             self._journal.on_failed = self._store_failed
+            self._journal.check()  # it was told nobody of a failure until now
             if housekeeping is not None:  # not before: it would look at queues that are half opened
                 for queue in self.queues():
                     housekeeping.add(queue)
