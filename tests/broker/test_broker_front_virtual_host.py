@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from broker_front_support import bodies
+from broker_parts_support import Housekeeping, Topology
 
 from multiqueue.broker import (
     AccessRefused,
@@ -632,3 +633,21 @@ def test_many_threads_that_declare_the_same_things_get_the_same_things(host: Vir
     assert len(set(found)) == 1
     assert len(host.bindings()) == 2
     host.check_invariants()
+
+
+def test_a_queue_that_expires_before_it_has_its_name_does_not_keep_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Housekeeping knows it from its making on."""
+    clock, add = FakeClock(), Topology.add_queue
+    keeper = Housekeeping(clock=clock.monotonic)
+
+    def late(topology: Topology, *declared: Any) -> object:
+        clock.advance(1)
+        keeper.run_once()
+        return add(topology, *declared)
+
+    monkeypatch.setattr(Topology, "add_queue", late)
+    host = VirtualHost(clock=clock.monotonic, housekeeping=keeper)
+    host.declare_queue("q", arguments={"x-expires": 1})
+    assert not host.has_queue("q")
+    host.check_invariants()
+    host.close()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from broker_durable_support import holding
+from broker_parts_support import Topology
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -515,3 +516,30 @@ def test_a_callback_of_a_commit_cannot_wait_for_another() -> None:
     assert len(told) == 1
     assert host.limits.all() == {}
     host.close()
+
+
+@pytest.mark.parametrize("kind", ["queue", "exchange"])
+def test_what_is_declared_has_its_policy_as_soon_as_it_is_found(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message that comes to it before its declaration is committed has the time to live, or the alternate."""
+    clock = FakeClock()
+    with Broker(clock=clock.monotonic) as broker:
+        broker.declare_queue("other")
+        broker.policies.set(a_policy(message_ttl=1000))
+        broker.policies.set(a_policy("e", "^e", alternate_exchange="amq.fanout"))
+        broker.bind_queue("other", "amq.fanout")
+        add = getattr(Topology, f"add_{kind}")
+
+        def early(topology: Topology, *declared: Any) -> object:
+            found = add(topology, *declared)
+            broker.publish(Message(b"", routing_key="a") if kind == "queue" else Message(b"", exchange="e"))
+            return found
+
+        monkeypatch.setattr(Topology, f"add_{kind}", early)
+        if kind == "queue":
+            queue = broker.declare_queue("a")
+            clock.advance(2)
+            queue.housekeeping()
+            assert len(queue) == 0
+        else:
+            broker.declare_exchange("e")
+            assert len(broker.queue("other")) == 1

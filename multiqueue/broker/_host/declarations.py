@@ -127,8 +127,9 @@ class Declarations:
             _check_new_name("exchange", name)
             alternate = alternate_exchange(what, arguments)
             new = Exchange(name, type, **flags, arguments=arguments, alternate=alternate)
+            self.policies.apply_if_any(new)  # before anybody finds it
             found = self._topology.add_exchange(new)
-            self.policies.apply_if_any(found)
+            self.policies.apply_if_any(found)  # as they are by now
         for setting, received in {"type": type, **flags}.items():
             assert_same(what, setting, received, getattr(found, setting))
         assert_same_arguments(what, arguments, found.arguments, [ALTERNATE_EXCHANGE, "x-delayed-type"])
@@ -228,6 +229,7 @@ class Declarations:
                 belongs_to = (owner or self._host_state) if settings.exclusive else None
                 shown = arguments_of(settings) if arguments is None else arguments
                 declared = DeclaredQueue(self._make_queue(name, settings), shown, belongs_to)
+                self.policies.apply_if_any(declared)  # as for an exchange
                 found = self._topology.add_queue(declared, self._exchange(DEFAULT_EXCHANGE))
                 if found is declared:
                     self.policies.apply_if_any(found)
@@ -235,6 +237,9 @@ class Declarations:
                     if self._host_state.is_closed:  # since `check`, and `close` has not seen this queue in its list
                         found.queue.delete()
                         self._host_state.check()
+                    if found.queue.is_deleted:
+                        found.queue.check_open()
+                        self._topology.remove_queue(found.queue)  # it may have expired before it had its name
                     return found.queue
                 declared.queue.delete()  # another thread's came first
             if not found.queue.is_deleted:
