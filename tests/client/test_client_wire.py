@@ -27,7 +27,7 @@ from multiqueue.client import (
     PublishTimeout,
     connect,
 )
-from multiqueue.testing import PATIENCE, wait_until_blocked
+from multiqueue.testing import PATIENCE, TestToolError, wait_until_blocked
 
 
 @pytest.fixture
@@ -303,6 +303,38 @@ def test_a_heartbeat_leaves_every_half_period(is_busy: bool) -> None:
         link.end(ConnectionClosed("that was all"))
         link.join(PATIENCE)
     assert set(over.waits) == {1.0}
+
+
+def test_a_link_that_is_closed_by_what_came_with_its_opening_ends_all_its_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The reader, which ends it, waits for the writer's last words: it does not run before that can be waited for."""
+
+    class Answering(Deaf):
+        def arrived(self, link: Link, events: list[Event]) -> None:
+            link.end(ConnectionClosed("closed by the server"), linger=1.0)
+
+    start = threading.Thread.start
+
+    def started_first(thread: threading.Thread) -> None:
+        """Start it, and let it run as far as it can before anything else."""
+        start(thread)
+        try:
+            wait_until_blocked(thread)
+        except TestToolError:
+            pass  # it has ended
+
+    monkeypatch.setattr(threading.Thread, "start", started_first)
+    ours, peer = socket.socketpair()
+    with peer:
+        early = [Event(0, commands.Connection.Close())]
+        agreement = Agreement(frame_max=4096, channel_max=9, heartbeat=2, server_properties={}, early=early)
+        link = WireLink(ours, Assembler(4096), agreement, Settings(), Answering(), "peer")
+        link.start()
+        is_over = link._over.is_set()
+        link._over.set()
+        link.join(PATIENCE)
+    assert is_over
 
 
 def test_a_silent_peer_is_found_dead(listener: Listener) -> None:

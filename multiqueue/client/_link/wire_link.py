@@ -174,7 +174,8 @@ class WireLink:
         self._beater = threading.Thread(target=self._beat, name=name("heartbeat"), daemon=True)
 
     def start(self) -> None:
-        for thread in (self._reader, self._writer, *([self._beater] if self.heartbeat else [])):
+        # The reader last: what it reads may end the link, and then it waits for the others.
+        for thread in (self._writer, *([self._beater] if self.heartbeat else []), self._reader):
             thread.start()
 
     def send(self, number: int, frame: bytes) -> bool:
