@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import select
 import socket
@@ -19,8 +20,8 @@ from amqp_stored_support import StoredBroker
 from pamqp import commands
 
 from multiqueue import amqp, client
-from multiqueue.amqp import Server
-from multiqueue.broker import Broker, BrokerQueue, IllegalStep, Message
+from multiqueue.amqp import Server, User
+from multiqueue.broker import Broker, BrokerQueue, IllegalStep, Message, VirtualHost
 from multiqueue.testing import PATIENCE, Threads, switch_interval, wait_until_blocked
 
 
@@ -472,3 +473,35 @@ def test_a_declaration_whose_queue_goes_before_it_is_counted_makes_another(monke
         monkeypatch.setattr(BrokerQueue, "statistics", late)
         with pytest.raises(client.ChannelClosed, match="no queue 'q'"):
             connection.channel().queue_declare("q", passive=True)
+
+
+def test_a_connection_that_opens_a_virtual_host_as_that_is_deleted_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker has its connections closed, and does not find it among them yet."""
+    check = Server.check_connections
+
+    def late(server: Server, user: User, host: VirtualHost) -> None:
+        check(server, user, host)
+        if broker.virtual_hosts()[1:]:
+            broker.delete_virtual_host("x")
+
+    with Broker() as broker, broker.listen() as server:
+        broker.add_virtual_host("x")
+        monkeypatch.setattr(Server, "check_connections", late)
+        with pytest.raises(client.ConnectionFailed, match="vhost x not found"):
+            client.connect(server.url.replace("%2F", "x"), recover=False)
+
+
+def test_a_server_lets_nobody_in_before_its_broker_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a virtual host that is deleted just then would leave a connection behind."""
+    add, seen = Broker.add_server, []
+
+    async def accepting(server: Server) -> int:
+        return len(server._accepting)
+
+    def looked_at(broker: Broker, server: Server) -> None:
+        seen.append(asyncio.run_coroutine_threadsafe(accepting(server), server._threads[0].loop).result(PATIENCE))
+        add(broker, server)
+
+    monkeypatch.setattr(Broker, "add_server", looked_at)
+    with Broker() as broker, client.connect(broker.listen().url, recover=False):
+        assert seen == [0]

@@ -517,10 +517,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             refused = f"connection refused for user '{self.user.name}'"
             raise ConnectionFault(530, f"{refused}: user connection limit ({self._limit_reached}) is reached")
         name = method.virtual_host
-        host = self.server.virtual_host(name)
-        if host.failure is not None:
-            refused = f"access to vhost '{name}' refused for user '{self.user.name}'"
-            raise ConnectionFault(541, f"{refused}: vhost '{name}' is down")
+        host = self._host(name)
         rights = Rights(self.user, name)
         self.server.check_connections(self.user, host)
         self.client = Client(
@@ -533,11 +530,23 @@ class ServerConnection(asyncio.BufferedProtocol):
             max_message_bytes=self.server.max_message_bytes,
             hears_of_cancels=self._can("consumer_cancel_notify"),
         )
+        if self._host(name) is not host:  # it may have gone before this was found among its connections
+            raise self._down(name)
         self._reply(commands.Connection.OpenOk)
         self._cancel_timer()
         if self._heartbeat:
             self._set_timer(self._heartbeat / 2, self._tick)
         _log.info("%s: user '%s' opened vhost '%s'", self.name, self.user.name, name, extra={"connection": self.name})
+
+    def _host(self, name: str) -> VirtualHost:
+        host = self.server.virtual_host(name)
+        if host.failure is not None:
+            raise self._down(name)
+        return host
+
+    def _down(self, name: str) -> ConnectionFault:
+        refused = f"access to vhost '{name}' refused for user '{self.user.name}'"
+        return ConnectionFault(541, f"{refused}: vhost '{name}' is down")
 
     def is_in(self, host: VirtualHost) -> bool:
         """True once it has opened this virtual host."""

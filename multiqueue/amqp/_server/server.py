@@ -107,9 +107,10 @@ class Server:
     # -- what a user sees
 
     def start(self) -> None:
-        """Begin to serve."""
+        """Begin to serve. Raises as `Broker.add_server`."""
         for thread in self._threads:
             thread.start()
+        self.broker.add_server(self)  # before a client comes: it is to be closed with its virtual host
         self._threads[0].post(self._begin)
 
     @property
@@ -447,7 +448,6 @@ def serve(
     listeners = _listeners(host, port, tls, tls_port)
     server = Server(broker, settings or ServerSettings(), access, listeners=listeners, data=directory, measure=measure)
     server.start()
-    broker.add_server(server)
     return server
 
 
