@@ -13,7 +13,7 @@ from broker_parts_support import Housekeeping
 
 from multiqueue.broker import BrokerQueue, Message, VirtualHost
 from multiqueue.store import MemoryStore, SqliteStore
-from multiqueue.testing import FakeClock
+from multiqueue.testing import FakeClock, wait_until_blocked
 
 COUNT = 1500
 KINDS: dict[str, dict[str, object]] = {
@@ -228,6 +228,7 @@ def test_deleting_a_paged_queue_takes_no_longer_than_a_short_one(taker: str) -> 
         host.publish_nowait(Message(b"%d" % number, routing_key="q", persistent=True))
     host.wait_for_commits()
     held = [host.get("q"), host.get("q")]
+    wait_until_blocked(lambda: not host.memory_statistics().writing)  # what is is not the queue's, and ends by itself
     used = host.memory_statistics().used
     assert host.delete_queue("q") == 5998
     assert host.memory_statistics().used > used / 2, "more than a slice of it was gone through at once"
