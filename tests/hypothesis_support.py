@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 ALL = 100  # Hypothesis' own default
 
 
 def set_examples(is_short: bool) -> None:
     """Set the number of properties that name none, and the share that `examples` gives. No time is a failure."""
-    settings.register_profile("unhurried", deadline=None, max_examples=ALL // 4 if is_short else ALL)
+    settings.register_profile(
+        "unhurried",
+        deadline=None,
+        max_examples=ALL // 4 if is_short else ALL,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
     settings.load_profile("unhurried")
 
 
