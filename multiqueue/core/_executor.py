@@ -235,8 +235,9 @@ class MultiQueueExecutor(ThreadPoolExecutor):
             subqueue = self._workers.add_subqueue(
                 key, settings.priority, settings.capacity, settings.max_in_flight, settings.weight, is_passing
             )
-            lane = self._lanes[key] = self._make_lane(subqueue, settings)
-            lane._is_passing = is_passing
+            lane = self._make_lane(subqueue, settings)
+            lane._is_passing = is_passing  # first: `_default_lane` looks without the lock
+            self._lanes[key] = lane
         except BaseException:  # an interrupt may leave a sub-queue without a lane, and its key in use
             if key not in self._lanes:
                 self._workers.drop_subqueue(key)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Hashable
 from concurrent.futures import wait
 
 import pytest
 
-from multiqueue import Full, MultiQueueExecutor
+from multiqueue import Full, Lane, MultiQueueExecutor
 from multiqueue.testing import PATIENCE
 
 
@@ -103,3 +104,18 @@ def test_many_threads_submit_while_lanes_come_and_go() -> None:
             thread.join(PATIENCE)
     assert sorted(done) == list(range(1500))
     assert not executor.lanes
+
+
+def test_a_lane_of_a_key_is_one_for_whoever_finds_it() -> None:
+    """`submit` looks for the lane "default" without a lock, and takes none that passes."""
+    found: list[bool] = []
+
+    class Lanes(dict[Hashable, Lane]):
+        def __setitem__(self, key: Hashable, lane: Lane) -> None:
+            found.append(lane._is_passing)
+            super().__setitem__(key, lane)
+
+    with MultiQueueExecutor(1) as executor:
+        executor._lanes = Lanes()
+        executor.keyed("default").submit(int).result(PATIENCE)
+    assert found == [True]
