@@ -195,9 +195,9 @@ class Tracing:
             span.set_attribute("multiqueue.attempts", future.attempts)
         span.end()
 
-    def link_current(self, span: Any) -> None:
-        """Link a span to the current one."""
-        span.add_link(self._trace.get_current_span().get_span_context())
+    def link(self, span: Any, context: Any) -> None:
+        """Link a span to that of a context."""
+        span.add_link(self._trace.get_current_span(context).get_span_context())
 
 
 def _attributes(channel: Any, operation: str, exchange: str, key: str) -> dict[str, str]:
@@ -237,7 +237,7 @@ class _TracedJobs:
         if is_waiting:
             job.future.add_done_callback(lambda _: self._forget(job))
         elif span is not None:
-            self._tracing.link_current(span)
+            self._tracing.link(span, context)
 
     def _forget(self, job: Job[Any]) -> Any:
         with self._lock:
@@ -252,6 +252,9 @@ class _TracedJobs:
             return
         with self._lock:
             self._spans[job] = span
+            late = self._parents.pop(job, None)  # its submitter came back before the span was here
+        if late is not None:
+            self._tracing.link(span, late)
         job.future.add_done_callback(lambda _: self._end(job, leave))
 
     def _end(self, job: Job[Any], leave: Callable[[], object]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -114,6 +114,37 @@ def test_an_item_is_a_span_below_the_one_that_submitted_it(spans: Spans) -> None
     assert after.parent is None
     assert job.status.description == "ValueError: no tea"
     assert job.attributes["multiqueue.lane"] == "acme"
+
+
+def test_an_item_whose_submitter_comes_back_while_its_span_begins_is_linked_to_it(
+    spans: Spans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is too late to be a child, and not forgotten."""
+    begins, came_back, begin = threading.Event(), threading.Event(), Tracing.begin
+
+    def slow(tracing: Tracing, *arguments: Any) -> Any:
+        begins.set()
+        came_back.wait(PATIENCE)
+        return begin(tracing, *arguments)
+
+    monkeypatch.setattr(Tracing, "begin", slow)
+    monkeypatch.setattr(Tracing, "current", _after(begins, Tracing.current))
+    with MultiQueueExecutor(1) as executor:
+        Tracing(spans.provider).executor(executor)
+        with spans.provider.get_tracer("shop").start_as_current_span("order"):
+            future = executor.submit(int)
+            came_back.set()
+        future.result()
+    (link,) = spans.named("default int").links
+    assert link.context.span_id == spans.named("order").context.span_id
+
+
+def _after(event: threading.Event, function: Callable[..., Any]) -> Callable[..., Any]:
+    def late(*arguments: Any) -> Any:
+        event.wait(PATIENCE)
+        return function(*arguments)
+
+    return late
 
 
 def test_a_program_that_does_not_trace_loads_none_of_it() -> None:
