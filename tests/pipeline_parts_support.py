@@ -79,6 +79,7 @@ from multiqueue.pipeline._input.inotify import Watches as Watches
 from multiqueue.pipeline._input.queues import Queues as Queues
 from multiqueue.pipeline._input.scanner import Follow as Follow
 from multiqueue.pipeline._input.scanner import Scanner as Scanner
+from multiqueue.pipeline._input.sqs import SqsQueue as SqsQueue
 from multiqueue.pipeline._read import executor as _executor_read  # noqa: F401
 from multiqueue.pipeline._read import python_io as _python_io  # noqa: F401
 from multiqueue.pipeline._read.corrupt import RECORDS as RECORDS

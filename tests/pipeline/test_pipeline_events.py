@@ -8,15 +8,26 @@ import os
 import random
 import sys
 import tomllib
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus
 
 import pytest
 from click.testing import CliRunner
-from pipeline_parts_support import Follow, Lane, Place, StopRequested, Watches, arrival_sentence, pipeline_command
+from pipeline_parts_support import (
+    Follow,
+    Lane,
+    Place,
+    SqsQueue,
+    StopRequested,
+    Watches,
+    arrival_sentence,
+    pipeline_command,
+)
 from pipeline_support import Pipeline, lane_of, rows_in
 from queue_support import Dead, Host, words
 from queue_support import host as host
@@ -546,6 +557,24 @@ def test_a_queue_of_sqs_that_is_not_there(tmp_path: Path, s3_store: Store, monke
     url = f"{s3_store.endpoint}/123456789012/nowhere"
     with pytest.raises(Unprepared, match=r"lane 's': .*nowhere' does not answer"):
         store_run(tmp_path, s3_store, "b", events=url).run()
+
+
+def test_a_queue_of_sqs_is_not_drained_while_a_message_of_it_is_taken() -> None:
+    """It can be taken as soon as it is there: then another may be there too."""
+    drained: list[bool] = []
+
+    class Came(deque[tuple[str, str]]):
+        def extend(self, messages: Iterable[tuple[str, str]]) -> None:
+            super().extend(messages)
+            queue.events(1)
+            drained.append(queue.is_drained)
+
+    queue = SqsQueue.__new__(SqsQueue)
+    queue._url, queue._error, queue._came, queue._is_empty = "", None, Came(), [True]
+    message = {"Body": "", "ReceiptHandle": ""}
+    queue._client = SimpleNamespace(receive_message=lambda **_: {"Messages": [message]})
+    queue._receive(0)
+    assert drained == [False]
 
 
 class Watching:

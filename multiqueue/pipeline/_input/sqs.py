@@ -109,9 +109,9 @@ class SqsQueue:
             return
         said = self._client.receive_message(QueueUrl=self._url, MaxNumberOfMessages=_AT_A_TIME, WaitTimeSeconds=_WAIT_S)
         messages = said.get("Messages", [])
-        self._came.extend((one["Body"], one["ReceiptHandle"]) for one in messages)
         if messages:
-            self._is_empty[:] = [False] * _THREADS
+            self._is_empty[:] = [False] * _THREADS  # first: they may be taken at once
+            self._came.extend((one["Body"], one["ReceiptHandle"]) for one in messages)
         else:
             self._is_empty[number] = True
 
