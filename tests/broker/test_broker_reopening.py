@@ -161,6 +161,36 @@ def test_the_verbs_of_a_broker_mean_the_virtual_host_that_was_opened(tmp_path: P
         assert len(broker.queue("q")) == 1
 
 
+def test_a_broker_gets_the_parts_of_what_is_open_again_as_one(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between any two of them a call is told that `/` is down, or is done there, and never that nothing is there."""
+    disk.directory = "%2f"
+    with Broker(data=tmp_path, on_store_failure="reopen") as broker:
+        broker.declare_queue("q", durable=True)
+        broker.publish(Message(b"kept", routing_key="q", persistent=True))
+        seen: list[object] = []
+
+        def assigned(broker: Broker, name: str, value: object) -> None:
+            object.__setattr__(broker, name, value)
+            try:
+                received = broker.get("q")
+            except StoreFailed as error:
+                seen.append(error)
+            else:
+                seen.append(received)
+                if received is not None:
+                    received.release()
+
+        fail(broker, disk)
+        monkeypatch.setattr(Broker, "__setattr__", assigned, raising=False)
+        disk.is_broken = False
+        wait_until_blocked(lambda: seen and not isinstance(seen[-1], StoreFailed))
+        monkeypatch.undo()
+    assert len(seen) > 5
+    assert None not in seen
+
+
 @pytest.mark.parametrize("broker", ["stay"], indirect=True)
 def test_it_stays_down(broker: Broker, disk: Disk) -> None:
     """With "stay", the default in a program, nothing is done: each call raises until the broker is opened anew."""

@@ -89,10 +89,11 @@ class Declarations:
         self.compat = compat
         self._topology = topology
         self._make_queue = make_queue
-        self._host_state = host_state
         self.policies: Policies = policies
         self.limits: HostLimits = limits
         self.metadata: KeptMetadata = metadata
+        # Last: a broker gets the parts of a virtual host that is open again while calls ask the state of the old one.
+        self._host_state = host_state
 
     # Exchanges
 

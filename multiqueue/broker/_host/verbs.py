@@ -108,10 +108,10 @@ class Verbs(Declarations):
     """The verbs of one virtual host. Any thread may call any of them."""
 
     def __init__(self, parts: HostParts) -> None:
-        said = parts.policies, parts.limits, parts.metadata
-        super().__init__(parts.topology, parts.make_queue, parts.host_state, parts.compat, *said)
         self.parts = parts
         self._publishing = parts.publishing
+        said = parts.policies, parts.limits, parts.metadata
+        super().__init__(parts.topology, parts.make_queue, parts.host_state, parts.compat, *said)
 
     def publish(self, message: Message, *, mandatory: bool = False, immediate: bool = False) -> Published:
         """Put the message on every queue that its exchange and routing key lead to, once each.
