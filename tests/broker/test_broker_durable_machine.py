@@ -375,10 +375,10 @@ def test_a_virtual_host_over_sqlite_agrees_with_lists() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("machine", [DurableMachine, DiskMachine])
-def test_virtual_hosts_agree_with_lists_for_longer(machine: type[DurableMachine]) -> None:
-    """More and longer histories."""
-    run(machine, 1000, 60)
+@pytest.mark.parametrize(("machine", "count"), [(DurableMachine, 1000), (DiskMachine, 150)])
+def test_virtual_hosts_agree_with_lists_for_longer(machine: type[DurableMachine], count: int) -> None:
+    """More and longer histories; fewer on a disk, where one takes 0.7 s: each step waits for its commits."""
+    run(machine, count, 60)
 
 
 def test_a_transient_message_of_a_durable_queue_changes_its_priority() -> None:
