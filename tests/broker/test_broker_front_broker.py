@@ -33,6 +33,7 @@ from multiqueue.broker import (
     VirtualHost,
 )
 from multiqueue.errors import Empty, ShutDown
+from multiqueue.store import StoreFailed
 from multiqueue.testing import PATIENCE, FakeClock, wait_until_blocked
 
 
@@ -690,3 +691,33 @@ def test_a_queue_of_other_rules_is_found_again(tmp_path: Path) -> None:
         assert [broker.queue(name).settings.type for name in ("q", "new")] == ["classic", "quorum"]
     with Broker(data=tmp_path) as broker:
         assert broker.queue("new").settings.max_delivery_attempts == 21
+
+
+@pytest.mark.parametrize("which", ["housekeeping", "reopening", "loader"])
+def test_a_thread_that_cannot_be_started_keeps_nothing_open(
+    which: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker ends without it: nobody waits for what never ran, and the directory is free."""
+    start = threading.Thread.start
+
+    def limited(thread: threading.Thread) -> None:
+        if which in thread.name:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    if which == "housekeeping":
+        with pytest.raises(RuntimeError, match="can't start"):
+            Broker(data=tmp_path)
+    else:
+        broker = Broker(data=tmp_path, on_store_failure="reopen")
+        host = broker.virtual_host()
+        assert host._journal is not None
+        if which == "reopening":
+            host._journal.note(StoreFailed("the disk failed"))
+        else:
+            with pytest.raises(RuntimeError, match="can't start"):
+                host._memory.do_later(lambda: False)
+        broker.close()
+    monkeypatch.undo()
+    Broker(data=tmp_path).close()

@@ -108,8 +108,9 @@ class Housekeeping:
             if self._is_closing:
                 raise RuntimeError("housekeeping was closed; make a new one")
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="multiqueue-housekeeping", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="multiqueue-housekeeping", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def close(self, timeout: float | None = None) -> None:
         """End the thread and join it, `timeout` seconds at most; does nothing if it never ran. A callback on that

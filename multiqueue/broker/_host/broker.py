@@ -137,11 +137,11 @@ class Broker(Verbs):
             super().__init__(self._default.parts)
             for name in self._data.virtual_hosts() if self._data is not None else ():
                 self.add_virtual_host(name)
+            self._housekeeping_thread.start()
         except BaseException:
             self._close_hosts(0.0)
             self._end_threads(None)  # none of them runs a callback yet
             raise
-        self._housekeeping_thread.start()
 
     def _open(self, name: str, *, again: bool = False) -> VirtualHost:
         """A new virtual host, in whose store what it had is; `again`: that store was there before."""

@@ -68,8 +68,9 @@ class Reopening:
         self._failed.put(host)
         with self._lock:
             if self._thread is None and not self._ended.is_set():
-                self._thread = threading.Thread(target=self._run, name="multiqueue-broker-reopening", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="multiqueue-broker-reopening", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def close(self) -> None:
         """End the thread; one that closes the broker itself goes on to its end."""

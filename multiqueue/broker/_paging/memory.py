@@ -277,8 +277,8 @@ class MemoryManager:
         for number in range(_LOADERS):
             name = f"multiqueue-loader-{self.name}-{number}"
             thread = threading.Thread(target=self._run, name=name, daemon=True)
+            thread.start()  # first: `close` joins those that are there
             self._threads.append(thread)
-            thread.start()
 
     def _run(self) -> None:
         had_piece = False

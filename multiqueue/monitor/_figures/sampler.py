@@ -85,8 +85,9 @@ class Sampler:
         """Take a sample now, and one each second. A second call does nothing."""
         with self._lock:
             if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._run, name="multiqueue-monitor-sampler", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="multiqueue-monitor-sampler", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def look(self) -> Pair:
         """The two latest samples; any thread may call. The first look in an interval waits for one of now."""
