@@ -294,10 +294,9 @@ def test_nothing_answers_nowait(any_url: str, name: Name) -> None:
     ],
 )
 def test_frames_out_of_place(data: bytes, code: int, any_url: str) -> None:
-    """A wrong end or size is 501, a wrong kind of frame 505, a method of the connection on a channel 503 (P12, P13).
+    """A wrong end or size is 501, a wrong kind of frame 505, a method of the connection on a channel 503.
 
-    A method that is shorter than its class and number is 501, whatever its channel.
-    """
+    A method that is shorter than its class and number is 501, whatever its channel (P12, P13)."""
     client = RawClient(any_url)
     client.send(data)
     assert client.connection_error()[0] == code

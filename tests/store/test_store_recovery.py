@@ -35,13 +35,8 @@ def bodies_after(directory: Path) -> list[str]:
 
 
 def checkpoint(store: SqliteStore, mode: str) -> None:
-    """Have the log in the file; the writer's thread may still be at what follows a commit."""
-    while True:
-        try:
-            return store._writer._room.checkpoint(mode)  # type: ignore[attr-defined]
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error):
-                raise
+    """Have the log in the file, on the writer's thread: its connection is in use by one at a time."""
+    store.submit([], lambda: store._writer._room.checkpoint(mode)).wait()  # type: ignore[attr-defined]
 
 
 def lost(
