@@ -137,21 +137,20 @@ class StandardEntryList(EntryList):
         return self._size
 
     def append_all(self, entries: Sequence[Entry]) -> None:
-        at = 0
-        while at < len(entries):
-            number = self.next_number
-            tail = self._tail
-            if len(tail.slots) == _CHUNK:
-                tail = self._new_tail(number >> _CHUNK_BITS)
-            part = entries[at : at + _CHUNK - len(tail.slots)]
+        while entries:
+            tail, number = self._tail, self.next_number
+            room = _CHUNK - len(tail.slots)
+            if not room:
+                tail, room = self._new_tail(number >> _CHUNK_BITS), _CHUNK
+            part, entries = (entries[:room], entries[room:]) if len(entries) > room else (entries, ())
             for entry in part:
                 entry.position = number
                 number += 1
             tail.slots += part
-            tail.live += len(part)
-            self._size += len(part)
+            added = number - self.next_number
+            tail.live += added
+            self._size += added
             self.next_number = number
-            at += len(part)
 
     def discard_all(self, entries: Iterable[Entry]) -> None:
         chunks = self._chunks
