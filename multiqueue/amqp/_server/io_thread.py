@@ -27,13 +27,12 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-_READ: Final = 64 * 1024  # bytes of one read: then the others have their turn, the consumers of what was read first
-# And where frames have so many bytes on average, so that these are few as well: of messages of 3 KiB and more, and of
-# 48 KiB and more. Smaller ones would come by so many at once that their work is no longer beside the peer's.
+# Bytes of one read: then the others have their turn, the consumers of what was read first. More where frames are long,
+# so that they are few as well: where they have more on average than the first figure, as of messages of 3, 48 and 320 KiB.
+# With longer reads of smaller ones, a client with little to say would wait too long beside.
+_READ: Final = 64 * 1024
 LARGE_FRAMES: Final = 1024
-_LONG_READ: Final = 1024 * 1024
-_HUGE_FRAMES: Final = 16 * 1024
-_HUGE_READ: Final = 4 * 1024 * 1024
+_LONG_READS: Final = ((LARGE_FRAMES, 1 << 20), (16 * 1024, 2 << 20), (64 * 1024, 4 << 20))
 
 
 class IoThread:
@@ -42,8 +41,8 @@ class IoThread:
     def __init__(self, name: str) -> None:
         self.loop: asyncio.AbstractEventLoop = new_event_loop()
         # Bytes come here from one socket after the other, and are taken out before the next is read.
-        self.read_buffer: memoryview = memoryview(bytearray(_HUGE_READ))
-        self._short, self._long = self.read_buffer[:_READ], self.read_buffer[:_LONG_READ]
+        self.read_buffer: memoryview = memoryview(bytearray(_LONG_READS[-1][1]))
+        self._buffers = [(beyond, self.read_buffer[:size]) for beyond, size in ((-1, _READ), *_LONG_READS)][::-1]
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.turns: Turns = Turns(self._schedule)
         # Invariant: if it is not empty, `_do_first_piece` is scheduled or running. This thread's.
@@ -52,9 +51,7 @@ class IoThread:
 
     def buffer_for(self, frame_bytes: int) -> memoryview:
         """Where the next read goes, of a peer whose frames have so many bytes on average."""
-        if frame_bytes <= LARGE_FRAMES:
-            return self._short
-        return self._long if frame_bytes <= _HUGE_FRAMES else self.read_buffer
+        return next(buffer for beyond, buffer in self._buffers if frame_bytes > beyond)
 
     def start(self) -> None:
         self._thread.start()
