@@ -28,8 +28,8 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 # Bytes of one read: then the others have their turn, the consumers of what was read first. More where frames are long,
-# so that they are few as well: where they have more on average than the first figure, as of messages of 3, 48 and 320 KiB.
-# With longer reads of smaller ones, a client with little to say would wait too long beside.
+# so that they are few as well: where they have more on average than the first figure, as of messages of 3, 48 and 320
+# KiB. With longer reads of smaller ones, a client with little to say would wait too long beside.
 _READ: Final = 64 * 1024
 LARGE_FRAMES: Final = 1024
 _LONG_READS: Final = ((LARGE_FRAMES, 1 << 20), (16 * 1024, 2 << 20), (64 * 1024, 4 << 20))
