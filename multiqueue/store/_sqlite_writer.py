@@ -396,8 +396,8 @@ class SqliteWriter:
         return self._spares_left() if self._bodies.has_spares else None
 
     def _spares_left(self) -> float:
-        """For how many seconds the spare files are kept, unless large bodies come, whatever else is committed: a server
-        that is low on disk takes none until the disk has more."""
+        """In how many seconds the spare files go, counted from the last large body. Other commits do not keep them: a
+        server that is low on disk takes no bodies, and needs what the spares have."""
         return self._bodies.last_append + _SPARES_SECONDS - time.monotonic()
 
     def _look(self, *, at_once: bool = False) -> None:
